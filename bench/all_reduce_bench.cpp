@@ -36,7 +36,8 @@ const std::vector<int64_t> sizes_in_bytes = {4 << 10, 64 << 10, 256 << 10, 1 << 
 const std::vector<std::pair<std::string, AllReduceKind>> kinds = {
     {"ring", AllReduceKind::kRing}, {"tree", AllReduceKind::kTree}, {"gloo", AllReduceKind::kGloo}};
 
-// A child process and its pipes: its address goes up, all addresses come down, times go up.
+// A child process and its pipes. It writes its address to `up`, reads all addresses from `down`,
+// and then writes its times to `up`.
 struct Child {
   pid_t pid = 0;
   int up = -1;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures full sync exchanges (all push, the servers update, all have the new weights) with real processes: `pushpull
-bench` for each number of workers and servers. Writes one JSON file and one Markdown table."""
+"""Measures full sync exchanges (all workers push, the servers update, all workers have the new weights) with real
+processes: `pushpull bench` for each number of workers and servers. Writes one JSON file and one Markdown table."""
 import argparse
 import json
 import pathlib

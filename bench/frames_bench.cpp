@@ -1,4 +1,4 @@
-// The cost of a message beside its bytes: encoding and decoding its frames. Covers a push of
+// The cost of a message apart from its bytes: encoding and decoding its frames. Covers a push of
 // slices, and weights in answer to a pull. Payloads are sent without a copy, so their size must not
 // matter.
 #include <benchmark/benchmark.h>
@@ -16,7 +16,7 @@ Payload payload(size_t bytes) {
   return {floats, std::as_bytes(std::span<const float>(*floats))};
 }
 
-// Returns a push of one share with `slices` slices, and the pull that goes with it.
+// Returns a push of one share with `slices` slices, and the pull of the same message.
 Message push_of(int slices, size_t bytes) {
   Message message;
   wire::Exchange* exchange = message.header.mutable_exchange();

@@ -3,8 +3,8 @@
 //   gpu_bench [--benchmark_filter=...] [--benchmark_format=json] [--rows]
 // GB/s: bytes that the passes must read and write, per second of device time (events). of_copy:
 // ratio to the copy's GB/s. --rows: see bench/gpu_rows.h; of_copy has a bar if the tensors are far
-// larger than the caches and a launch is short beside the pass. Exit code 77 without a device:
-// nothing was measured. The device is the first in CUDA_VISIBLE_DEVICES.
+// larger than the caches and a launch is short compared with the pass. Exit code 77 without a
+// device: nothing was measured. The device is the first in CUDA_VISIBLE_DEVICES.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -24,7 +24,7 @@ std::string to_line(const GpuRow& row);
 void print(const GpuRow& row);
 void print_failure(const std::string& name, const std::string& reason);
 
-// Removes `flag` from the arguments. Returns true if it was there.
+// Removes `flag` from the arguments. Returns true if it was among them.
 bool take_flag(int& argc, char** argv, const std::string& flag);
 
 }  // namespace pushpull

@@ -5,10 +5,10 @@ job's key does harm.
   bench/hostile.py BIN [--seconds 600] [--phase 20]
 
 For each way to do harm (bench/hostile_member.cpp), a job of one server and two workers trains over tcp, in async.
-Phases of `--phase` seconds alternate: calm; the hostile member in this job; the same member in another job that
-stands idle beside it. The last phase uses the same processor time, so that the ratio to it is the cost of the harm
-itself. Ratios are medians over the phases. Memory is the server's resident set: at the end of the first calm phase,
-and the largest value after it.
+Phases of `--phase` seconds alternate: calm; the hostile member in this job; the same member in another job on the
+same machine, with its workers paused. The last phase uses the same processor time, so that the ratio to it is the cost
+of the harm itself. Ratios are medians over the phases. Memory is the server's resident set: at the end of the first
+calm phase, and the largest value after it.
 """
 import argparse
 import itertools

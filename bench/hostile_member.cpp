@@ -102,7 +102,8 @@ int64_t harm(const CommandLine& line, Control& control, zmq::context_t& context,
   const wire::State state = wait_for_rank(control);
   const uint64_t incarnation = control.incarnation();
   const std::string address = data_address({job, run, incarnation, state}, 0, control.address());
-  Dealer data(context, address, data_limits(job.slice_bytes), control.data_credentials());
+  Dealer data(context, address, data_limits(job.slice_bytes),
+              data_credentials(state, 0, control.data_credentials()));
   Dealer second(context, control.address(), control_limits(), control.keys().control_credentials());
   std::mt19937_64 random(run);
   std::cout << "takes part as worker " << state.rank() << std::endl;

@@ -78,8 +78,8 @@ def ends(programs):
 
 
 def lasting(file):
-    """Returns the microseconds of a worker's exchanges. A line has the begin in nanoseconds, the end of the push, the
-    end."""
+    """Returns the microseconds of a worker's exchanges. A line has the start, the end of the push
+    and the end, in nanoseconds."""
     rows = [line.split() for line in file.read_text().splitlines()[1 + WARM_UP:]]
     return [(int(row[-1]) - int(row[0])) / 1e3 for row in rows]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the tables of docs/performance.md and prints them as Markdown; --update writes them into the page.
 
-A table stands in the page between `<!-- measured: NAME -->` and `<!-- end -->`. Needs an idle machine: a table takes
+The page has each table between `<!-- measured: NAME -->` and `<!-- end -->`. Needs an idle machine: a table takes
 minutes, and other load distorts its figures."""
 import argparse
 import pathlib

@@ -1,7 +1,7 @@
-// The update of a whole step at a server, two parts for each slice of 1 MiB, beside the memory
-// floor of the same run: a plain loop that reads two gradients and updates momentum and weights in
-// place. Counters: floor_ms, and ratio, the update's time divided by the floor's. The floor is that
-// of momentum whatever the optimizer: sgd moves fewer bytes, adam more.
+// The update of a whole step at a server, two parts for each slice of 1 MiB, compared with the
+// memory floor of the same run: a plain loop that reads two gradients and updates momentum and
+// weights in place. Counters: floor_ms, and ratio, the update's time divided by the floor's. The
+// floor is that of momentum whatever the optimizer: sgd moves fewer bytes, adam more.
 #include <benchmark/benchmark.h>
 #include <time.h>
 

@@ -1,7 +1,7 @@
-# Precompiled headers: reading the standard library, protobuf and GoogleTest again for each source is
-# half of the time of a build. Each kind below is compiled once, and shared by all targets that are
-# compiled with the same flags and macros; -Winvalid-pch, an error here, reports a target that is not.
-# The preset dev goes without, and finds the #include that a source forgot.
+# Precompiled headers: reading the standard library, protobuf and GoogleTest again for each source takes
+# half of the build time. Each kind below is compiled once, and shared by all targets with the same
+# flags and macros; -Winvalid-pch, an error here, reports a target with others. The preset dev does not
+# use them, and so finds missing #include lines.
 option(PUSHPULL_PRECOMPILE "Share precompiled headers between targets (needs matching flags)" OFF)
 
 set(PUSHPULL_STD_HEADERS
@@ -12,7 +12,7 @@ set(PUSHPULL_STD_HEADERS
 # pushpull_precompiled_kind(KIND HEADERS ... LINK ...)
 function(pushpull_precompiled_kind kind)
   cmake_parse_arguments(ARG "" "" "HEADERS;LINK" ${ARGN})
-  # a target needs a source, or CMake compiles no header of it
+  # CMake compiles the headers only of a target with a source
   set(source ${PROJECT_BINARY_DIR}/generated/precompiled_${kind}.cpp)
   file(CONFIGURE OUTPUT ${source} CONTENT "")
   add_library(pushpull_precompiled_${kind} OBJECT ${source})
@@ -25,7 +25,7 @@ function(pushpull_precompiled kind)
   if(PUSHPULL_PRECOMPILE)
     foreach(target IN LISTS ARGN)
       target_precompile_headers(${target} REUSE_FROM pushpull_precompiled_${kind})
-      # g++ 12 then sees overflows in std::string that are not there; presets without keep these warnings
+      # g++ 12 then wrongly warns of overflows in std::string; presets without PUSHPULL_PRECOMPILE keep these warnings
       target_compile_options(${target} PRIVATE
         "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-maybe-uninitialized;-Wno-stringop-overflow;-Wno-stringop-overread>")
     endforeach()

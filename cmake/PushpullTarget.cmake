@@ -4,9 +4,9 @@ add_library(pushpull_flags INTERFACE)
 # P1 (same bits): no contraction into fused multiply-add, no instruction set of the build machine.
 target_compile_options(pushpull_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>"
-  # g++ 12 sees overlaps in std::string that are not there (GCC bug 105651)
+  # g++ 12 wrongly warns of overlaps in std::string (GCC bug 105651)
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
-  # -Wpedantic would speak of the line directives that nvcc writes
+  # without -Wpedantic, which would warn about the line directives that nvcc writes
   "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow,-ffp-contract=off>")
 if(PUSHPULL_WERROR)
   target_compile_options(pushpull_flags INTERFACE
@@ -17,11 +17,11 @@ if(PUSHPULL_SANITIZE)
   target_compile_options(pushpull_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PUSHPULL_SANITIZE}>"
     "$<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   target_link_options(pushpull_flags INTERFACE -fsanitize=${PUSHPULL_SANITIZE})
-  # function multiversioning resolves before the sanitizer's run time is up
+  # function multiversioning runs its resolvers before the sanitizer's runtime is initialised
   target_compile_definitions(pushpull_flags INTERFACE PUSHPULL_NO_TARGET_CLONES)
 endif()
 
-# For a source with std::regex, of which g++ 12 says under the address sanitizer that members may be used
+# For a source with std::regex: under the address sanitizer g++ 12 wrongly warns that its members may be used
 # uninitialized (GCC bug 105562).
 function(pushpull_uses_regex source)
   if(PUSHPULL_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -29,8 +29,8 @@ function(pushpull_uses_regex source)
   endif()
 endfunction()
 
-# For sources whose helpers have the names of another source's in the same target, or whose headers
-# clash with another's: a unity build does not merge them.
+# Keeps sources out of a unity build, because their helpers have the same names as those of another source of the
+# target, or their headers clash.
 function(pushpull_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -54,8 +54,8 @@ function(pushpull_library name)
 endfunction()
 
 # pushpull_protobuf(TARGET FILE.proto...): a library of generated code, as "FOLDER/FILE.pb.h". It is
-# compiled apart: our warnings are not its business. Imports are written from the root, which CMake's
-# own protobuf_generate cannot do.
+# compiled apart, without our warnings. Imports are relative to the root, which CMake's own
+# protobuf_generate cannot do.
 function(pushpull_protobuf target)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   set(generated ${PROJECT_BINARY_DIR}/generated)
@@ -70,7 +70,7 @@ function(pushpull_protobuf target)
       DEPENDS ${protos} protobuf::protoc VERBATIM)
     target_sources(${target} PRIVATE ${outputs})
   endforeach()
-  # each generated file has names that the others have, too
+  # the generated files define equal names, which a unity build would merge
   set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "" UNITY_BUILD OFF)
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
   target_include_directories(${target} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/generated)
@@ -78,22 +78,22 @@ function(pushpull_protobuf target)
     target_compile_options(${target} PRIVATE -fsanitize=${PUSHPULL_SANITIZE})
   endif()
   if(PUSHPULL_SANITIZE MATCHES thread)
-    # map_field.h gives a map two members more under the sanitizer, which the system's libprotobuf does
-    # not know of: a map in a message is then read at wrong places. libstdc++ is told in another way.
+    # Under the sanitizer, map_field.h adds two members to a map. The system's libprotobuf was compiled
+    # without them, and would read a map in a message at wrong offsets. libstdc++ has its own macro.
     target_compile_options(${target} PUBLIC -U__SANITIZE_THREAD__)
     target_compile_definitions(${target} PUBLIC _GLIBCXX_TSAN=1)
   endif()
 endfunction()
 
-# Flags of the sources of tests. In release builds and under sanitizers the product is optimised, and what
-# tests it is not: compiling it is what takes long, and few tests compute much by themselves (OPTIMIZED).
+# Flags for the sources of tests. They are not optimised in release builds and under sanitizers, where the product is:
+# compiling them takes longer than running them, except for tests that compute much themselves (OPTIMIZED).
 add_library(pushpull_test_flags INTERFACE)
 target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
 if(CMAKE_BUILD_TYPE MATCHES "^(Release|Dev)$" OR PUSHPULL_SANITIZE)
   target_compile_options(pushpull_test_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 endif()
 
-# Until a test is given up, in seconds.
+# Time limit of a test, in seconds.
 set(PUSHPULL_TEST_SECONDS 300)
 if(PUSHPULL_SANITIZE MATCHES thread)
   set(PUSHPULL_TEST_SECONDS 900)
@@ -146,7 +146,7 @@ function(pushpull_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} pushpull_test_main)
   target_compile_definitions(${name} PRIVATE
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  # precompiled headers of the same flags, with protobuf where most of the sources read it
+  # precompiled headers for these flags, with protobuf if most of the sources include it
   set(kind std)
   if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker|cli)")
     set(kind wire)

@@ -14,8 +14,9 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Fills `out` from the front and returns the number of bytes; fewer than requested mean the end
-  // of the data. Throws Error(kData) if the stream cannot be read or its gzip data is damaged.
+  // Fills `out` from the front and returns the number of bytes; a smaller number than requested
+  // means the end of the data. Throws Error(kData) if the stream cannot be read or its gzip data is
+  // damaged.
   virtual size_t read(std::span<uint8_t> out) = 0;
 };
 

@@ -34,12 +34,11 @@ class Dataset {
                          int32_t* labels) const = 0;
 };
 
-// Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then
-// beside the binary (../share/pushpull/digits of an install), then in the source tree known to the
-// build.
-//   data_dir: overrides job.data_dir unless empty.
-// Throws Error(kUsage) for an unknown dataset, and Error(kData), which names the file and its
-// fault.
+// Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then in
+// ../share/pushpull relative to the folder of the program, then in the source tree of the build.
+//   data_dir: overrides job.data_dir, the folder of `idx`, unless empty.
+// Throws Error(kUsage) for an unknown dataset or a key that does not fit, and Error(kData) naming
+// the file and the problem.
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir = "");
 
 }  // namespace pushpull

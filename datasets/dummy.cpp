@@ -100,7 +100,7 @@ void Dummy::make_cache() {
 }
 
 int32_t Dummy::label_of(uint32_t sample) const {
-  // the number after those of the pixels
+  // the random number after those of the pixels
   const uint32_t word =
       philox(seed_, RandomStream::kDummyData, sample, static_cast<uint64_t>(input_.size()))[0];
   return static_cast<int32_t>((uint64_t{word} * static_cast<uint64_t>(classes_)) >> 32);

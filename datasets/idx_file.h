@@ -19,8 +19,8 @@ struct IdxArray {
 // Returns "60000x28x28", for messages.
 std::string dims_text(const std::vector<int64_t>& dims);
 
-// Reads `path`, decompressing it if the name ends in .gz. Throws Error(kData), which names the
-// file, the expectation, the finding and the fix.
+// Reads `path`, decompressing it if the name ends in .gz. Throws Error(kData) naming the file, the
+// expected and the actual content, and the fix.
 IdxArray read_idx(const std::string& path);
 
 // The same from an open stream.

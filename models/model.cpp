@@ -15,7 +15,7 @@ void check_positive(const char* what, int64_t value) {
                                      " must be from 1 to 2147483647, got " + std::to_string(value));
 }
 
-// Checked before a backend is created: opening a device takes long.
+// Called before a backend is created, since opening a device is slow.
 void check_model(const Job& job, const InputShape& input, int64_t classes) {
   check_positive("micro-batch", job.micro_batch);
   check_positive("threads", job.threads);

@@ -63,7 +63,7 @@ class Model {
     return step == nullptr ? std::vector<DeviceStep*>{} : std::vector<DeviceStep*>{step};
   }
 
-  // Returns a text of everything that must match between workers for equal bits (P1): device,
+  // Returns, as text, everything that must match between workers for equal bits (P1): device,
   // instruction set, libraries.
   virtual std::string numerics() const = 0;
   // Returns the algorithms in use, as text, if a library offers several, because bits depend on

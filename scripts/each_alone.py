@@ -4,8 +4,8 @@
     scripts/each_alone.py BUILD_FOLDER [--only PATTERN]
 
 BUILD_FOLDER is configured with the preset `headers`, and its generated sources are built. Every command of its
-compile_commands.json runs with -fsyntax-only, as many at once as there are cores; the headers are there as CMake's
-header sets write them, one source for each. Prints the compiler's errors and ends with 1 if a file fails.
+compile_commands.json runs with -fsyntax-only, as many at once as there are cores. CMake's header sets add a source
+for each header. Prints the compiler's errors and ends with 1 if a file fails.
 """
 import argparse
 import concurrent.futures
@@ -19,7 +19,7 @@ import sys
 
 
 def syntax_only(command):
-    """The command without its output."""
+    """Returns the command without its output file."""
     words = shlex.split(command)
     kept, skip = [], False
     for word in words:

@@ -35,7 +35,9 @@ LIMITS = {
     "types of one name": (0, 0),
     "driver lines twice": (0, 0),
     "words that say nothing": (3, 3),
-    "comments like translations": (120, 120),
+    "comments like translations": (10, 10),
+    "lines with vague pronouns": (60, 60),
+    "comment fragments": (40, 40),
     "comments reflowed": (0, 0),
 }
 
@@ -54,6 +56,11 @@ PICKED_FILE = re.compile(r"main|(^|/)no_|/cuda/|/cpu/|gloo|cuda")
 CHECKS = re.compile(r"^\w*(fits?|is_near|is_valid|plausible)$")
 CHECKS_OR_TAKES = re.compile(CHECKS.pattern + r"|^(on_\w+|take)$")
 SAYS_NOTHING = re.compile(r"distrusted|\bbells?\b|goes_narrow|open_door|last_questions")
+VAGUE = re.compile(r"\b(?:who|whom|whose|whoever|nobody|everybody|anybody|somebody)\b", re.I)
+FRAGMENT = re.compile(
+    r"^(?:False|True|-1|Null|None|\"\"|Empty): (?:it|they|there|none|nothing|all)\b"
+    r"|\b(?:is|are|was|were) (?:to be|such a one|one that)\b"
+    r"|\bwhat (?:is|are|was|were|it|they|has|have)\b", re.I)
 LIKE_A_TRANSLATION = re.compile(r"^\s*// (?:Of|What|Who|So|By|As|That|Which|Whose|Where) ", re.M)
 
 
@@ -71,6 +78,14 @@ class Tree:
 
     def lines(self, name):
         return self.text[name].count("\n")
+
+    def comments(self):
+        """Returns the comment lines of all sources and scripts, with tests."""
+        found = []
+        for path in sorted(self.root.rglob("*")):
+            if path.suffix in (*CPP, ".py", ".sh") and not {"build", "out", ".git"} & set(path.relative_to(self.root).parts):
+                found += re.findall(r"(?:^|\s)(?://|#) (.*)", path.read_text(errors="replace"))
+        return found
 
     def pages(self):
         return [p.read_text() for p in (self.root / "ARCHITECTURE.md", *(self.root / "docs").glob("*.md")) if p.exists()]
@@ -180,6 +195,9 @@ def figures(root):
     words = {name: len(SAYS_NOTHING.findall(text)) for name, text in tree.text.items()}
     words["pages"] = sum(len(SAYS_NOTHING.findall(page)) for page in tree.pages())
     opens = {name: len(LIKE_A_TRANSLATION.findall(text)) for name, text in tree.text.items()}
+    comments = tree.comments()
+    first_pages = [(tree.root / name).read_text() for name in ("README.md", "CONTRIBUTING.md") if (tree.root / name).exists()]
+    sentences = comments + [line for page in first_pages + tree.pages() for line in page.splitlines()]
     style = tree.root / ".clang-format"
     reflow = 0 if style.exists() and re.search(r"ReflowComments:\s*(false|Never)", style.read_text()) else 1
     found = {"strategy places": (sum(asked.values()), listing(asked)), "strategy files": (len(asked), "")}
@@ -198,6 +216,8 @@ def figures(root):
         "driver lines twice": (sum(doubled.values()), listing(doubled)),
         "words that say nothing": (sum(words.values()), listing({n: c for n, c in words.items() if c})),
         "comments like translations": (sum(opens.values()), listing({n: c for n, c in opens.items() if c})),
+        "lines with vague pronouns": (sum(bool(VAGUE.search(line)) for line in sentences), "in comments and pages"),
+        "comment fragments": (sum(bool(FRAGMENT.search(line)) for line in comments), ""),
         "comments reflowed": (reflow, ""),
     }
 

@@ -94,7 +94,7 @@ def build(tree):
 
 
 def catch(tree, tests, seeds):
-    """Returns the first test that fails and its message, or None. Throws if the tests do not finish."""
+    """Returns the first test that fails and its message, or None. Raises an exception if the tests do not finish."""
     environment = {**os.environ, "PUSHPULL_SIM_MOST": str(seeds)}
     done = subprocess.run([tree / "build" / PRESET / "tests/simulation_test", f"--gtest_filter={tests}",
                            "--gtest_fail_fast"], env=environment, capture_output=True, text=True, timeout=3000)

@@ -3,7 +3,7 @@
 # own namespace, so that nothing outside the lab changes. Needs root, and iproute2.
 #   netlab.sh up --hosts N [--rate 100mbit] [--delay 5ms] [--loss 1%] [--name NAME] [--attached]
 #   netlab.sh exec NAME HOST COMMAND...   runs a command on host 0 to N-1
-#   netlab.sh measure NAME [--plain]      rate and round trip from host 0 to host 1, beside the requested ones
+#   netlab.sh measure NAME [--plain]      rate and round trip from host 0 to host 1, and the requested ones
 #   netlab.sh list | netlab.sh down NAME
 # --attached: `up` stays, and removes the lab when its standard input ends or a signal arrives.
 # Rate (each way, at host and bridge) is set with tc-tbf(8). Delay (each way: a round trip takes twice as

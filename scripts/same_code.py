@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says whether two revisions differ in anything but comments: the proof for a commit of words.
+"""Checks whether two revisions differ only in comments: the proof for a commit that changes no code.
 
     scripts/same_code.py OLD [NEW] [--messages] [--tests] [--path PATH]...
 
@@ -32,7 +32,7 @@ TEST_NAME = {"TEST", "TEST_F", "TEST_P", "TYPED_TEST"}
 
 
 def c_tokens(text):
-    """(kind, token, line) without comments; neighbouring string literals are one."""
+    """Returns a list of (kind, token, line) without comments. Adjacent string literals are one token."""
     out, line = [], 1
     for match in C_TOKEN.finditer(text):
         kind, token = match.lastgroup, match.group()
@@ -48,7 +48,7 @@ def c_tokens(text):
 
 
 def python_tokens(text):
-    """The same of Python; a docstring, which is a statement of one string, is a comment."""
+    """Does the same for Python. A docstring (a statement of one string) counts as a comment."""
     skip = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
     out, first = [], True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -71,7 +71,7 @@ def python_tokens(text):
 
 
 def shell_tokens(text):
-    """Lines without those that are comments, and without a comment after two spaces."""
+    """Returns the lines without comments: whole lines, and text behind two spaces and a #."""
     lines = enumerate(text.splitlines(), 1)
     kept = ((re.sub(r"\s\s#\s.*$", "", line).strip(), number) for number, line in lines)
     return [("word", line, number) for line, number in kept
@@ -98,7 +98,7 @@ def text_at(revision, path):
 
 
 def compare(path, old, new, messages, tests):
-    """(what may differ and does, the first difference that may not, or None)."""
+    """Returns (the differences that are allowed, the first difference that is not, or None)."""
     before, after = tokens_of(path, old), tokens_of(path, new)
     allowed = []
     for index, (one, two) in enumerate(zip(before, after)):

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what the tests need, builds everything and runs all tests; ends with ctest's own closing
-# lines. This is what README names and CI runs.
+# Installs the packages that the tests need, builds everything and runs all tests; the last lines are
+# ctest's own summary. README names this script, and CI runs it.
 #   scripts/test.sh            the release build: all tests, and the check of the formatting
-#   scripts/test.sh STEP...    these instead, in this order:
+#   scripts/test.sh STEP...    these steps instead, in the given order:
 #     --release  as above
-#     --fast     the unit tests alone, in the preset dev: what to run after each edit
+#     --fast     only the unit tests, in the preset dev; run it after each edit
 #     --headers  compiles each header and each source by itself
 #     --asan     all tests with the address and undefined-behaviour sanitizers
 #     --tsan     all tests with the thread sanitizer
@@ -49,11 +49,11 @@ simulate() {
   echo "[test] simulate"
   cmake --preset release >/dev/null
   cmake --build --preset release --target simulation_test
-  # not by ctest: its tests have a limit of time; a shard for each core
+  # not through ctest, which limits the time of a test; one shard per core
   local shards shard failed=0
   running=()
   shards=$(nproc)
-  trap 'kill "${running[@]}" 2>/dev/null || true' EXIT  # what a script starts with & hears no Ctrl-C
+  trap 'kill "${running[@]}" 2>/dev/null || true' EXIT  # background processes of a script ignore SIGINT
   for ((shard = 0; shard < shards; ++shard)); do
     PUSHPULL_SIM_SCALE=${PUSHPULL_SIM_SCALE:-70} GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
       build/release/tests/simulation_test &

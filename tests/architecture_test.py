@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The pages about the code name what is there, and the files say what they are.
+"""Tests that the pages match the code, and that each file describes itself.
 
-Every folder that holds sources stands once in the table "Where is what" of ARCHITECTURE.md, and no other; every file begins with a comment whose first
-sentence says what it is (scripts/files.py prints them); paths in backticks exist; no link of any page leads nowhere; scripts can be run. The reasons for which messages are
-refused stand in docs/protocol.md, all of them and no other.
+Each folder with sources has one row in the table "Where is what" of ARCHITECTURE.md, and the table has no other
+rows. Each file begins with a comment that describes it (scripts/files.py prints these). Paths in
+backticks exist, links lead to existing files and headings, and scripts are executable. docs/protocol.md lists
+exactly the reasons for which messages are refused.
 """
 
 import fnmatch
@@ -22,12 +23,12 @@ HEADING = "## Where is what"
 PAGES_OF_PATHS = (PAGE, "README.md", "CONTRIBUTING.md")
 PAGE_OF_REASONS = "docs/protocol.md"
 REASONS = "### Reasons"
-REASONS_OF_COUNTS = {"frame", "other"}  # of messages that no check has seen
-LEAST_WORDS = 3  # of a header; the .cpp of a variant may just name it
+REASONS_OF_COUNTS = {"frame", "other"}  # reasons given without a check of the message
+LEAST_WORDS = 3  # in a header's sentence; the .cpp of a variant may just name it
 
 
 def named_folders(page):
-    """Folders in the first column of the table below the heading, in order."""
+    """Returns the folders in the first column of the table below the heading, in order."""
     if HEADING not in page:
         return []
     section = page.split(HEADING, 1)[1].split("\n## ", 1)[0]
@@ -45,26 +46,29 @@ def table_mistakes(page, files):
 
 
 def sentence_mistakes(files, read):
-    """Files that do not say what they are. A .cpp may leave that to its header, a test to its name."""
+    """Returns a line for each file without a description. A .cpp file may leave it to its header, a test to its
+    name."""
     mistakes = []
     for folder in listing.folders_of(files):
         for shown, sentence in listing.rows(folder, files, read):
             whole = sentence.rstrip("\")").endswith((".", ":", "?")) or shown.endswith((".py", ".sh"))
             least = LEAST_WORDS if re.search(r"\.(h|\{h,.*\})$", shown) else 1
             if len(sentence.split()) < least or not whole:
-                mistakes.append(f"{folder}/{shown}: begin with a comment whose first sentence says what the file is")
+                mistakes.append(f"{folder}/{shown}: begin with a comment that describes the file in its first sentence")
     return mistakes
 
 
 def expand(pattern):
-    """ps/shard.{h,cpp} -> ps/shard.h, ps/shard.cpp; several braces give all combinations."""
+    """Expands braces: ps/shard.{h,cpp} gives ps/shard.h and ps/shard.cpp; several braces give all
+    combinations."""
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [p.split(",") if i % 2 else [p] for i, p in enumerate(pieces)]
     return ["".join(parts) for parts in itertools.product(*choices)]
 
 
 def path_mistakes(name, page, files):
-    """Paths in backticks of the page that lead nowhere: what begins with a folder of ours, or ends like a source."""
+    """Returns a line for each path in backticks that does not exist: text that begins with one of our folders,
+    or ends like a source file."""
     folders = {str(parent) for f in files for parent in pathlib.PurePath(f).parents if str(parent) != "."}
     known = files | folders
     tops = {f.split("/")[0] for f in files if "/" in f}
@@ -85,14 +89,15 @@ def path_mistakes(name, page, files):
 
 
 def anchors(page):
-    """The names that GitHub gives to a page's headings."""
+    """Returns the anchors that GitHub generates for a page's headings."""
     lines = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ +(.*)$", lines, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def link_mistakes(name, page, read):
-    """Links of the page to files or headings that are not there. read: path -> text, None: no file."""
+    """Returns a line for each link to a missing file or heading. read: path -> text, or None if there is no
+    such file."""
     mistakes = []
     text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -109,17 +114,18 @@ def link_mistakes(name, page, read):
 
 
 def refused_for(sources):
-    """The tags of all refusals in the texts of sources."""
+    """Returns the tags of all refusals in the sources."""
     return {tag for text in sources for tag in re.findall(r"\brefused\(\s*\"([a-z-]+)\"", text)}
 
 
 def reason_mistakes(page, tags):
-    """Tags that the page's table of reasons lacks, or that nothing has."""
+    """Returns a line for each tag that is missing in the page's table of reasons, and for each row without a
+    refusal."""
     section = page.split(REASONS, 1)[-1].split("\n#", 1)[0]
     cells = re.findall(r"^\| *(`[^|]*`) *\|", section, re.MULTILINE)
     named = {name for cell in cells for name in re.findall(r"`([a-z-]+)`", cell)}
     mistakes = [f"{PAGE_OF_REASONS} lacks the reason {tag}" for tag in sorted(tags - named)]
-    return mistakes + [f"{PAGE_OF_REASONS} names the reason {tag}, which nothing has" for tag in sorted(named - tags)]
+    return mistakes + [f"{PAGE_OF_REASONS} names the reason {tag}, which no refusal has" for tag in sorted(named - tags)]
 
 
 def check_the_tables_check():
@@ -169,7 +175,7 @@ def check_the_paths_check():
 
 
 def script_mistakes(files, read, may_run):
-    """Scripts that say which program runs them, and cannot be run."""
+    """Returns a line for each file that begins with #! but is not executable."""
     return [f"{f} begins with #! and is not executable: chmod +x, git add"
             for f in sorted(files) if (read(f) or "").startswith("#!") and not may_run(f)]
 

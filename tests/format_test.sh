@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every source file is as clang-format 14 (Debian 12) would write it. Exit code 77: skipped, since
-# another version formats otherwise.
+# Checks that clang-format 14 (Debian 12) would change no source file. Exit code 77 (skipped) with another
+# version, which formats differently.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 

@@ -1,6 +1,6 @@
-// Rules that hold for the whole tree: who may include whom, by the two tables of ARCHITECTURE.md
-// (between top folders, and between the rooms of one), how long a file may grow, and that no file
-// knows the machine it was written on.
+// Tests the rules of the whole tree: allowed includes (by the two tables of ARCHITECTURE.md,
+// between top folders and between the rooms of one), the length of a file, and that no file
+// contains a path of the machine that it was written on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxLines = 500;
 
-// The two tables: who may include whom. "*": all.
+// The two tables: allowed includes. "*" stands for all folders.
 struct Rules {
   std::map<std::string, std::set<std::string>> tops;   // "ps" -> {"common"}
   std::map<std::string, std::set<std::string>> rooms;  // "ps/server" -> {"engine"}, of the same top
@@ -42,7 +42,7 @@ std::string place(const std::string& path, size_t line) {
   return std::string(path).append(":").append(std::to_string(line)).append(": ");
 }
 
-// What a line of C++ (#include) or of a .proto file (import) includes; "" where it is another line.
+// Returns the path that a line of C++ (#include) or of a .proto file (import) includes, or "".
 std::string included(std::string_view line) {
   const auto skip = [&](std::string_view word) {
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
@@ -77,8 +77,8 @@ std::set<std::string> names_of(const std::string& cell) {
   return names;
 }
 
-// The tables of ARCHITECTURE.md under "Layering" (folder, may include) and "Where is what"
-// (folders, what is in them, may include).
+// Reads the tables of ARCHITECTURE.md under "Layering" (folder, may include) and "Where is what"
+// (folders, contents, may include).
 Rules read_rules(const std::string& page) {
   Rules rules;
   std::string heading;
@@ -102,7 +102,7 @@ bool allows(const std::set<std::string>& names, const std::string& name) {
   return names.contains("*") || names.contains(name);
 }
 
-// Why a file of folder `from` may not include one of folder `to`; "" where it may.
+// Returns why a file of folder `from` may not include one of folder `to`, or "" if it may.
 std::string forbidden(const Rules& rules, const std::string& from, const std::string& to) {
   const std::string top = top_folder(from);
   const std::string other = top_folder(to);
@@ -122,7 +122,7 @@ struct Upward {
   std::string why;
 };
 
-// Each line of the file at `path` that includes what it may not.
+// Returns each line of the file at `path` with a forbidden include.
 std::vector<Upward> wrong_includes(const Rules& rules, const std::string& path,
                                    const std::string& text) {
   std::vector<Upward> wrong;
@@ -146,9 +146,9 @@ std::vector<Upward> wrong_includes(const Rules& rules, const std::string& path,
   return wrong;
 }
 
-// "file:line" of each path that only exists on the machine of whoever wrote it.
+// Returns "file:line" of each path that exists only on its author's machine.
 std::vector<std::string> machine_paths(const std::string& path, const std::string& text) {
-  // in pieces, since this file is searched too
+  // split, because this test searches its own source too
   static const std::array<std::string, 2> paths = {std::string("/wo") + "rk/",
                                                    std::string("/ro") + "ot/"};
   std::vector<std::string> found;
@@ -158,7 +158,7 @@ std::vector<std::string> machine_paths(const std::string& path, const std::strin
     ++number;
     for (const std::string& machine : paths) {
       const size_t at = line.find(machine);
-      // "framework/" and "../" only look alike
+      // "framework/" and "../" are no such paths
       if (at != std::string::npos &&
           (at == 0 || (std::isalnum(static_cast<unsigned char>(line[at - 1])) == 0 &&
                        std::string_view("._-}*").find(line[at - 1]) == std::string_view::npos))) {
@@ -176,7 +176,8 @@ std::string read_file(const fs::path& path) {
   return text.str();
 }
 
-// Paths from the root of what git keeps; of all files outside the build where there is no git.
+// Returns the paths, from the root, of all files that git tracks; without git, of all files outside
+// the build folder.
 std::vector<std::string> files() {
   const fs::path root(PUSHPULL_SOURCE_DIR);
   std::vector<std::string> found;
@@ -235,7 +236,7 @@ TEST(Layering, NoSourceFileIsTooLong) {
   }
 }
 
-TEST(Layering, NoFileNamesTheMachineItWasWrittenOn) {
+TEST(Layering, NoFileContainsAPathOfThisMachine) {
   for (const std::string& path : files()) {
     for (const std::string& found :
          machine_paths(path, read_file(fs::path(PUSHPULL_SOURCE_DIR) / path))) {
@@ -244,7 +245,7 @@ TEST(Layering, NoFileNamesTheMachineItWasWrittenOn) {
   }
 }
 
-// The reasons alone.
+// Returns each forbidden include as "file:line: reason".
 std::vector<std::string> reasons(const std::string& path, const std::string& text) {
   const Rules rules = read_rules(
       "## Layering\n| folder | may include | builds |\n|---|---|---|\n| common | \u2013 | |\n"
@@ -258,7 +259,7 @@ std::vector<std::string> reasons(const std::string& path, const std::string& tex
   return found;
 }
 
-TEST(Layering, AFolderThatMayNotBeIncludedIsSeen) {
+TEST(Layering, AForbiddenIncludeOfAFolderIsDetected) {
   EXPECT_EQ(reasons("ps/server.cpp", "\n#include \"models/model.h\"\n"),
             std::vector<std::string>{"ps/server.cpp:2: ps may not include models"});
   EXPECT_EQ(reasons("common/a.h", "#include <ps/b.h>").size(), 1U);
@@ -271,7 +272,7 @@ TEST(Layering, AFolderThatMayNotBeIncludedIsSeen) {
   EXPECT_TRUE(reasons("ps/a/a.cpp", "#include <sys/types.h>\n#include \"common/x/y.h\"").empty());
 }
 
-TEST(Layering, ARoomThatMayNotBeIncludedIsSeen) {
+TEST(Layering, AForbiddenIncludeOfARoomIsDetected) {
   EXPECT_EQ(reasons("ps/a/a.h", "#include \"ps/b/b.h\""),
             std::vector<std::string>{"ps/a/a.h:1: ps/a may not include ps/b"});
   EXPECT_EQ(reasons("ps/a/a.h", "#include \"ps/main.h\"").size(), 1U);
@@ -284,7 +285,7 @@ TEST(Layering, ARoomThatMayNotBeIncludedIsSeen) {
   EXPECT_TRUE(reasons("ps/main.cpp", "#include \"ps/a/a.h\"\n#include \"ps/b/c/c.h\"").empty());
 }
 
-TEST(Layering, APathOfThisMachineIsSeen) {
+TEST(Layering, APathOfThisMachineIsDetected) {
   EXPECT_EQ(machine_paths("a.md", std::string("x\nsee /ro") + "ot/project").size(), 1U);
   EXPECT_EQ(machine_paths("a.md", std::string("/wo") + "rk/x").size(), 1U);
   EXPECT_TRUE(machine_paths("a.md", std::string("frame/wo") + "rk/x").empty());

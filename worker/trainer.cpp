@@ -191,7 +191,7 @@ void Trainer::await(int64_t number, const std::function<bool()>& here) {
   const double begin_s = now_seconds();
   while (true) {
     exchange();
-    // a pull that was restarted may place the weights elsewhere
+    // a restarted pull may place the weights in other memory
     if (control_.over() || !push_pull_.stands(task_) ||
         push_pull_.weights_of(task_).data() != weights_.data()) {
       throw Dropped{};

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/keys/data_proof.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
@@ -100,7 +101,8 @@ PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& co
   std::shared_ptr<ZapHandler> handler = control.handler();
   if (!handler) {
     handler = std::make_shared<ZapHandler>(
-        context, keys.data_demand(control.job().encrypt_data, control.first_run()));
+        context, keys.data_demand(control.job().encrypt_data, control.first_run(),
+                                  listener_name(control.incarnation())));
     control.report_refused(handler);
   }
   PeerDoor door;
@@ -266,7 +268,7 @@ int work(const CommandLine& line, SignalFd& signals) {
   const std::vector<device::DeviceName> devices =
       choose_devices(value_of(line, "device"), [&log](const std::string& text) { log.info(text); });
   zmq::context_t control_context(1);
-  zmq::context_t context(data_io_threads());
+  zmq::context_t context = make_context(data_io_threads());
   Trace trace(value_of(line, "trace"));
   const Keys keys = keys_of(line);
   Control control(std::make_unique<Dealer>(control_context, address, control_limits(),

@@ -1,4 +1,4 @@
-"""Samples per second of `convnet`, pushpull beside single-process PyTorch. run_convnet.sh runs it.
+"""Compares samples per second of `convnet`: pushpull and single-process PyTorch. run_convnet.sh runs it.
 
 All runs of one round follow each other on the same cores, and the rounds are interleaved, so that other load affects
 all alike. Compare the ratios: they are taken within a round."""

@@ -1,5 +1,5 @@
-"""Training on one device: pushpull, with every weight pushed and pulled in every step, beside plain PyTorch without a
-server, eager and compiled, and beside DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
+"""Compares training on one device: pushpull, with every weight pushed and pulled in every step, plain PyTorch without a
+server, eager and compiled, and DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
   gpu_compare.py --bin build/release/bin [--device cuda:0] [--seconds 120] [--cases NAME,...]
 A round measures all competitors one after the other, for about a second each. Values are medians over rounds, ratios
 are medians of the ratios within a round. Prints rows as in bench/gpu_rows.h, those of a case when it is done. When the

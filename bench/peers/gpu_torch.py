@@ -1,14 +1,14 @@
 """Plain PyTorch training on a device, for gpu_compare.py. One process of this program, or two under
-DistributedDataParallel on Gloo that share the device. The processes stay between the rounds and are idle there.
+DistributedDataParallel on Gloo that share the device. The processes stay alive, idle, between the rounds.
   gpu_torch.py DEVICE alone
   gpu_torch.py DEVICE ddp RANK PROCESSES PORT
 Reads requests on stdin, a line of JSON each, and answers each with a line: "ok VALUE" or "error TEXT".
   {"do": "prepare", "case": CASE, "compiled": bool}   makes the model, and runs it until it is warm
   {"do": "run", "seconds": S}                         samples per second of all processes together
 A CASE is {"model": "convnet" or "mlp", "hidden", "input", "classes", "batch", "precision"}; under DDP each process
-takes its share of the batch. Weights are fp32 and updated by SGD with momentum. Batches are in pinned memory and are copied
-to the device in each step. No call waits for the device within a step. The models are those of models/: a test
-compares names, shapes and losses."""
+computes its share of the batch. Weights are fp32 and updated by SGD with momentum. Batches are in pinned memory and
+are copied to the device in each step. No call waits for the device within a step. The models are those of models/: a
+test compares names, shapes and losses."""
 import json
 import os
 import sys

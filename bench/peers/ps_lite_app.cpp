@@ -153,7 +153,7 @@ class Worker {
   std::vector<float> weights_;
 };
 
-// A replacement of a lost process skips the barrier, which the other processes have passed already.
+// A replacement of a lost process skips the barrier: the other processes have already passed it.
 void start() {
   ps::StartAsync(0);
   const bool again = ps::Postoffice::Get()->is_recovery();

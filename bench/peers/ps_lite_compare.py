@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""pushpull beside ps-lite and BytePS's server over TCP loopback, interleaved: one worker that pushes and pulls alone,
-and the whole exchange of two workers. Downloads and builds BytePS's source distribution, or takes --source.
+"""Compares pushpull with ps-lite and BytePS's server over TCP loopback, interleaved: one worker that pushes and pulls
+alone, and the whole exchange of two workers. Downloads and builds BytePS's source distribution, or takes --source.
 
 A round measures each variant once, one after the other. Ratios are taken within a round. For ps-lite, the fastest of
 its variants and of three key sizes counts, in each round and for each tensor size."""
@@ -38,7 +38,7 @@ def pushpull(bin_dir, size):
 
 
 class Variants:
-    """The measured variants of ps-lite. One that fails is reported, and skipped from then on at this size."""
+    """The measured variants of ps-lite. A variant that fails is reported, and skipped in later rounds of that size."""
 
     def __init__(self, programs):
         self.programs, self.skipped = programs, {}

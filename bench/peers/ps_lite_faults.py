@@ -134,7 +134,7 @@ class PsLite:
         return False
 
     def ended(self):
-        """Describes the processes that failed, with their last words."""
+        """Describes the processes that failed, with their exit status and error line."""
         ends = collections.Counter((member.role, f"{end_of(member.returncode)}: {failed_check(member.said())}")
                                    for member in self.members if member.poll())
         return "; ".join(f"{count} {role}{'s' if count > 1 else ''} end{'' if count > 1 else 's'} with {end}"

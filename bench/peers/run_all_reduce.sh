@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All-reduce over loopback TCP: ring and tree beside Gloo, alternating in one run, 2 and 4 ranks.
+# Compares all-reduce over loopback TCP: ring, tree and Gloo, alternating in one run, 2 and 4 ranks.
 #   run_all_reduce.sh [--ranks 2,4] [--rounds 30] [--segment BYTES] [--whole BYTES]
 # BIN names another folder of programs than build/release/bin. Needs a build with libgloo-dev.
 set -euo pipefail

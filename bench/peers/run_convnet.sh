@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Samples per second of `convnet` with 1 and 2 workers beside single-process PyTorch, in one run on the same cores.
-# Needs a release build and a Python with PyTorch (Debian: python3-torch).
+# Compares samples per second of `convnet` with 1 and 2 workers and of single-process PyTorch, in one run on the same
+# cores. Needs a release build and a Python with PyTorch (Debian: python3-torch).
 #   run_convnet.sh [--rounds 5] [--steps 100] [--cores 0,1] [--bin DIR] [--json FILE]
 # PYTHON names another interpreter than /usr/bin/python3.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# pushpull beside its alternatives, interleaved: exchanges beside Gloo's all-reduce with PyTorch's SGD and Open MPI's
-# all-reduce, training beside PyTorch's DDP; each beside its floor. Prints Markdown on stdout, progress on stderr.
-# Reports and skips peers that are not installed.
+# Compares pushpull with its alternatives, interleaved: exchanges with Gloo's all-reduce and PyTorch's SGD, and with
+# Open MPI's all-reduce; training with PyTorch's DDP; each with its floor. Prints Markdown to stdout and progress to
+# stderr. Reports and skips peers that are not installed.
 #   run_speed.sh [--rounds 3] [--quick] [--only exchange|training] [--models mlp,...] [--out FILE.json] [--bin DIR]
 # PYTHON names another interpreter with PyTorch than /usr/bin/python3.
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""pushpull beside its alternatives, and beside the limits of the machine. run_speed.sh runs it.
+"""Compares pushpull with its alternatives, and with the limits of the machine. run_speed.sh runs it.
 
 A round measures everything once, one after the other, so that other load affects all alike. Compare the ratios: they
 are taken within a round. Figures are medians over the rounds with (min-max). A peer that is not installed is reported

@@ -34,8 +34,9 @@ struct ExchangeRecord {
                    // empty
 };
 
-// Returns the duration of each measured step in microseconds: from its start until all weights of
-// the next step have arrived at the slowest worker. Omits steps that some worker did not finish.
+// Returns the duration of each measured step at its slowest worker, in microseconds: from the start
+// of the push until all weights of the next step have arrived. Omits steps that some worker did not
+// finish.
 std::vector<double> exchange_us(const ExchangeRecord& record, int64_t warm_up);
 // Returns the push times and the pull times of one worker, which pushed and pulled separately.
 OneWay one_way(const ExchangeRecord& record, int64_t warm_up);

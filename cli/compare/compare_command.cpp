@@ -53,7 +53,8 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
-// Computed on the CPU, which does not support every precision of the workers' device.
+// Returns the number of the model's parameters. Builds it on the CPU, which does not support every
+// precision of the workers' device.
 int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
   if (!device.empty() && device != "cpu") job.precision = "fp32";
   return make_model(job, dataset.input(), dataset.classes())->table().total;

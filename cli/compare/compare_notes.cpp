@@ -24,7 +24,7 @@ std::map<uint64_t, std::vector<const CompareRun*>> by_seed(const CompareResult& 
   return seeds;
 }
 
-// Runs by (strategy, workers, link), in the order of their first run.
+// Groups the runs by strategy, codec, workers and link, in the order of their first run.
 std::vector<std::vector<const CompareRun*>> by_variant(const CompareResult& result) {
   std::vector<std::vector<const CompareRun*>> variants;
   for (const CompareRun& run : result.runs) {

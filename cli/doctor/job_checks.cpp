@@ -83,7 +83,7 @@ std::optional<Finding> check_meant_host(const std::string& who, const std::strin
                ErrorCode::kUnreachable);
 }
 
-// Returns empty if the key, an observer's, does not open data connections.
+// Returns empty for an observer's key, which does not open data connections.
 std::optional<Credentials> data_credentials(const Keys& keys, const StatusAnswer& answer) {
   try {
     return keys.data_credentials(answer.encrypt_data, answer.first_run);
@@ -108,14 +108,24 @@ std::vector<Finding> check_member(zmq::context_t& context, const ordered_json& m
   if (member.at("role") == "server" && !data) {
     return {way.port, warning(who, "not measured: an observer's key does not reach its data")};
   }
-  if (member.at("role") == "server") return check_server(context, who, address, *data);
+  if (member.at("role") == "server") {
+    return check_server(context, who, address, data->to(member.at("listener").get<std::string>()));
+  }
   return {way.port};
+}
+
+// Only a process on another host can try this way.
+Finding way_back() {
+  return fine("way back",
+              "not tried: other hosts must also reach the port of a server, or in allreduce of a "
+              "worker, on this one; once it has joined, run doctor on another host");
 }
 
 std::vector<Finding> check_here(const ordered_json& document, bool same_host) {
   const int64_t workers = document.at("workers").get<int64_t>();
   std::vector<Finding> findings = {check_files_here(kFilesOfAProcess + kFilesOfAWorker * workers),
                                    check_shm_here()};
+  if (!same_host) findings.push_back(way_back());
   const std::string out = document.at("out").get<std::string>();
   std::error_code absent;
   if (same_host && std::filesystem::is_directory(out, absent)) {

@@ -21,6 +21,7 @@ constexpr int kPieces = 16;   // each way
 constexpr int kUnderWay = 2;  // pieces in flight
 constexpr double kRateSeconds = 2.0;
 constexpr double kPongSeconds = 3.0;
+constexpr int kPollMs = 50;
 constexpr double kSlowMs = 50.0;
 constexpr int64_t kMostProbeBytes = int64_t{1} << 20;
 
@@ -50,7 +51,8 @@ class Pinger {
       const double left_s = end_s - now_seconds();
       if (left_s <= 0) return std::nullopt;
       zmq::pollitem_t item{dealer_.socket().handle(), 0, ZMQ_POLLIN, 0};
-      poll_sockets({&item, 1}, static_cast<int>(left_s * 1000.0) + 1);
+      // the connection may be made anew
+      poll_sockets({&item, 1}, std::min(kPollMs, static_cast<int>(left_s * 1000.0) + 1));
     }
     return std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Measures the way to one server's data port: latency, rate in each direction, and whether its
+// Measures the path to one server's data port: latency, rate in each direction, and whether its
 // memory can be shared. Transfers a few MiB at most. One thread.
 #pragma once
 
@@ -23,7 +23,7 @@ struct ServerWay {
 std::vector<Finding> findings_of(const std::string& who, const std::string& address,
                                  const ServerWay& way);
 
-// Measures for a few seconds at most. If the server does not answer, returns that as an error.
+// Measures for a few seconds. If the server does not answer for 3 s, returns that as an error.
 std::vector<Finding> check_server(zmq::context_t& context, const std::string& who,
                                   const std::string& address, const Credentials& credentials);
 

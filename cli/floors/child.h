@@ -7,7 +7,7 @@
 
 namespace pushpull::floors {
 
-// The processes of a floor wait for each other at most this long.
+// Longest time that a process of a floor measurement waits for another.
 constexpr int kDeadlineSeconds = 60;
 
 class Child {

@@ -41,7 +41,7 @@ void ByteQueue::commit(size_t bytes) {
   end_ += bytes;
   size_ += bytes;
   if (size_ == 0) {
-    clear();  // an idle connection holds no block
+    clear();  // an idle connection keeps no block
   }
 }
 

@@ -245,7 +245,7 @@ std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const Cu
                             const CurveValue& y, size_t limit) {
   std::vector<Series> all;
   std::set<double> times;
-  double begin = -kNever;  // from here on, every seed has a value
+  double begin = -kNever;  // every seed has a value from this x on
   for (const CompareRun* run : runs) {
     Series series = series_of(*run, x, y);
     if (series.points.empty()) continue;

@@ -80,9 +80,10 @@ std::optional<Winner> most_accurate(const LinkCells& link, int64_t workers);
 // Returns one value of a curve's point, or empty if the point lacks it.
 using CurveValue = std::function<std::optional<double>(const CurvePoint&)>;
 
-// Returns median, min and max over the seeds, at every time at which one of them was evaluated.
-// Between two evaluations a seed has the value of the first; after its last evaluation it keeps
-// that value. A seed ends where its value is no longer finite. At most about `limit` points.
+// Returns median, min and max over the seeds, at every time at which one of them was evaluated,
+// from the first time at which all of them have a value. Between two evaluations a seed has the
+// value of the first; after its last evaluation it keeps that value. A seed ends where its value is
+// no longer finite. At most about `limit` points.
 std::vector<LinePoint> band(const std::vector<const CompareRun*>& runs, const CurveValue& x,
                             const CurveValue& y, size_t limit);
 

@@ -77,7 +77,7 @@ std::string winner_word(double ring, double server) {
 
 std::string measured_winner(const Cell* ring, const Cell* server) {
   if (ring == nullptr || server == nullptr || !ring->rate || !server->rate) return "–";
-  // The faster strategy has the shorter step.
+  // The faster strategy needs less time for a sample.
   return winner_word(1 / ring->rate->median, 1 / server->rate->median);
 }
 

@@ -12,8 +12,8 @@
 
 namespace pushpull {
 
-// Fills in the run's measurements, or `run.failure` if a file is missing or invalid. Fields that a
-// file lacks stay empty or 0.
+// Fills in the run's measurements, or `run.failure` if summary.json is missing or invalid. Fields
+// that a file lacks stay empty or 0; without metrics.jsonl the curve is empty.
 //   global_batch: samples per step.
 void read_run(const std::string& folder, int64_t global_batch, CompareRun& run);
 

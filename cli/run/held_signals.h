@@ -1,5 +1,5 @@
 // Keeps the signals that end a program pending, so that results can be written first. During a run
-// the launcher takes them; between two runs, `take`. One thread.
+// the launcher handles them; between two runs, call `take`. One thread.
 #pragma once
 
 #include <csignal>

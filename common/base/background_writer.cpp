@@ -23,7 +23,7 @@ struct BackgroundWriter::State {
   UniqueFd fd;       // the descriptor that texts are appended to
   std::string path;  // the file that texts replace; empty with a descriptor
   size_t most_waiting_bytes = 0;
-  std::mutex mutex;  // guards all below
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::deque<std::string> waiting;  // without the text that is being written
   size_t waiting_bytes = 0;         // with it
@@ -90,7 +90,7 @@ BackgroundWriter::~BackgroundWriter() {
 }
 
 void BackgroundWriter::start(const std::shared_ptr<State>& state) {
-  // signals are for the threads that wait for them
+  // blocks all signals in the new thread: other threads handle them
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

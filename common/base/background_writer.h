@@ -13,23 +13,25 @@ class BackgroundWriter {
  public:
   static constexpr size_t kMostWaitingBytes = 1 << 20;
 
-  // Appends each text to `fd`, in the order of the calls. Duplicates `fd`; -1: every write fails. The
-  // first failed write ends the writing.
+  // Appends each text to `fd`, in the order of the calls. Duplicates `fd`; with -1 every write
+  // fails. After the first failed write, all other texts are dropped.
   explicit BackgroundWriter(int fd, size_t most_waiting_bytes = kMostWaitingBytes);
   // Replaces the file `path` by the newest text. Each text goes to PATH.tmp, which is then renamed: a
   // reader never sees half of it. After a failure the old file stays and the next text is tried. There is
   // no fsync: a power cut may cost the newest text, a killed process does not.
   explicit BackgroundWriter(const std::string& path);
-  // Does not flush. A thread that is blocked in a write goes on alone; it ends after the last text or
-  // with the process.
+  // Does not flush. The writing thread is detached: it ends after the last text, or with the
+  // process if a write blocks.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
   // Returns at once. With a descriptor: returns false and drops the text if a write has failed or the
-  // waiting texts would exceed `most_waiting_bytes`. With a path: the text replaces one that still waits.
+  // waiting texts would exceed `most_waiting_bytes`. With a path: returns true, and the text
+  // replaces one that still waits to be written.
   bool write(std::string text);
-  // Waits at most this long until no text waits. Returns false if one still does or the writer has failed.
+  // Waits until all texts are written, but at most this long. Returns false if texts are left or
+  // the newest write failed.
   bool flush(int64_t milliseconds);
   // Returns the errno of the newest write, 0 if it succeeded.
   int error() const;

@@ -12,7 +12,8 @@ class Console {
   // Duplicates the descriptors. If both refer to the same file, the order of the texts is kept.
   Console(int out_fd, int err_fd);
 
-  // Never blocks. Text that does not fit the queue is dropped; the next line says how much.
+  // Never blocks. Text that does not fit the queue is dropped; a later line reports how many texts
+  // are missing.
   void out(std::string_view text);
   void err(std::string_view text);
   // Waits until all text is written, at most 5 s for each stream.
@@ -30,7 +31,7 @@ void print(int fd, std::string_view text);
 // Flushes the process's console, if there is one. Call before _exit.
 void flush_output();
 
-// Gives the process its console. Construct it first thing in main.
+// Makes `print` write through a console. Construct it first in main.
 class ProcessConsole {
  public:
   ProcessConsole();

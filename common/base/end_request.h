@@ -14,7 +14,7 @@ class EndRequest {
  public:
   static constexpr int64_t kEchoMs = 300;     // two SIGINTs within this time are one Ctrl-C
   static constexpr int64_t kGraceMs = 25000;  // for an end in order; schedulers kill after 30 s
-  static constexpr int64_t kStopMs = 23000;   // the coordinator's, so that members still hear why
+  static constexpr int64_t kStopMs = 23000;   // the coordinator's, so that members learn why
 
   // Returns true if the process must end at once.
   bool take(int64_t now_ms, int signal) {

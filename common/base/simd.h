@@ -27,7 +27,7 @@
 #define PUSHPULL_ELEMENTWISE _Pragma("GCC ivdep")
 #endif
 
-// For functions that must be inlined into each of those copies.
+// For functions that must be inlined into each copy of a loop that PUSHPULL_SIMD compiles.
 #define PUSHPULL_INLINE [[gnu::always_inline]] inline
 
 namespace pushpull {

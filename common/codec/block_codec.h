@@ -29,8 +29,8 @@ int64_t top_elements(double fraction, int64_t n);
 // out: encoded_block_bytes(codec, n) bytes.
 void encode_block(const Codec& codec, const float* x, int64_t n, std::byte* out);
 
-// Returns false if decode_block would write beyond n floats. Does not check values: a NaN moves the
-// weights as it would in plain floats.
+// Returns false if decode_block would write beyond n floats. Does not check values: a NaN reaches
+// the weights, as it does in plain floats.
 bool block_fits(const Codec& codec, const std::byte* in, int64_t n);
 
 // in: a block for which block_fits is true.

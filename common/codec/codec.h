@@ -1,5 +1,5 @@
-// The codecs that encode gradients on the wire (key `codec`) and weights on the way back (key
-// `pull-codec`). Plain values; any thread.
+// The codecs that encode pushed gradients (key `codec`) and pulled weights (key `pull-codec`).
+// Plain values; any thread.
 #pragma once
 
 #include <optional>

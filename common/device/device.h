@@ -37,8 +37,8 @@ class Graph {
   virtual ~Graph() = default;
 };
 
-// Runs enqueued work in order. Only events order work between streams. Every call except
-// `synchronize` returns before the work is done. Throws Error(kDevice).
+// Runs enqueued work in order. Only events order work between streams. Calls return before the work
+// is done, except `synchronize` and copies of unregistered host memory. All throw Error(kDevice).
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -130,8 +130,8 @@ int count(std::string* why = nullptr);
 // says how to fix it.
 std::shared_ptr<Device> open(const DeviceName& name);
 
-// Returns an allocator that takes memory from `inner`, in whole pages, and registers it for as long
-// as it lives. Thread-safe if `inner` is.
+// Returns an allocator that gets memory from `inner`, in whole pages, and keeps it registered until
+// it is freed. Thread-safe if `inner` is.
 //   refused: called once with the reason if the system does not register the memory, which is still
 //     used.
 FloatAllocator registered(std::shared_ptr<Device> device, FloatAllocator inner,

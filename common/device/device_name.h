@@ -1,4 +1,5 @@
-// Parses --device, which says where a worker computes. Pure functions.
+// Parses --device: the devices on which a worker computes, or the one on which a server keeps
+// weights. Pure functions.
 #pragma once
 
 #include <string>

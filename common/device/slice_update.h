@@ -2,7 +2,7 @@
 // fixed tree, then applies one update or computes the squares of the sum for the norm. Holds the
 // descriptors (plain data in device memory, like everything that they point to) and the work of one
 // kernel thread, as functions that the fake device runs too. The bits equal the host's
-// (common/update/tree_sum.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
+// (common/update/range_update.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
 // thread computes an element.
 //
 // A tile is the unit of work of one thread block: elements of one slice, all with one rule.
@@ -32,7 +32,7 @@ struct SliceMove {
   int32_t aligned;  // 1 if every pointer is 16-byte aligned
   const float* before;
   float* after;
-  const float* state_before[2];  // if it differs from `state`, values are copied over
+  const float* state_before[2];  // read; equal to `state` if it is updated in place
   float* state[2];
   const float* read;  // weights that the gradient was computed on, or null
 };

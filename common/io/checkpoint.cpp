@@ -134,8 +134,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
                    {"data_order_sha256", state.counts.data_hash.hex()},
                    {"initial_weights_sha256", state.initial_weights_sha256}};
   }
-  // JSON must be UTF-8: a path in the job that is not UTF-8 loses bytes here instead of failing the
-  // checkpoint.
+  // JSON must be UTF-8: invalid bytes are replaced, so that they do not fail the checkpoint.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -238,8 +237,8 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   publish(dir_, folder, state.step);
   if (std::exchange(earlier_is_aside_, false)) delete_stores_aside(dir_);
 
-  // Later steps stem from before a resume at an earlier step; they must not push out new
-  // checkpoints.
+  // Checkpoints of later steps predate a resume at an earlier step; they must not displace new
+  // ones.
   std::map<int64_t, std::string> known = whole_checkpoints(dir_);
   known.erase(known.upper_bound(state.step), known.end());
   while (std::cmp_greater(known.size(), keep_)) {

@@ -70,7 +70,8 @@ class CheckpointStore {
   // and all stores that earlier starts moved aside. Returns the new path, or "" if there were no
   // checkpoints. Throws Error(kIo).
   std::string set_earlier_aside();
-  // Call when an earlier life of the process has set them aside and has written nothing since.
+  // Makes the first successful `write` delete all stores that were moved aside. For a restarted
+  // process that called set_earlier_aside in an earlier life and has written no checkpoint since.
   void expect_earlier_aside() { earlier_is_aside_ = true; }
 
  private:

@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kMostHolderBytes = 300;
 
-// Returns the holder as it wrote itself: "process 7 on host n1 since 2026-01-31T23:59:59Z".
+// Returns the holder's description of itself: "process 7 on host n1 since 2026-01-31T23:59:59Z".
 std::string holder_in(int fd) {
   std::array<char, kMostHolderBytes> text{};
   const ssize_t n = pread(fd, text.data(), text.size(), 0);

@@ -75,7 +75,7 @@ void write_record(const std::string& path, const RunRecord& record);
 // file's size.
 RunRecord read_record(const std::string& path);
 
-// Return the bytes of a record file, and the record in such bytes.
+// Convert between a record and the bytes of its file. decode_record throws as read_record does.
 //   name: of the file, for messages.
 std::string encode_record(const RunRecord& record);
 RunRecord decode_record(const std::string& bytes, const std::string& name);

@@ -1,6 +1,6 @@
 // Counts the pushes and samples in a run's weights, and identifies the samples by a hash.
-// Checkpoints hold these counts, so that a run that goes back to a checkpoint counts on from there.
-// Plain data; any thread.
+// Checkpoints hold these counts, so that a run that returns to a checkpoint continues counting from
+// there. Plain data; any thread.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,8 @@ struct Barriers {
            std::ranges::find(chosen, step) != chosen.end();
   }
   bool stops_at(int64_t step) const { return stop_step > 0 && step == stop_step; }
-  // Returns whether server 0 gets a copy of the other servers. A checkpoint includes one, too.
+  // Returns whether server 0 gets a copy of the other servers' weights. A checkpoint includes such
+  // a copy.
   bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }
   bool snapshot_due(int64_t step) const { return checkpoint_due(step) || copy_due(step); }
   bool is_barrier(int64_t step) const { return evaluation_due(step) || snapshot_due(step); }
@@ -96,8 +97,8 @@ struct Barriers {
   }
 };
 
-// In all-reduce, the most reports of losses that a worker may have in flight to server 0. A worker
-// is therefore at most this many steps ahead of server 0. A server accepts 16.
+// In all-reduce, a worker waits while server 0 has not answered more than this many of its loss
+// reports. This bounds its lead over server 0, which accepts 16 pushes in advance.
 inline constexpr int64_t kMostReports = 8;
 
 inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {

@@ -41,7 +41,7 @@ enum class Recovery {
 // The reaction if a checkpoint cannot be written.
 enum class OnCheckpointFailure {
   kAbort,
-  kContinue,  // the failure is counted, and training goes on
+  kContinue,  // the failure is counted, and training continues
 };
 
 // The reaction if a loss or gradient of a micro-batch is not finite.
@@ -121,10 +121,11 @@ struct Job {
   OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
   std::string init_from;  // safetensors file with initial weights; "" = init rules
-  OnWorkerLoss on_worker_loss =
-      OnWorkerLoss::kAbort;  // default: continue if the strategy can be recorded, else abort
-  int64_t min_workers = 1;   // on-worker-loss = continue: training pauses with fewer
-  int64_t max_workers = 0;   // ... more wait as spares; 0 = no limit
+  // Default: continue if the strategy can be recorded, or if on-bad-gradient = quarantine and the
+  // strategy is not allreduce; else abort.
+  OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
+  int64_t min_workers = 1;  // on-worker-loss = continue: training pauses with fewer
+  int64_t max_workers = 0;  // on-worker-loss = continue: more wait as spares; 0 = no limit
   OnServerLoss on_server_loss = OnServerLoss::kRestart;
   Recovery recovery = Recovery::kCheckpoint;
   int64_t copy_every = 16;  // steps; recovery = peers

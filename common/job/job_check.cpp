@@ -123,7 +123,7 @@ void check_strategy(const Job& job, const Settings& given) {
                ", where equal jobs give equal weights: remove it, or take " +
                strategies_with(&StrategyTraits::recordable));
   }
-  // error feedback: a replay would need every push of every incarnation, also the lost ones
+  // error feedback: a replay would need every push of every incarnation, even of lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
     refuse_job(said(job, given, "record") + " cannot be kept with " +
                said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +

@@ -1,10 +1,11 @@
 #include "common/keys/credentials.h"
 
-#include <openssl/crypto.h>
 #include <zmq.h>
 
 #include <array>
 #include <cstdint>
+
+#include "common/keys/data_proof.h"
 
 namespace pushpull {
 
@@ -21,10 +22,11 @@ std::optional<PeerRole> role_of_key(const Demand& demand, const std::string& pub
   return std::nullopt;
 }
 
-bool is_token(const Demand& demand, const std::string& token) {
-  // compares in constant time, so that the duration tells a stranger nothing
-  return !demand.token.empty() && token.size() == demand.token.size() &&
-         CRYPTO_memcmp(token.data(), demand.token.data(), token.size()) == 0;
+bool proves(const Demand& demand, const std::string& user, const std::string& proof) {
+  const std::string nonce = user.substr(0, kNonceDigits);
+  return !demand.listener.empty() && nonce.size() == kNonceDigits &&
+         user == challenge_user(nonce, demand.listener) &&
+         same_proof(proof, member_proof(demand.data_key, demand.listener, nonce));
 }
 
 }  // namespace
@@ -34,11 +36,20 @@ std::optional<PeerRole> role_of(const Demand& demand, std::string_view mechanism
   if (demand.proof == Proof::kCurve && mechanism == "CURVE" && shown.size() == 1) {
     return role_of_key(demand, shown[0]);
   }
-  if (demand.proof == Proof::kToken && mechanism == "PLAIN" && shown.size() == 2 &&
-      is_token(demand, shown[1])) {
+  if (demand.proof == Proof::kChallenge && mechanism == "PLAIN" && shown.size() == 2 &&
+      proves(demand, shown[0], shown[1])) {
     return PeerRole::kMember;
   }
   return std::nullopt;
+}
+
+bool seeks_another_listener(const Demand& demand, std::span<const std::string> shown) {
+  return shown.size() == 2 && shown[0].size() == kNonceDigits + demand.listener.size() &&
+         shown[0].substr(kNonceDigits) != demand.listener;
+}
+
+std::string challenge_user(const std::string& nonce, const std::string& listener) {
+  return nonce + listener;
 }
 
 }  // namespace pushpull

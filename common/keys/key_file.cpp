@@ -139,6 +139,12 @@ AnyKey read_key_file(const std::string& path) {
            ", so the key is not secret; run `chmod 600` on it, or make a new key if another user "
            "may have read it");
   }
+  if (about.st_uid != geteuid() && about.st_uid != 0) {
+    refuse(shown(path) + " belongs to user " + std::to_string(about.st_uid) + ", this is user " +
+           std::to_string(geteuid()) +
+           ", so the key is another user's; run `chown` on a copy, or make a key of your own" +
+           kMakeOne);
+  }
   return key_in(read_from(fd.get()), shown(path));
 }
 

@@ -12,7 +12,7 @@ namespace pushpull {
 
 // Returns the key of --key (`named`, unless it is ""), else of PUSHPULL_KEY_FD or
 // PUSHPULL_KEY_FILE, else of the user's own file, which is created if it is absent. Throws
-// Error(kUsage) naming the file and the way out.
+// Error(kUsage) naming the file and the fix.
 Keys find_keys(const std::string& named);
 
 // Returns true if `find_keys("")` would have to create the user's own file but cannot.
@@ -22,7 +22,8 @@ bool no_home_for_a_key();
 // does not exist.
 std::string user_key_path();
 
-// Throws Error(kUsage) if the file is absent, is not a key, or can be read by other users.
+// Throws Error(kUsage) if the file is absent, is not a key, is accessible to other users, or belongs
+// to a user other than this one and root.
 AnyKey read_key_file(const std::string& path);
 
 // Returns false if `path` exists already; the file is left as it is. Throws Error(kIo) naming the

@@ -13,7 +13,7 @@ namespace pushpull {
 std::vector<KeyHelp> with_key_flags(std::vector<KeyHelp> flags);
 
 // Returns the key that a command line asks for (see `find_keys`), or none if it has --insecure.
-// Throws Error(kUsage) naming the file and the way out.
+// Throws Error(kUsage) naming the file and the fix.
 Keys keys_of(const CommandLine& line);
 
 // Sets the environment of the processes that this one will start, so that they find the key that

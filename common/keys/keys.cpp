@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kServer = "pushpull v1 server";  // the coordinator and data listeners
 constexpr const char* kMember = "pushpull v1 member";
 constexpr const char* kObserver = "pushpull v1 observer";
-constexpr const char* kData = "pushpull v1 data of run ";
+constexpr const char* kData = "pushpull v2 data of run ";
 
 constexpr size_t kZ85Bytes = 41;  // 32 bytes in Z85, and the terminating 0
 
@@ -78,8 +78,8 @@ const SecretKey& Keys::secret() const {
                                      "nothing else; name the job's key with --key FILE");
 }
 
-std::string Keys::token(uint64_t run) const {
-  return z85(derive(secret(), kData + std::to_string(run)));
+KeyNumber Keys::data_key(uint64_t run) const {
+  return derive(secret(), kData + std::to_string(run));
 }
 
 Demand Keys::control_demand() const {
@@ -107,7 +107,7 @@ Credentials Keys::control_credentials() const {
   return out;
 }
 
-Demand Keys::data_demand(bool encrypted, uint64_t run) const {
+Demand Keys::data_demand(bool encrypted, uint64_t run, const std::string& listener) const {
   Demand out;
   if (insecure()) return out;
   if (encrypted) {
@@ -115,8 +115,9 @@ Demand Keys::data_demand(bool encrypted, uint64_t run) const {
     out.observer.clear();
     return out;
   }
-  out.proof = Proof::kToken;
-  out.token = token(run);
+  out.proof = Proof::kChallenge;
+  out.data_key = data_key(run);
+  out.listener = listener;
   return out;
 }
 
@@ -125,8 +126,8 @@ Credentials Keys::data_credentials(bool encrypted, uint64_t run) const {
   secret();  // throws for an observer, which has no data connections
   if (encrypted) return control_credentials();
   Credentials out;
-  out.proof = Proof::kToken;
-  out.token = token(run);
+  out.proof = Proof::kChallenge;
+  out.data_key = data_key(run);
   out.source = source_;
   return out;
 }

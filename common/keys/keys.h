@@ -1,8 +1,8 @@
 // The key that a program holds, and the credentials that its sockets present and demand for it.
 // Constant; any thread.
 //
-// HKDF-SHA256 (RFC 5869) derives from a secret one CURVE pair for each role and one token for each
-// run. A holder of the secret can play every role. An observer holds its own pair and the server's
+// HKDF-SHA256 (RFC 5869) derives from a secret one CURVE pair for each role and one data key for
+// each run. A holder of the secret can play every role. An observer holds its own pair and the server's
 // public key, from which no other key can be derived.
 #pragma once
 
@@ -31,9 +31,11 @@ class Keys {
   Credentials control_credentials() const;
 
   // For data connections of a run, and those between workers, which admit members only.
-  //   encrypted: true if the job's `encrypt` is `all`; otherwise the run's token admits.
+  //   encrypted: true if the job's `encrypt` is `all`; otherwise both sides prove the run's data key.
+  //   listener: name of the listening process's port (data_proof.h). For credentials, Credentials::to
+  //     sets it.
   // Throw Error(kUsage) for an observer's key.
-  Demand data_demand(bool encrypted, uint64_t run) const;
+  Demand data_demand(bool encrypted, uint64_t run, const std::string& listener) const;
   Credentials data_credentials(bool encrypted, uint64_t run) const;
 
   // Returns a key that only lets its holder see the status of this key's jobs. Throws Error(kUsage)
@@ -42,7 +44,7 @@ class Keys {
 
  private:
   const SecretKey& secret() const;
-  std::string token(uint64_t run) const;
+  KeyNumber data_key(uint64_t run) const;
 
   std::optional<AnyKey> key_;
   std::string source_ = "--insecure";

@@ -41,7 +41,7 @@ void collect(Range node, Range range, std::vector<Range>& out) {
   collect({middle, node.hi}, range, out);
 }
 
-// Plans how the nodes from `next` on sum to `node`. Returns false if they do not make it up.
+// Plans how the nodes from `next` on sum to `node`. Returns false if they do not cover it exactly.
 bool plan(Range node, const std::vector<Range>& nodes, size_t& next, std::vector<int>& merges) {
   if (next >= nodes.size()) return false;
   if (nodes[next] == node) {

@@ -11,7 +11,6 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kHandshakeMs = 5000;
 // If bytes on a data connection stay unacknowledged for this long, the kernel closes it
 // (TCP_USER_TIMEOUT, RFC 5482) and libzmq opens another: a firewall may have forgotten the
 // connection. Without the limit the kernel retries for 15 minutes. Control connections have no such
@@ -30,8 +29,8 @@ constexpr int kLeastUnread = 16;
 constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
 // Send buffer of a data connection within one host. The kernel would let it grow to megabytes,
 // which leave the cache between write and read. The receive buffer stays under the kernel's
-// control: with a fixed one each wake-up brings less data, and bare ZeroMQ is slower. On a network
-// the kernel sizes both, since the size must follow the round-trip time.
+// control: with a fixed one each wake-up delivers less data, and bare ZeroMQ is slower. On a
+// network the kernel sizes both, since the size must follow the round-trip time.
 constexpr int kLocalBufferBytes = 1 << 18;
 constexpr int kMostIoThreads = 4;
 
@@ -53,7 +52,7 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, limits.max_frame_bytes);
   socket.set(zmq::sockopt::sndtimeo, 0);
-  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(ConnectionCaps::kHandshakeMs));
   if (limits.bulk) socket.set(zmq::sockopt::tcp_maxrt, kUnacknowledgedMs);
   socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
   socket.set(zmq::sockopt::rcvhwm, unread_messages(limits));
@@ -70,9 +69,6 @@ void show(zmq::socket_t& socket, const Credentials& credentials) {
     socket.set(zmq::sockopt::curve_serverkey, credentials.server_public);
     socket.set(zmq::sockopt::curve_publickey, credentials.own.public_key);
     socket.set(zmq::sockopt::curve_secretkey, credentials.own.secret_key);
-  } else if (credentials.proof == Proof::kToken) {
-    socket.set(zmq::sockopt::plain_username, "pushpull");
-    socket.set(zmq::sockopt::plain_password, credentials.token);
   }
 }
 
@@ -80,42 +76,6 @@ void show(zmq::socket_t& socket, const Credentials& credentials) {
 std::string property(zmq::message_t& frame, const char* name) {
   const char* const value = zmq_msg_gets(frame.handle(), name);
   return value == nullptr ? "" : value;
-}
-
-// Repeats a call on EINTR. libzmq returns it if a signal is handled during the call, even between
-// two frames of one message, the rest of which would look like a new message.
-template <class Call>
-auto uninterrupted(const Call& call) {
-  for (;;) {
-    try {
-      return call();
-    } catch (const zmq::error_t& e) {
-      if (e.num() != EINTR) throw;
-    }
-  }
-}
-
-// Returns all frames of one message, or none if no message has arrived; never blocks.
-std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
-  std::vector<zmq::message_t> frames;
-  bool more = true;
-  while (more) {
-    zmq::message_t frame;
-    if (!uninterrupted([&] { return socket.recv(frame, zmq::recv_flags::dontwait); })) break;
-    more = frame.more();
-    // bounds memory: a message of endless frames costs its sender more than us
-    if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
-  }
-  return frames;
-}
-
-bool send_frames(zmq::socket_t& socket, std::vector<zmq::message_t>& frames) {
-  for (size_t i = 0; i < frames.size(); ++i) {
-    const auto flags = i + 1 < frames.size() ? zmq::send_flags::dontwait | zmq::send_flags::sndmore
-                                             : zmq::send_flags::dontwait;
-    if (!uninterrupted([&] { return socket.send(frames[i], flags); })) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -136,6 +96,22 @@ EndpointLimits data_limits(int64_t slice_bytes) {
 
 int data_io_threads() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostIoThreads);
+}
+
+zmq::context_t make_context(int io_threads) {
+  zmq::context_t context(io_threads);
+  // a data connection has two more sockets, for its events; libzmq's default is 1,023
+  context.set(zmq::ctxopt::max_sockets, context.get(zmq::ctxopt::socket_limit));
+  return context;
+}
+
+void connect_socket(zmq::socket_t& socket, const std::string& address) {
+  try {
+    uninterrupted([&] { socket.connect(address); });
+  } catch (const zmq::error_t& e) {
+    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address + ": " + e.what() +
+                                       "; expected tcp://HOST:PORT");
+  }
 }
 
 void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms) {
@@ -183,10 +159,8 @@ void Router::stop_listening(const std::string& address) {
 }
 
 SendResult Router::send(const PeerId& peer, const Message& message) {
-  std::vector<zmq::message_t> frames = encode(message);
-  frames.insert(frames.begin(), zmq::message_t(peer.data(), peer.size()));
   try {
-    return send_frames(socket_, frames) ? SendResult::kSent : SendResult::kFull;
+    return send_message(socket_, message, peer) ? SendResult::kSent : SendResult::kFull;
   } catch (const zmq::error_t& e) {
     if (e.num() == EHOSTUNREACH) return SendResult::kGone;
     throw;
@@ -214,6 +188,13 @@ std::optional<Message> Router::take(const PeerId& peer, std::vector<zmq::message
   Decoded decoded = decode(std::move(frames));
   Message answer;
   if (decoded.message) {
+    if (decoded.message->header.has_challenge() && handler_ != nullptr &&
+        handler_->is_challenged()) {
+      answer.header.mutable_challenge_answer()->set_proof(
+          handler_->proof(decoded.message->header.challenge().nonce()));
+      send(peer, answer);
+      return std::nullopt;
+    }
     if (!observer || observer_may_send(decoded.message->header)) return std::move(decoded.message);
     handler_->count_refused(host, {"observer", "an observer may read the status and nothing else"});
     answer.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kRefused));
@@ -234,16 +215,18 @@ std::optional<Message> Router::take(const PeerId& peer, std::vector<zmq::message
 
 Dealer::Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
                const Credentials& credentials)
-    : context_(context),
-      address_(address),
-      limits_(limits),
-      credentials_(credentials),
-      socket_(make_socket()) {
+    : context_(context), address_(address), limits_(limits), credentials_(credentials) {
+  if (credentials.proof == Proof::kChallenge) {
+    proven_ = std::make_unique<ProvenConnection>(context, address, credentials,
+                                                 [this] { return make_socket(); });
+    return;
+  }
+  socket_ = make_socket();
   // before connecting, since a refusal may come quickly
   if (limits.watched) {
     watch_ = std::make_unique<HandshakeWatch>(context, socket_, address, credentials);
   }
-  connect(socket_);
+  connect_socket(socket_, address_);
 }
 
 zmq::socket_t Dealer::make_socket() {
@@ -255,29 +238,25 @@ zmq::socket_t Dealer::make_socket() {
   return socket;
 }
 
-void Dealer::connect(zmq::socket_t& socket) {
-  try {
-    uninterrupted([&] { socket.connect(address_); });
-  } catch (const zmq::error_t& e) {
-    throw Error(ErrorCode::kUsage, "[join] cannot connect to " + address_ + ": " + e.what() +
-                                       "; expected tcp://HOST:PORT");
-  }
-}
-
 void Dealer::open_second() {
   second_.emplace(make_socket());
-  connect(*second_);
+  connect_socket(*second_, address_);
 }
 
 void Dealer::send(const Message& message) {
-  std::vector<zmq::message_t> frames = encode(message);
-  send_frames(socket_, frames);
-  if (!second_) return;
-  frames = encode(message);
-  send_frames(*second_, frames);
+  if (proven_) return proven_->send(message);
+  send_message(socket_, message);
+  if (second_) send_message(*second_, message);
 }
 
 std::optional<Message> Dealer::receive() {
+  if (proven_) {
+    while (auto message = receive_from(proven_->socket())) {
+      if (proven_->take(*message)) return message;
+    }
+    proven_->turn();  // last: what has arrived before the end is for the reader
+    return std::nullopt;
+  }
   if (second_) {
     if (auto message = receive_from(*second_)) {
       watch_.reset();
@@ -303,7 +282,7 @@ std::optional<Message> Dealer::receive_from(zmq::socket_t& socket) {
 }
 
 void Dealer::set_linger_ms(int ms) {
-  socket_.set(zmq::sockopt::linger, ms);
+  socket().set(zmq::sockopt::linger, ms);
   if (second_) second_->set(zmq::sockopt::linger, ms);
 }
 

@@ -14,7 +14,8 @@
 #include "common/keys/credentials.h"
 #include "common/net/frames.h"
 #include "common/net/handshake_watch.h"
-#include "common/net/turn_budget.h"
+#include "common/net/intervals.h"
+#include "common/net/proven_connection.h"
 
 namespace pushpull {
 
@@ -36,9 +37,9 @@ EndpointLimits control_limits();
 // Returns the limits of the data connections of a job with slices of `slice_bytes`.
 EndpointLimits data_limits(int64_t slice_bytes);
 
-// Returns the number of I/O threads of the ZeroMQ context for data: one thread cannot fill a fast
-// link, and two peers get one thread each. Control has its own context, and gradients never keep
-// its thread busy.
+// Returns the number of I/O threads of the ZeroMQ context for data: one per core, at most 4. One
+// thread cannot fill a fast link, and two peers get one thread each. Control has its own context,
+// so that gradients never keep its thread busy.
 int data_io_threads();
 
 enum class SendResult {
@@ -46,6 +47,12 @@ enum class SendResult {
   kGone,  // the peer's connection is closed
   kFull,  // the peer's queue is full, the message is dropped
 };
+
+// Returns a context for `io_threads` that can hold a worker's connections to many servers.
+zmq::context_t make_context(int io_threads);
+
+// Throws Error(kUsage) if `address` is none.
+void connect_socket(zmq::socket_t& socket, const std::string& address);
 
 // Waits at most `timeout_ms` until one of `items` is ready. Returns early with none ready if the
 // process handles a signal (a profiler's, for instance).
@@ -95,15 +102,23 @@ class Router {
 class Dealer {
  public:
   // credentials: presented to the listening peer.
+  // Throws Error(kUsage) naming `address` if it is invalid.
   Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
          const Credentials& credentials = {});
+  Dealer(const Dealer&) = delete;
+  Dealer& operator=(const Dealer&) = delete;
 
   const std::string& address() const { return address_; }
-  zmq::socket_t& socket() { return socket_; }
+  // Under Proof::kChallenge another socket takes its place when the connection ends. Read it before
+  // each poll, and call `receive` often.
+  zmq::socket_t& socket() { return proven_ ? proven_->socket() : socket_; }
   // Sends on both connections if there is a second one. They reach the same receiver, which treats
-  // the second copy as a repeat.
+  // the second copy as a repeat. Under Proof::kChallenge messages wait until the peer has proven
+  // itself.
   void send(const Message& message);
   std::optional<Message> receive();
+  // Returns whether messages are sent at once, because the peer has proven itself or need not.
+  bool ready() const { return !proven_ || proven_->proven(); }
   // Opens another connection to the same address, for use when no messages arrive on this one;
   // replaces an earlier second one. When a message arrives on the second connection, the first one
   // is closed.
@@ -112,20 +127,22 @@ class Dealer {
   void set_linger_ms(int ms);
   // Returns the peer's protocol version if it differs from ours, else 0.
   uint16_t foreign_version() const { return foreign_version_; }
-  int64_t rejected_frames() const { return rejected_; }
+  int64_t rejected_frames() const { return rejected_ + (proven_ ? proven_->refused() : 0); }
+  // Returns a line for users if another process listens in the peer's place, else "".
+  std::string take_warning() { return proven_ ? proven_->take_warning() : ""; }
   // Returns why the peer refuses this socket, if the socket is watched; see HandshakeWatch.
   std::optional<std::string> refused() { return watch_ ? watch_->refused() : std::nullopt; }
 
  private:
   zmq::socket_t make_socket();
-  void connect(zmq::socket_t& socket);
   std::optional<Message> receive_from(zmq::socket_t& socket);
 
   zmq::context_t& context_;
   std::string address_;
   EndpointLimits limits_;
   Credentials credentials_;
-  zmq::socket_t socket_;
+  zmq::socket_t socket_;                      // empty under Proof::kChallenge
+  std::unique_ptr<ProvenConnection> proven_;  // Proof::kChallenge
   std::unique_ptr<HandshakeWatch> watch_;  // of the first connection; destroyed before the socket
   std::optional<zmq::socket_t> second_;
   uint16_t foreign_version_ = 0;

@@ -140,4 +140,28 @@ std::vector<zmq::message_t> encode(const Message& message) {
   return frames;
 }
 
+std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
+  std::vector<zmq::message_t> frames;
+  bool more = true;
+  while (more) {
+    zmq::message_t frame;
+    if (!uninterrupted([&] { return socket.recv(frame, zmq::recv_flags::dontwait); })) break;
+    more = frame.more();
+    // bounds memory: a message of endless frames costs its sender more than us
+    if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
+  }
+  return frames;
+}
+
+bool send_message(zmq::socket_t& socket, const Message& message, const PeerId& peer) {
+  std::vector<zmq::message_t> frames = encode(message);
+  if (!peer.empty()) frames.insert(frames.begin(), zmq::message_t(peer.data(), peer.size()));
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const auto flags = i + 1 < frames.size() ? zmq::send_flags::dontwait | zmq::send_flags::sndmore
+                                             : zmq::send_flags::dontwait;
+    if (!uninterrupted([&] { return socket.send(frames[i], flags); })) return false;
+  }
+  return true;
+}
+
 }  // namespace pushpull

@@ -1,6 +1,6 @@
 // Converts a Message to and from a ZeroMQ multipart: [preamble + protobuf header][payload]...;
 // zero-copy both ways. `decode` validates every received message before use. docs/protocol.md
-// specifies the format. Any thread.
+// specifies the format. Also sends and receives multiparts. Any thread.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-constexpr uint16_t kProtocolVersion = 9;  // raised whenever wire.proto changes its meaning
+constexpr uint16_t kProtocolVersion = 10;  // raised whenever wire.proto changes its meaning
 constexpr size_t kMaxHeaderBytes = size_t{16} << 20;
 constexpr size_t kMaxParts = 65'536;
 
@@ -29,6 +29,26 @@ Decoded decode(std::vector<zmq::message_t> frames);
 
 // Returns the frames of a message. Payloads of a page or more are sent without a copy.
 std::vector<zmq::message_t> encode(const Message& message);
+
+// Repeats a call on EINTR. libzmq returns it if a signal is handled during the call, even between
+// two frames of one message, the rest of which would look like a new message.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  for (;;) {
+    try {
+      return call();
+    } catch (const zmq::error_t& e) {
+      if (e.num() != EINTR) throw;
+    }
+  }
+}
+
+// Returns all frames of one message, or none if no message has arrived; never blocks.
+std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket);
+
+// Sends a message, to `peer` if the socket is a ROUTER. Returns false if the queue is full or there
+// is no connection; never blocks.
+bool send_message(zmq::socket_t& socket, const Message& message, const PeerId& peer = {});
 
 // Returns a payload that keeps its ZeroMQ message alive, or a copy if the bytes are not aligned for
 // floats.

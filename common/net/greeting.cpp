@@ -12,7 +12,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-// signature, version 3.0, mechanism padded to 20 bytes, as a client, filler
+// signature, version 3.0, mechanism padded to 20 bytes, as-server flag, filler
 constexpr size_t kGreetingBytes = 64;
 constexpr size_t kMechanismAt = 12;
 constexpr size_t kMechanismBytes = 20;

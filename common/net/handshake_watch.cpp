@@ -18,7 +18,7 @@ constexpr int kClosedOften = 3;
 constexpr int kGreetingMs = 1000;
 
 const char* mechanism_of(Proof proof) {
-  return proof == Proof::kCurve ? "CURVE" : proof == Proof::kToken ? "PLAIN" : "NULL";
+  return proof == Proof::kCurve ? "CURVE" : proof == Proof::kChallenge ? "PLAIN" : "NULL";
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ void HandshakeWatch::take_events() {
     } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
                value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
       seen_ = Seen::kOtherMechanism;
-    } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL &&
-               (value == EPIPE || value == ECONNRESET)) {
+    } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && value == EPIPE) {
+      // a listener with too many connections resets them instead (ECONNRESET)
       ++closed_;
     }
   }

@@ -1,5 +1,5 @@
-// Tells a connecting socket why it is refused: libzmq retries for ever, or gives up, and reports it
-// only through its monitor. Used by the socket's thread.
+// Finds out why a connecting socket is refused. libzmq retries for ever or gives up, and reports
+// the reason only through its monitor. Used by the socket's thread.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ class HandshakeWatch {
   HandshakeWatch(const HandshakeWatch&) = delete;
   HandshakeWatch& operator=(const HandshakeWatch&) = delete;
 
-  // Returns why the peer refuses this socket, and the way out; nullopt if it may still accept.
-  // Takes up to a second if the peer has closed several times without a reason.
+  // Returns why the peer refuses this socket, and the fix; nullopt if it may still accept. Takes up
+  // to a second if the peer has closed several times without a reason.
   std::optional<std::string> refused();
 
  private:

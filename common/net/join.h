@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-// The process that sends Hello.
+// Describes the process that sends Hello.
 struct JoinOptions {
   wire::Role role = wire::ROLE_UNSET;
   uint64_t incarnation = 0;
@@ -46,8 +46,8 @@ class Joining {
   Repeat repeat_{kHelloMs};
   Repeat line_{kWaitingMs};
   std::optional<int64_t> began_ms_;  // start of the wait for an answer
-  std::string no_place_;   // why there is no place yet; "" if the coordinator has not said
-  bool answered_ = false;  // since the last tick
+  std::string no_place_;             // why there is no place yet; "" before a NoPlaceYet
+  bool answered_ = false;            // since the last tick
 };
 
 // Returns why a coordinator of another release cannot be joined; names both versions.

@@ -58,7 +58,7 @@ class Member {
   // no answer to the Hello comes in time. Throws Error(kPeerLost) if the coordinator has fallen
   // silent and, if the job waits for that, has not been restarted within replacement-timeout.
   void on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats);
-  // Records that `signal` tells this process to end. The coordinator hears of it at once and says
+  // Records that `signal` tells this process to end. The coordinator is told at once and decides
   // when the process may end.
   void told_to_end(int signal) {
     told_ = signal;
@@ -68,15 +68,15 @@ class Member {
   // owner must open another connection beside this one. Returns true again, at intervals, if that
   // has not helped.
   bool needs_connection(int64_t now_ms);
-  // Returns whether its Hello was answered and, as far as it knows, the job is not over. A process
-  // that is told to end then keeps its place until the coordinator releases it: training may have
-  // started without its knowledge.
+  // Returns whether the Hello was answered and, as far as this process knows, the job is not over.
+  // A process that is told to end then keeps its place until the coordinator releases it: training
+  // may have started without its knowledge.
   bool takes_part() const {
     const bool over =
         state_.phase() == wire::PHASE_FINISHED || state_.phase() == wire::PHASE_FAILED;
     return is_known() && !over;
   }
-  // Says Hello again, as a server that now listens at `data_endpoint`.
+  // Sends Hello again, as a server that now listens at `data_endpoint`.
   void join_as_server(const std::string& data_endpoint);
   void send(Message message);
   void say(std::string line) { notices_.push_back(std::move(line)); }

@@ -15,7 +15,7 @@ struct Refusal {
   const char* reason = "";
   // For users: the expected value, the actual one, and the peer.
   std::string text;
-  // The sender is a member of the run and may be told.
+  // The sender is a member of the run, so it may learn the reason.
   bool from_member = false;
 
   // "[REASON] TEXT", for logs and answers.

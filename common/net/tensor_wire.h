@@ -14,7 +14,7 @@ void to_wire(const TensorTable& table, WireTensors* out);
 // unknown rule.
 TensorTable from_wire(const WireTensors& tensors);
 
-// Describes the first difference between two tables in words. Returns "" if they are equal.
+// Describes the first difference between two tables, for messages. Returns "" if they are equal.
 std::string difference(const TensorTable& want, const TensorTable& got);
 
 }  // namespace pushpull

@@ -25,7 +25,7 @@ class PageView {
 
   // Maps the piece to `bytes`; later writes there are visible. Keeps `owner` alive as long as the
   // piece is mapped. Returns false and changes nothing if the bytes are not shared memory or do not
-  // start at a page.
+  // start at a page. Throws Error(kFailed) if they cannot be mapped here.
   bool show(size_t piece, const std::shared_ptr<const void>& owner,
             std::span<const std::byte> bytes);
   // Gives the piece own memory to write to. The contents of a mapped piece are lost.

@@ -133,7 +133,7 @@ std::string host_difference(const std::string& theirs, const std::string& ours) 
   if (a[0] != b[0]) return "it is on another host";
   if (a[1] != b[1]) return "it is in another container (process id namespace)";
   if (a[2] != b[2]) return "it runs as another user";
-  // a container, or a lab of hosts on one machine: its traffic is meant to use its link
+  // a network namespace is a container or an emulated host, with traffic meant for its own link
   if (a[3] != b[3]) return "it has another network (network namespace)";
   return "";
 }

@@ -23,7 +23,7 @@ PP_HOST_DEVICE constexpr int64_t pieces(int64_t whole, int64_t piece) {
   return (whole + piece - 1) / piece;
 }
 
-// n / divisor for n < 2^31 by multiplication. Source: Granlund & Montgomery, PLDI 1994.
+// Computes n / divisor for n < 2^31 by multiplication. Source: Granlund & Montgomery, PLDI 1994.
 struct Divider {
   uint32_t divisor = 1;
   uint32_t multiplier = 1;

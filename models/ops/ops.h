@@ -195,13 +195,15 @@ class CrossEntropy {
 // Checks labels in host memory. An invalid one is a programming error (PP_ASSERT).
 void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> labels);
 
-// Owns the device, its threads and the scratch memory that its operations share. Outlives them.
+// Owns the device, its threads and the scratch memory that its operations share. Must outlive the
+// operations.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Put a Scope around every use of the backend's operations, and their creation: it sets the
-  // calling thread's number of compute threads, and restores it at the end.
+  // Put a Scope around every use of the backend's operations, and their creation: on the CPU it
+  // sets the calling thread's number of compute threads and restores it at the end; on a device it
+  // makes the device current.
   class Scope {
    public:
     explicit Scope(Backend& backend) : backend_(backend), saved_(backend.enter()) {}
@@ -216,7 +218,7 @@ class Backend {
 
   // Throws Error(kFailed | kDevice), which names the size, if memory is short.
   virtual Buffer allocate(size_t floats) = 0;
-  // Returns the number of floats that an image takes.
+  // Returns the number of floats that an image needs in this layout.
   virtual size_t image_floats(const ImageShape& shape, Layout layout) const = 0;
 
   // Copies between host memory and the backend's, after all earlier runs; done on return. For tests
@@ -229,7 +231,7 @@ class Backend {
   // Returns the stream that runs are enqueued on. Call only if there is a device.
   virtual device::Stream& stream();
 
-  // Returns a text of everything that bits depend on, for the handshake.
+  // Returns, as text, everything that the bits of results depend on. For the handshake.
   virtual std::string numerics() const = 0;
   // Returns the algorithms of the plans made so far, if a library offers several; "" if there is no
   // choice (models/ops/choices.h).
@@ -267,8 +269,8 @@ std::unique_ptr<Backend> make_cpu_backend(int threads);
 // Throws Error(kDevice) in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
 
-// Create plans. An impossible shape is a programming error (PP_ASSERT). Throw Error(kFailed) if
-// memory is short.
+// Create plans. An impossible shape is a programming error (PP_ASSERT). Throw Error(kFailed |
+// kDevice) if memory is short.
 std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape);
 std::unique_ptr<Convolution> make_convolution(Backend& backend, const ConvolutionShape& shape);
 std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShape& shape);

@@ -35,7 +35,7 @@ class Aggregation {
   virtual void take_part(ReceivedPush& push, int slice, PartialSum part) = 0;
   // Takes a push with all its parts.
   virtual void take_push(ReceivedPush push) = 0;
-  // Returns the bytes of the updates that `apply_due` would make.
+  // Returns the approximate size in bytes of the updates that `apply_due` would make.
   int64_t due_bytes() const { return due_bytes_; }
   // Applies all updates due since the last call as one batch. Returns true if a barrier has opened.
   virtual bool apply_due() = 0;
@@ -88,7 +88,7 @@ class Aggregation {
   // Allocates memory for this many generations of weights beside the current one.
   void reserve(int generations);
   // The part of `check` that most rules share.
-  //   needed_floor: of the weights that the push was computed on.
+  //   needed_floor: lowest floor that the weights may have on which the push was computed.
   Checked check_basis(const wire::Push& push, int64_t needed_floor) const;
   // Adds one entry to the record: the push is part of the newest update.
   //   more: the push recorded next is part of it, too.

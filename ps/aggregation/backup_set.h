@@ -28,19 +28,20 @@ class BackupSet {
     std::vector<ReceivedPush> dropped;
   };
 
-  // Adds a complete push of the running step. Returns false if this share's push is here already.
+  // Adds a complete push of the running step. Returns false if this share's push has been added
+  // already.
   bool add(ReceivedPush&& push);
   // Returns the first micro-batches of the shares with complete pushes.
   std::vector<int64_t> complete() const;
-  // Fixes the set. Returns false and does nothing if the set is fixed or empty, or if one of its
-  // pushes is missing.
+  // Fixes the set. Returns false and does nothing if the set is fixed already, or if `lo` is empty
+  // or names a push that is missing.
   bool choose(const std::set<int64_t>& lo);
   bool decided() const { return !chosen_.empty(); }
   // Return true if the share's push is in the set of the running step, or of the previous step.
   bool has_taken(int64_t lo) const { return chosen_.contains(lo); }
   bool had_taken(int64_t lo) const { return before_.contains(lo); }
 
-  // Valid once decided. Part i of the n chosen ones, ascending by share, is leaf i of the tree.
+  // Valid once decided. Part i of the chosen pushes, ascending by share, is leaf i of the tree.
   const std::vector<PartialSum>& parts(int slice) const { return parts_.at(slice); }
   int64_t pushes() const { return static_cast<int64_t>(chosen_.size()); }
   int64_t micro_batches() const;

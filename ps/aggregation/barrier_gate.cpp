@@ -7,7 +7,7 @@ namespace pushpull {
 
 namespace {
 
-// One that is being gathered, and the next one.
+// One snapshot that is being gathered, and the next one.
 constexpr size_t kMostSnapshots = 2;
 
 }  // namespace

@@ -36,7 +36,8 @@ class BarrierGate {
   bool passed(int64_t step) const { return !held_back(step) && open_ >= barriers_.last(step); }
   // Like `passed`, or if the update that makes the step's weights is sure to open its barrier.
   bool passes_with_update(int64_t step) const;
-  // Returns true while the coordinator holds this step: not all members know of a change there.
+  // Returns true while the coordinator holds this step because not all members know of a change
+  // there.
   bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
   // Returns true if `step` is a barrier that is still closed.
   bool due(int64_t step) const { return step > open_ && barriers_.is_barrier(step); }
@@ -48,8 +49,8 @@ class BarrierGate {
   // snapshots are held: training then waits until one is gathered, which bounds memory.
   //   keep_weights: pulls for this barrier are answered after the weights have moved on.
   bool open(int64_t step, int64_t updates, bool keep_weights);
-  // Drops the snapshots that the coordinator has released. Returns true if it has lifted a hold on
-  // steps.
+  // Drops the snapshots that the coordinator has released. Returns true if a hold on steps has been
+  // lifted or moved.
   bool on_state(const wire::State& state);
 
   // Returns the snapshot of barrier `step`, for Fetch, or null if none is held. Includes the start.

@@ -55,7 +55,7 @@ BufferedPushes::BufferedPushes(AggregationSetup setup, int64_t size)
       pool_(largest_part(shard())),
       parts_(shard().slices().size()) {}
 
-// Device memory is not read here: the server lets the engine keep it (for_waiting).
+// Returns payloads on a device unchanged: the server has the engine copy them (for_waiting).
 Payload BufferedPushes::own(const Payload& payload) {
   if (payload.on_device) return payload;
   const std::shared_ptr<float[]> copy = pool_.get();

@@ -8,7 +8,7 @@ namespace pushpull {
 
 ChosenSet::ChosenSet(AggregationSetup setup)
     : Aggregation(std::move(setup)), norms_(setup_.incarnation) {
-  reserve(1);  // for the next one
+  reserve(1);  // for the next generation
 }
 
 void ChosenSet::take_part(ReceivedPush& push, int slice, PartialSum part) {
@@ -17,7 +17,7 @@ void ChosenSet::take_part(ReceivedPush& push, int slice, PartialSum part) {
 
 void ChosenSet::take_push(ReceivedPush push) {
   if (too_late(push.step)) {
-    // The new owner of a share computes again a push that was taken from the previous owner.
+    // The new owner of a share may repeat a push that the previous owner has delivered.
     const bool twice = push.step == floor_
                            ? pushes_.has_taken(push.range.lo)
                            : push.step + 1 == floor_ && pushes_.had_taken(push.range.lo);

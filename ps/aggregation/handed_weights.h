@@ -13,7 +13,7 @@ namespace pushpull {
 
 class HandedWeights {
  public:
-  // A worker computes on one version at a time; repeated answers add some more.
+  // A worker computes on one version at a time, but repeated answers may add versions.
   static constexpr size_t kMostVersions = 4;
 
   void keep(int64_t version, int slice, const Payload& weights);

@@ -14,7 +14,7 @@ int64_t needed_floor(std::optional<int64_t> bound, const Barriers& barriers, int
 
 SinglePushes::SinglePushes(AggregationSetup setup, std::optional<int64_t> bound)
     : Aggregation(std::move(setup)), bound_(bound), ledger_(floor_, leaves_) {
-  reserve(3);  // for the next one, and those that two workers hold meanwhile
+  reserve(3);  // for the next generation, and two that workers still read
 }
 
 Checked SinglePushes::check(const wire::Push& push) const {

@@ -16,7 +16,8 @@ class StepNorms {
   // incarnation: of this server.
   explicit StepNorms(uint64_t incarnation) : incarnation_(incarnation) {}
 
-  // Computes the squares of the sums of all slices. The step then waits for their total.
+  // Computes the squares of the sums of all slices. The step then waits for the total over all
+  // servers.
   //   leaves, divisor: see Shard::norms.
   void start(int64_t step, Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves,
              double divisor, Parallel& parallel);

@@ -1,10 +1,43 @@
 #include "ps/aggregation/whole_steps.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/update/schedule.h"
 
 namespace pushpull {
+
+// ---- StepSums ----
+
+StepSums::StepSums(const std::vector<int>& slices, int64_t micro_batches)
+    : leaves_(micro_batches), open_(static_cast<int64_t>(slices.size())) {
+  for (const int slice : slices) slices_[slice];
+}
+
+bool StepSums::add(int slice, PartialSum part) {
+  Slice& s = slices_.at(slice);
+  const auto place =
+      std::lower_bound(s.parts.begin(), s.parts.end(), part,
+                       [](const PartialSum& a, const PartialSum& b) { return a.range < b.range; });
+  const auto overlaps = [&](const PartialSum& other) {
+    return other.range.lo < part.range.hi && part.range.lo < other.range.hi;
+  };
+  if (std::any_of(s.parts.begin(), s.parts.end(), overlaps)) return false;
+  s.covered += part.range.size();
+  s.parts.insert(place, std::move(part));
+  if (s.covered < leaves_) return false;
+  --open_;
+  return true;
+}
+
+void StepSums::clear(int slice) {
+  Slice& s = slices_.at(slice);
+  if (s.covered == leaves_) ++open_;
+  s.parts.clear();
+  s.covered = 0;
+}
+
+// ---- WholeSteps ----
 
 WholeSteps::WholeSteps(AggregationSetup setup, StepSumKind kind)
     : Aggregation(std::move(setup)),
@@ -12,7 +45,7 @@ WholeSteps::WholeSteps(AggregationSetup setup, StepSumKind kind)
       sums_(shard().slices(), changes() ? setup_.shares : leaves_),
       ledger_(floor_, leaves_),
       norms_(setup_.incarnation) {
-  reserve(1);  // for the next one
+  reserve(1);  // for the next generation
 }
 
 // Changes are summed by share, so their parts are whole shares.

@@ -44,7 +44,7 @@ class Coordinator : public TrainingObserver {
   void checkpoint_done(int64_t now_ms, int64_t step);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
-  void finish();  // the summary is written: lets all members leave
+  void finish();  // call when the summary is written: lets all members leave
   // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
   // Ends the job because the server in this process has failed.
@@ -84,7 +84,7 @@ class Coordinator : public TrainingObserver {
   bool started() const { return training_ != nullptr; }  // the six queries below need it
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
-  const TrainingProgress& training() const { return training_->progress(); }
+  const CommittedWork& training() const { return training_->committed(); }
   const Evaluations& evaluations() const { return training_->evaluations(); }
   const ServerLogs* logs() const { return training_->logs(); }
   TrainingRun& training_run() { return *training_; }

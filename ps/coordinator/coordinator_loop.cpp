@@ -13,6 +13,7 @@
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
 #include "common/io/file.h"
+#include "common/keys/data_proof.h"
 #include "common/net/address.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
@@ -46,17 +47,21 @@ std::string data_address(const std::string& listen) {
 // The sockets and locks below exclude a second job. Take them before touching any file. Both throw
 // Error(kUsage).
 struct Sockets {
-  //   first_run: id of the job's first term.
-  Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run)
+  // first_run: id of the job's first term. own_incarnation: incarnation of this process.
+  Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run,
+          uint64_t own_incarnation)
       : handler(context, program.keys.control_demand()),
         control(handler, listen, EndpointLimits{}),
         data(data_address(program.listen), program.job.slice_bytes, program.device,
-             program.keys.data_demand(program.job.encrypt_data, first_run)) {}
+             program.keys.data_demand(program.job.encrypt_data, first_run,
+                                      listener_name(own_incarnation))),
+        incarnation(own_incarnation) {}
 
-  zmq::context_t context{1};
+  zmq::context_t context = make_context(1);
   ZapHandler handler;
   Router control;
   DataPlane data;
+  const uint64_t incarnation;
 };
 
 // Returns the address of the earlier process, so that members find a restarted coordinator there.
@@ -75,11 +80,11 @@ std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
                                       uint64_t first_run) {
   const std::string address = listen_address(program, earlier);
   try {
-    return std::make_unique<Sockets>(program, address, first_run);
+    return std::make_unique<Sockets>(program, address, first_run, random_id());
   } catch (const Error&) {
     if (address == program.listen) throw;
   }
-  return std::make_unique<Sockets>(program, program.listen, first_run);
+  return std::make_unique<Sockets>(program, program.listen, first_run, random_id());
 }
 
 // Returns an address for readers on this machine, which cannot connect to a wildcard address.
@@ -108,7 +113,7 @@ class CoordinatorLoop : private JobEffects {
   void turn(bool signalled);
   void receive_control();
   void refuse(const PeerId& peer, const Refusal& refusal);
-  void tell_who_was_refused();
+  void warn(const std::string& line) { files_.report().end_line(), log_.warn(line); }
   void receive_shards();
   void receive_written();
   void receive_files();
@@ -122,7 +127,7 @@ class CoordinatorLoop : private JobEffects {
     return control_.send(to, message) != SendResult::kGone;
   }
   TermIds begin_term(int64_t term) override;
-  void connect_shards(const std::vector<std::string>& endpoints) override;
+  void connect_shards(const std::vector<DataPort>& ports) override;
   void send_to_shard(int server, const Message& message) override {
     shards_[static_cast<size_t>(server)]->send(message);
   }
@@ -138,7 +143,7 @@ class CoordinatorLoop : private JobEffects {
   void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override {
     writer_->write(std::move(snapshot), std::move(state), hash);
   }
-  void show_line(const std::string& line) override;
+  void show_line(const std::string& line) override { files_.report().end_line(), log_.info(line); }
   void show_moment(const Moment& moment) override { files_.report().moment(moment); }
   void show_members(const std::string& json) override { files_.report().members(json); }
 
@@ -152,6 +157,7 @@ class CoordinatorLoop : private JobEffects {
   DataPlane& data_;
   FileThread& thread_;
   RunFiles& files_;
+  const uint64_t incarnation_;
   Refusals refusals_;  // counts refused control messages
   const TermRecord term_;
   std::vector<std::unique_ptr<Dealer>> shards_;
@@ -171,7 +177,7 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
-  options.self.incarnation = random_id();
+  options.self.incarnation = incarnation_;
   options.self.host = host_name();
   options.self.pid = getpid();
   options.self.data_endpoint = advertised(data_.router().address(), program_.advertise);
@@ -199,6 +205,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       data_(sockets.data),
       thread_(thread),
       files_(files),
+      incarnation_(sockets.incarnation),
       term_(term),
       driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history()) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
@@ -226,10 +233,9 @@ void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
   if (announce_.get() < 0 || !culprit || culprit->host != host_name()) return;
-  const std::string line = "failed " + std::to_string(culprit->pid) + " " +
-                           std::to_string(static_cast<int>(coordinator.failure_code())) + " " +
-                           printable(culprit->reason, kMostCulpritBytes);
-  tell_launcher(line);
+  tell_launcher("failed " + std::to_string(culprit->pid) + " " +
+                std::to_string(static_cast<int>(coordinator.failure_code())) + " " +
+                printable(culprit->reason, kMostCulpritBytes));
   announce_.reset();
 }
 
@@ -336,7 +342,7 @@ void CoordinatorLoop::turn(bool signalled) {
     driver_.on_data_taken(now());
   }
   receive_control();
-  tell_who_was_refused();
+  for (const std::string& line : handler_.take_notices()) warn(line);
   receive_shards();
   receive_written();
   receive_files();
@@ -358,23 +364,16 @@ void CoordinatorLoop::receive_control() {
   }
 }
 
-void CoordinatorLoop::tell_who_was_refused() {
-  for (const std::string& line : handler_.take_notices()) {
-    files_.report().end_line();
-    log_.warn(line);
-  }
-}
-
 void CoordinatorLoop::refuse(const PeerId& peer, const Refusal& refusal) {
   control_.count_rejected();
   if (!refusals_.add(peer, refusal, now_ms())) return;
-  files_.report().end_line();
-  log_.warn("dropped a control message: " + refusal.line());
+  warn("dropped a control message: " + refusal.line());
 }
 
 void CoordinatorLoop::receive_shards() {
   for (const auto& shard : shards_) {
     while (auto message = shard->receive()) driver_.on_shard_message(now(), *message);
+    if (const std::string line = shard->take_warning(); !line.empty()) warn(line);
   }
 }
 
@@ -402,13 +401,14 @@ TermIds CoordinatorLoop::begin_term(int64_t /*term*/) {
   return {run, Grants::random_key()};
 }
 
-void CoordinatorLoop::connect_shards(const std::vector<std::string>& endpoints) {
+void CoordinatorLoop::connect_shards(const std::vector<DataPort>& ports) {
   shards_.clear();
   const EndpointLimits limits = data_limits(program_.job.slice_bytes);
   const Credentials credentials =
       program_.keys.data_credentials(program_.job.encrypt_data, term_.first_run);
-  for (const std::string& endpoint : endpoints) {
-    shards_.push_back(std::make_unique<Dealer>(context_, endpoint, limits, credentials));
+  for (const DataPort& port : ports) {
+    shards_.push_back(
+        std::make_unique<Dealer>(context_, port.endpoint, limits, credentials.to(port.listener)));
   }
 }
 
@@ -432,11 +432,6 @@ void CoordinatorLoop::started(const Coordinator& coordinator) {
   writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), coordinator.declaration().table,
                                                state_names(server_optimizer(program_.job).kind));
   tell_launcher("started");
-}
-
-void CoordinatorLoop::show_line(const std::string& line) {
-  files_.report().end_line();
-  log_.info(line);
 }
 
 void CoordinatorLoop::write_summary(Summary summary) {

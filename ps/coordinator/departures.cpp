@@ -15,7 +15,8 @@ constexpr int64_t kTogetherMs = 1000;
 constexpr size_t kMostWordsBytes = 1024;  // of a member's Leave
 constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
 
-// Becomes our exit code. A shell sees its last byte only: 256 would be success.
+// Returns the member's error code, which becomes the job's exit code. A shell sees only the last
+// byte: 256 would be success.
 ErrorCode exit_code_of(const wire::Leave& leave) {
   const bool is_code = leave.code() > 0 && leave.code() < 128;
   return is_code ? static_cast<ErrorCode>(leave.code()) : ErrorCode::kPeerLost;
@@ -137,7 +138,7 @@ void Departures::fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode cod
 std::string Departures::lost_text(const MemberInfo& member, const std::string& reason) const {
   const std::string where = run_ == nullptr
                                 ? " before the start"
-                                : " at step " + std::to_string(run_->progress().floor());
+                                : " at step " + std::to_string(run_->committed().floor());
   return "[job] lost " + member.name() + where + ": " + reason;
 }
 
@@ -191,7 +192,7 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
   if (had_work && job_.on_worker_loss == OnWorkerLoss::kAbort) {
     return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
   }
-  if (had_work && !run_->places().lost_worker(run_->progress().floor())) {
+  if (had_work && !run_->places().lost_worker(run_->committed().floor())) {
     return end_term(text + "; a lost server lacks its pushes");
   }
   const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;

@@ -42,8 +42,9 @@ class Departures {
   // Ends the job because the server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
-  // Set once a server is lost that cannot be replaced within the term: says what happened. The job
-  // returns to a checkpoint once another server has joined.
+  // Describes the loss of a server that cannot be replaced within the term, or of a worker with
+  // pushes that a lost server still lacks; empty until then. The job then returns to a checkpoint
+  // in a new term.
   const std::optional<std::string>& lost_server() const { return lost_server_; }
   // The totals of workers that left or were lost, as last reported.
   const RunTotals& totals() const { return totals_; }

@@ -25,8 +25,8 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       coordinator_(std::make_unique<Coordinator>(options_)),
       files_(options_.job.progress_timeout_s),
       term_start_(std::make_unique<TermStart>(options_, join_timeout_s, files_, effects)),
-      progress_(options_, history_),
-      transfers_(options_, progress_, effects),
+      summary_(options_, history_),
+      transfers_(options_, summary_, effects),
       desk_(make_desk()),
       tick_(kTickMs) {}
 
@@ -198,7 +198,7 @@ void JobDriver::begin_term(Now now) {
   }
   transfers_.end_term();
   data_.end_term(coordinator_->run());
-  progress_.end_term();
+  summary_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
   term_start_ = std::make_unique<TermStart>(options_, join_timeout_s_, files_, effects_);
@@ -214,7 +214,7 @@ void JobDriver::start(Now now) {
   history_ = term_start_->history(history_);
   coordinator_->start(now.awake_ms, term_start_->start());
   const StartPoint point = term_start_->take_point();
-  progress_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
+  summary_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
   effects_.started(*coordinator_);
   const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
   effects_.show_line(term_start_->line(*coordinator_, slices));
@@ -226,14 +226,14 @@ void JobDriver::start(Now now) {
 void JobDriver::show_moments(Now now, bool last) {
   const wire::Phase phase = coordinator_->phase();
   if (phase != wire::PHASE_TRAINING && phase != wire::PHASE_FINISHING) return;
-  for (const Moment& moment : progress_.moments(now.ms, data_, last)) {
+  for (const Moment& moment : summary_.moments(now.ms, data_, last)) {
     effects_.show_moment(moment);
   }
 }
 
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
-  Summary summary = progress_.summary(data_.stats());
+  Summary summary = summary_.summary(data_.stats());
   if (coordinator_->barriers().stop_step > 0) summary.stopped_by = end_.cause();
   files_.begin(FileStep::kSummary);
   effects_.write_summary(std::move(summary));
@@ -254,10 +254,9 @@ std::unique_ptr<StatusDesk> JobDriver::make_desk() const {
 
 void JobDriver::tell_status(Now now) {
   if (desk_->due(now.awake_ms, coordinator_->phase())) {
-    const TrainingProgress* progress =
-        coordinator_->started() ? &coordinator_->training() : nullptr;
+    const CommittedWork* committed = coordinator_->started() ? &coordinator_->training() : nullptr;
     const wire::Stats own = data_.stats();
-    desk_->update(now.awake_ms, progress, own, progress_.facts(now.ms, *coordinator_, own));
+    desk_->update(now.awake_ms, committed, own, summary_.facts(now.ms, *coordinator_, own));
   }
   if (const auto text = desk_->take_file()) effects_.show_members(*text);
   for (Outgoing& out : desk_->take_answers(now.awake_ms, now.utc_ms)) {
@@ -281,8 +280,8 @@ void JobDriver::deliver(Now now) {
     deliver_outgoing(now);
   }
   // Training begins once the first weights exist.
-  if (data_.server() != nullptr) progress_.training_began(now.ms);
-  progress_.note_barriers(now.ms);
+  if (data_.server() != nullptr) summary_.training_began(now.ms);
+  summary_.note_barriers(now.ms);
   say_notices();
 }
 

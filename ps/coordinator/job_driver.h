@@ -1,7 +1,7 @@
-// Takes a job from its first member to its end, as a state machine between the `Coordinator` and
-// the sockets and files of the first server's program. Starts each term of the job, has weights
-// loaded and snapshots written (`Transfers`), and speaks for the server in its own process. Does no
-// I/O and reads no clock: all effects go through `JobEffects`. Not thread-safe.
+// Runs a job from its first member to its end, as a state machine between the `Coordinator` and the
+// sockets and files of the first server's program. Starts each term of the job, has weights loaded
+// and snapshots written (`Transfers`), and speaks for the server in its own process. Does no I/O
+// and reads no clock: all effects go through `JobEffects`. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "common/net/refusal.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/coordinator/progress.h"
+#include "ps/coordinator/run_summary.h"
 #include "ps/coordinator/stop_request.h"
 #include "ps/coordinator/term_start.h"
 #include "ps/coordinator/transfers.h"
@@ -31,7 +31,7 @@ class JobDriver {
  public:
   // Borrows data and effects.
   //   data: of the server in this process.
-  //   history: if an earlier process of the coordinator began the run.
+  //   history: of the run so far, if an earlier process of the coordinator began it.
   JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
             JobEffects& effects, const RunHistory& history = {});
 
@@ -54,7 +54,7 @@ class JobDriver {
   // one. Returns true if the process must end at once.
   bool on_signal(Now now, int signal);
   // Call after the server in this process has processed its messages.
-  void on_data_taken(Now now) { progress_.note_barriers(now.ms); }
+  void on_data_taken(Now now) { summary_.note_barriers(now.ms); }
   // Ends the job for all members because something in this process has failed.
   void fail(ErrorCode code, const std::string& reason) { coordinator_->fail_here(code, reason); }
   // Call last in each turn, and at least every 20 ms.
@@ -113,7 +113,7 @@ class JobDriver {
   std::unique_ptr<Coordinator> coordinator_;  // for the running term
   FileWatch files_;
   std::unique_ptr<TermStart> term_start_;  // for the running term
-  Progress progress_;
+  RunSummary summary_;
   Transfers transfers_;
   std::unique_ptr<StatusDesk> desk_;  // for the running term
   Repeat tick_;

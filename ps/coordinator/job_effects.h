@@ -12,8 +12,9 @@
 #include "common/io/checkpoint.h"
 #include "common/net/shard_client.h"
 #include "ps/coordinator/coordinator.h"
-#include "ps/files/report.h"
+#include "ps/files/moment.h"
 #include "ps/files/run_history.h"
+#include "ps/files/summary.h"
 
 namespace pushpull {
 
@@ -48,9 +49,9 @@ class JobEffects {
   virtual bool send(const PeerId& to, const Message& message) = 0;
   // Begins a new term after the loss of a server; save_term has ended. Returns its ids.
   virtual TermIds begin_term(int64_t term) = 0;
-  // Connects to all servers' data endpoints, by rank, and replaces earlier connections.
+  // Connects to all servers' data ports, by rank, and replaces earlier connections.
   // send_to_shard sends on one of them.
-  virtual void connect_shards(const std::vector<std::string>& endpoints) = 0;
+  virtual void connect_shards(const std::vector<DataPort>& ports) = 0;
   virtual void send_to_shard(int server, const Message& message) = 0;
   // Called when the term is set up and starts to train.
   virtual void started(const Coordinator& coordinator) = 0;

@@ -1,6 +1,6 @@
-// The norm of the whole gradient, which no single server knows: each server reports the squares of
-// its slices, and their total goes back to all servers. Part of the coordinator's state machine.
-// Not thread-safe.
+// Computes the norm of the whole gradient over all servers: each server reports the squares of its
+// slices, and their total goes back to all servers. Part of the coordinator's state machine. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>

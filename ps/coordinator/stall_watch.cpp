@@ -22,22 +22,22 @@ StallWatch::StallWatch(const Job& job, const Membership& members, const Training
 void StallWatch::on_tick(int64_t now_ms) {
   note_floor(now_ms);
   note_workers(now_ms);
-  // Both have a deadline of their own.
+  // Missing workers and snapshots have deadlines of their own.
   if (run_.work().lacks_workers() || run_.snapshots().writing()) moved_ms_ = now_ms;
 }
 
 void StallWatch::note_floor(int64_t now_ms) {
-  const TrainingProgress& progress = run_.progress();
-  const int64_t moves = progress.counts().pushes_applied + progress.counts().pushes_dropped +
+  const CommittedWork& committed = run_.committed();
+  const int64_t moves = committed.counts().pushes_applied + committed.counts().pushes_dropped +
                         run_.snapshots().transferred();
   if (moves != moves_) moved_ms_ = now_ms;
   moves_ = moves;
-  if (progress.floor() == floor_) return;
+  if (committed.floor() == floor_) return;
   if (floor_ >= 0) {
-    step_ms_.push_back((now_ms - floor_ms_) / (progress.floor() - floor_));
+    step_ms_.push_back((now_ms - floor_ms_) / (committed.floor() - floor_));
     if (step_ms_.size() > kKeptSteps) step_ms_.pop_front();
   }
-  floor_ = progress.floor();
+  floor_ = committed.floor();
   floor_ms_ = now_ms;
   moved_ms_ = now_ms;
   said_ms_ = -1;

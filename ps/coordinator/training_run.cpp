@@ -35,7 +35,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       barriers_(barriers_of_run(options.job, start.step, total_steps_)),
       shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
       table_(declaration.table),
-      progress_(options.job, options.workers, barriers_, start.counts),
+      committed_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch),
       snapshots_(barriers_),
       places_(options.job, options.servers, members),
@@ -49,7 +49,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,
-                                progress_, evaluations_, grants_, out_, start.counts.samples});
+                                committed_, evaluations_, grants_, out_, start.counts.samples});
   if (with_slices < options.servers) {
     const int without = options.servers - with_slices;
     out.notice("the model has only " + counted(with_slices, "slice") + ": " +
@@ -59,7 +59,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
 
 void TrainingRun::on_commit(const Commit& commit) {
   const MemberInfo* member = members_.find(commit.incarnation);
-  progress_.add(commit, member == nullptr ? -1 : member->rank);
+  committed_.add(commit, member == nullptr ? -1 : member->rank);
   if (commit.counted && !commit.bad.empty()) tell_bad(commit);
   work_->on_commit(commit);
 }
@@ -67,7 +67,7 @@ void TrainingRun::on_commit(const Commit& commit) {
 // Reports the first ones, then each time their number has doubled.
 void TrainingRun::tell_bad(const Commit& commit) {
   constexpr uint64_t kAll = 8;
-  const auto now = static_cast<uint64_t>(progress_.counts().bad_gradients);
+  const auto now = static_cast<uint64_t>(committed_.counts().bad_gradients);
   const uint64_t before = now - commit.bad.size();
   if (now > kAll && std::bit_width(now) == std::bit_width(before)) return;
   const MemberInfo* member = members_.find(commit.incarnation);
@@ -97,11 +97,11 @@ void TrainingRun::on_checkpoint_waits(int64_t step) {
 
 std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
   if (chosen_.held()) return std::nullopt;
-  const int64_t first = std::max(work_->first_unbegun_step(), progress_.floor() + steps_ahead);
+  const int64_t first = std::max(work_->first_unbegun_step(), committed_.floor() + steps_ahead);
   const int64_t step = barriers_.end_of_round_at(first);
   if (step <= barriers_.start_step || step >= barriers_.end_step) return std::nullopt;
   barriers_.choose(step);
-  progress_.choose(step);
+  committed_.choose(step);
   snapshots_.choose(step);
   chosen_.choose(step);
   work_->on_chosen(step, true);
@@ -178,7 +178,7 @@ bool TrainingRun::stop() {
   const int64_t step = work_->nearest_cut();
   if (step >= barriers_.end_step) return false;
   barriers_.stop_step = step;
-  progress_.stop_at(step);
+  committed_.stop_at(step);
   snapshots_.stop_at(step);
   work_->stop_at(step);
   out_.state_changed();
@@ -186,7 +186,7 @@ bool TrainingRun::stop() {
 }
 
 bool TrainingRun::complete() const {
-  return progress_.floor() >= barriers_.end_step && snapshots_.complete() &&
+  return committed_.floor() >= barriers_.end_step && snapshots_.complete() &&
          evaluations_.complete(barriers_.end_step);
 }
 
@@ -230,7 +230,7 @@ void TrainingRun::server_loaded(uint64_t incarnation) {
 
 bool TrainingRun::replaceable(int64_t now_ms, const MemberInfo& server) {
   norms_.forget(server.incarnation);
-  return places_.lost_server(now_ms, server.rank, progress_.floor());
+  return places_.lost_server(now_ms, server.rank, committed_.floor());
 }
 
 void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& server) const {

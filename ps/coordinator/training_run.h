@@ -18,8 +18,8 @@
 #include "ps/members/server_places.h"
 #include "ps/record/server_logs.h"
 #include "ps/work/chosen_checkpoints.h"
+#include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
-#include "ps/work/training_progress.h"
 #include "ps/work/work_assignment.h"
 
 namespace pushpull {
@@ -82,7 +82,7 @@ class TrainingRun {
   const WorkAssignment& work() const { return *work_; }
   BarrierSnapshots& snapshots() { return snapshots_; }
   const BarrierSnapshots& snapshots() const { return snapshots_; }
-  const TrainingProgress& progress() const { return progress_; }
+  const CommittedWork& committed() const { return committed_; }
   ServerPlaces& places() { return places_; }
   const ServerPlaces& places() const { return places_; }
   Evaluations& evaluations() { return evaluations_; }
@@ -102,7 +102,7 @@ class TrainingRun {
   Barriers barriers_;
   const int shares_;
   const TensorTable table_;
-  TrainingProgress progress_;
+  CommittedWork committed_;
   Evaluations evaluations_;
   BarrierSnapshots snapshots_;
   ServerPlaces places_;

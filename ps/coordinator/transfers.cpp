@@ -15,9 +15,9 @@ constexpr double kAheadMs = 100;  // several round trips of control messages
 
 }  // namespace
 
-Transfers::Transfers(const CoordinatorOptions& options, Progress& progress, JobEffects& effects)
+Transfers::Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects)
     : options_(options),
-      progress_(progress),
+      summary_(summary),
       effects_(effects),
       watch_(options.job.progress_timeout_s) {}
 
@@ -37,7 +37,11 @@ void Transfers::on_tick(Now now, Coordinator& coordinator) {
 
 int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const StartPoint& point) {
   const wire::State state = coordinator.state_for_self();
-  effects_.connect_shards({state.data_endpoints().begin(), state.data_endpoints().end()});
+  std::vector<DataPort> ports;
+  for (int i = 0; i < state.data_endpoints_size(); ++i) {
+    ports.push_back({state.data_endpoints(i), state.data_listeners(i)});
+  }
+  effects_.connect_shards(ports);
   const SliceMap& map = map_.emplace(coordinator.declaration().table.total,
                                      options_.job.slice_bytes, options_.servers);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
@@ -141,12 +145,12 @@ void Transfers::restore(Now now, Coordinator& coordinator) {
   if (!rank) return;
   const MemberInfo& server = *coordinator.members().find_rank(wire::ROLE_SERVER, *rank);
   restored_server_ = server.incarnation;
-  std::vector<std::string> endpoints;
+  std::vector<DataPort> ports;
   for (int i = 0; i < options_.servers; ++i) {
     const MemberInfo* const member = coordinator.members().find_rank(wire::ROLE_SERVER, i);
-    endpoints.push_back(member == nullptr ? places.endpoint(i) : member->data_endpoint);
+    ports.push_back(member == nullptr ? places.port(i) : member->data_port());
   }
-  effects_.connect_shards(endpoints);
+  effects_.connect_shards(ports);
   // A complete copy proves that each server has reached its step: workers then drop earlier pushes.
   client_->fetch_again(now.ms);
   const size_t slots = state_names(server_optimizer(options_.job).kind).size();
@@ -204,7 +208,7 @@ void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState s
   state.numerics = declaration.numerics;
   state.choices = declaration.choices;
   state.run = hex_text(options_.first_run);
-  state.initial_weights_sha256 = progress_.initial_weights_sha256();
+  state.initial_weights_sha256 = summary_.initial_weights_sha256();
   if (const RunCounts* counts = coordinator.training().counts_at(snapshot.step)) {
     state.counts = *counts;
   }
@@ -222,7 +226,7 @@ bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& wri
   // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
   if (written.error && !failed) std::rethrow_exception(written.error);
-  progress_.note_hash(written.step, written.weights_sha256);
+  summary_.note_hash(written.step, written.weights_sha256);
   coordinator.checkpoint_done(now.awake_ms, written.step);
   if (!failed && written.step != coordinator.barriers().start_step) whole_step_ = written.step;
   measure(now, coordinator, written.step);

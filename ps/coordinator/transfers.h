@@ -13,7 +13,7 @@
 #include "common/net/shard_client.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/coordinator/progress.h"
+#include "ps/coordinator/run_summary.h"
 #include "ps/files/checkpoint_pace.h"
 #include "ps/files/transfer_watch.h"
 
@@ -22,7 +22,7 @@ namespace pushpull {
 class Transfers {
  public:
   // Borrows all arguments. The run and the term in `options` change with each term.
-  Transfers(const CoordinatorOptions& options, Progress& progress, JobEffects& effects);
+  Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects);
 
   // Starts a term once it is set up. Returns the number of slices.
   int64_t begin_term(Now now, const Coordinator& coordinator, const StartPoint& point);
@@ -69,7 +69,7 @@ class Transfers {
   void tell_failure(const Coordinator& coordinator, const Written& written);
 
   const CoordinatorOptions& options_;
-  Progress& progress_;
+  RunSummary& summary_;
   JobEffects& effects_;
   std::unique_ptr<ShardClient> client_;  // null between two terms
   std::optional<SliceMap> map_;          // for the term

@@ -14,7 +14,7 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/device/device.h"
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 #include "ps/engine/slice_engine.h"
 
 namespace pushpull {
@@ -22,7 +22,7 @@ namespace pushpull {
 struct DeviceEngineSetup {
   std::shared_ptr<device::Device> device;
   // Allocates generations of weights on the device, for instance in memory that other processes can
-  // open. Default: as for state.
+  // open. Default: device memory, as for the state.
   FloatAllocator weights;
   // Allocates host memory that the device can copy to and from directly (device::registered).
   FloatAllocator pinned;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 #include "ps/engine/slice_engine.h"
 
 namespace pushpull {

@@ -1,7 +1,7 @@
-// Host copies of a server's vectors on a device, for readers that cannot access the device: one for
-// each generation of weights and each state vector that is read, made slice by slice, each slice
-// once. A copy has the layout of its original. It lives until the original and all its readers are
-// gone. Used by the device's thread.
+// Host copies of a server's vectors on a device, for readers that cannot access the device: one
+// copy for each generation of weights and each state vector that is read. Slices are copied when
+// they are first read. A copy has the layout of its original. It lives until the original and all
+// its readers are gone. Used by the device's thread.
 #pragma once
 
 #include <cstddef>

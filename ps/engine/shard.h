@@ -1,6 +1,5 @@
-// The slices that one server owns: weights, optimizer state, versions. Does no I/O, knows no
-// workers and touches no floats: memory and arithmetic are its engine's (slice_engine.h). Not
-// thread-safe.
+// The slices that one server owns: weights, optimizer state, versions. Does no I/O and no
+// arithmetic: its engine (slice_engine.h) allocates the memory and computes. Not thread-safe.
 //
 // Weights are stored in generations: one buffer holds one version of all slices, one after the
 // other. A generation never changes in place: an update writes the next one, so that a transfer in
@@ -42,7 +41,7 @@ struct SliceUpdate {
 
 class Shard {
  public:
-  //   engine: must not be shared with another shard if it is a device's.
+  //   engine: an engine of a device must not be shared with another shard.
   Shard(const SliceMap& map, int server, const TensorTable& table,
         const OptimizerOptions& optimizer, std::shared_ptr<SliceEngine> engine = host_engine(),
         const CodecMap& codecs = {});
@@ -97,7 +96,7 @@ class Shard {
   // has begun the next version.
   Payload previous(int slice) const;
   int64_t previous_version(int slice) const;
-  // Holds the optimizer's state: that of all slices stays in place and unchanged as long as a
+  // Holds the optimizer's state: the state of all slices stays in place and unchanged while a
   // payload of it exists. Between two calls either all slices must be updated or none.
   void hold_state();
   // Returns the state vectors, without a copy. The next update changes them unless they are held.

@@ -15,12 +15,13 @@ namespace pushpull {
 
 class CheckpointPace {
  public:
-  static constexpr int64_t kFirstMs = 10'000;  // first one, to measure the cost
-  static constexpr int64_t kLeastMs = 5'000;   // between two checkpoints
-  static constexpr double kShare = 0.01;       // of the run's time
+  static constexpr int64_t kFirstMs =
+      10'000;                                 // until the first checkpoint, which measures the cost
+  static constexpr int64_t kLeastMs = 5'000;  // least time between two checkpoints
+  static constexpr double kShare = 0.01;      // of the run's time
 
   // ---- events ----
-  // Starts a term. Time that the run has spent on checkpoints is kept.
+  // Starts a term. The time spent on checkpoints in earlier terms still counts.
   void begin(int64_t now_ms, int64_t step);
   // Reports the training's step while no checkpoint is in progress.
   void reach(int64_t now_ms, int64_t step);
@@ -37,7 +38,7 @@ class CheckpointPace {
   // Returns the steps that training does in this time, or 0 if the rate is unknown.
   int64_t steps_in(double ms) const;
   // After `done`, returns a line: duration and cost of the checkpoint, when the next one is due,
-  // and how much a loss repeats until then.
+  // and how much training a loss until then would repeat.
   std::string line() const;
 
  private:

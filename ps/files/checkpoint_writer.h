@@ -21,7 +21,7 @@ class CheckpointWriter {
   struct Result {
     int64_t step = 0;
     std::string weights_sha256;  // hash of all weights in canonical order, if asked for
-    std::exception_ptr error;    // why it could not be written
+    std::exception_ptr error;    // reason why it could not be written, or null
   };
 
   CheckpointWriter(CheckpointStore store, TensorTable table, std::vector<std::string> slot_names);

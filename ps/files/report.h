@@ -4,71 +4,21 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
 #include "common/job/job.h"
-#include "ps/files/run_totals.h"
-#include "ps/work/evaluations.h"
+#include "ps/files/moment.h"
+#include "ps/files/summary.h"
 
 namespace pushpull {
-
-struct Summary {
-  std::string strategy;
-  int64_t workers = 0;
-  int64_t servers = 0;
-  int64_t steps = 0;  // completed steps of the job, earlier runs included
-  std::optional<int64_t> resumed_from_step;
-  int64_t samples = 0;
-  std::vector<int64_t> samples_per_worker;
-  int64_t pushes_applied = 0;
-  int64_t pushes_dropped = 0;  // backup:B
-  std::vector<int64_t> pushes_dropped_per_worker;
-  double seconds = 0.0;
-  int64_t recoveries = 0;  // lost servers that were replaced
-  int64_t steps_repeated = 0;
-  int64_t checkpoints_failed = 0;
-  int64_t bad_gradients = 0;  // skipped gradients, and those of quarantined workers
-  double samples_per_second = 0.0;
-  std::optional<double> train_loss;  // mean over the newest epoch, this run's steps only
-  std::optional<double> test_loss;
-  int64_t test_correct = 0;
-  int64_t test_total = 0;
-  std::optional<std::string> stopped_by;  // the signal, and the process that received it
-  std::string initial_weights_sha256;
-  std::string data_order_sha256;  // hash of the samples that this run has drawn
-  std::string weights_sha256;
-  std::vector<int64_t> slices_per_server;
-  std::map<int64_t, int64_t> staleness;  // number of updates by staleness
-  RunTotals totals;
-};
 
 // The contents of summary.json, and the table printed at the end.
 std::string summary_json(const Summary& summary);
 std::string summary_table(const Summary& summary, const std::string& out_dir);
-
-// The state of a run at one moment.
-struct Moment {
-  double seconds = 0.0;  // since training began
-  int64_t step = 0;
-  int64_t end_step = 0;
-  int64_t steps_per_epoch = 1;
-  int64_t step_done = 0;  // steps of this run
-  int64_t samples = 0;    // of this run
-  double samples_per_second = 0.0;
-  double learning_rate = 0.0;
-  std::optional<double> loss;
-  double staleness_mean = 0.0;
-  int64_t staleness_max = 0;
-  std::optional<Evaluation> evaluation;  // new since the previous moment
-  double test_seconds = 0.0;             // since training began, for the evaluated weights
-  int64_t test_samples = 0;              // of this run, contained in the evaluated weights
-};
 
 // Returns the time until `end_step` at this rate, or nothing while the rate is unknown.
 std::optional<double> seconds_left(const Moment& moment);

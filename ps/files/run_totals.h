@@ -14,7 +14,7 @@ namespace pushpull {
 Checked check_stats(const wire::Stats& stats);
 
 struct RunTotals {
-  // Sums over all servers, or over all workers.
+  // Totals of all servers, or of all workers.
   struct Role {
     double cpu_seconds = 0.0;  // sum
     int64_t peak_rss_kib = 0;  // largest of all processes

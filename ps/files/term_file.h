@@ -1,7 +1,6 @@
-// OUT/term.json: the state that a restarted coordinator needs to continue the run of its
-// predecessor. The file exists while the run is unfinished, and is replaced before members learn of
-// a new term, so that no term number is used twice. Reads and writes a file. Used by the
-// coordinator's thread.
+// OUT/term.json: the state that a restarted coordinator needs to continue the run. The file exists
+// while the run is unfinished, and is replaced before members learn of a new term, so that no term
+// number is used twice. Reads and writes a file. Used by the coordinator's thread.
 #pragma once
 
 #include <cstdint>

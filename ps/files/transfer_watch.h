@@ -1,6 +1,6 @@
 // Deadline of a wait of the coordinator: for whole weights on their way to servers, from servers or
 // to the disk, and for the files of the run. Names a server that does not answer or a file system
-// that hangs, and finally lets the job fail instead of waiting forever. A state machine. Not
+// that hangs, and ends the job at the deadline instead of waiting forever. A state machine. Not
 // thread-safe.
 #pragma once
 
@@ -23,9 +23,10 @@ class TransferWatch {
   void running(int64_t now_ms, const std::string& what, int64_t moved, int64_t bytes);
   void idle() { what_.clear(); }
 
-  // Returns a line for users after 10 s without progress, and again every 30 s.
+  // Returns a line for users after 10 s (plus the allowance of `running`) without progress, and
+  // again every 30 s.
   std::optional<std::string> take_notice(int64_t now_ms);
-  // Returns true after `timeout_s` without progress.
+  // Returns true after `timeout_s` plus that allowance without progress.
   bool overdue(int64_t now_ms) const;
   // Returns "server 0 has waited 12.0 s for ...".
   std::string text(int64_t now_ms) const;

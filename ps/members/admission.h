@@ -13,22 +13,11 @@
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/members/actions.h"
+#include "ps/members/coordinator_options.h"
 #include "ps/members/declarations.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
-
-struct CoordinatorOptions {
-  Job job;
-  uint64_t run = 0;        // id of the term
-  int64_t term = 1;        // counts from 1; each lost server starts another
-  uint64_t first_run = 0;  // id of the first term
-  int servers = 1;
-  int workers = 1;
-  MemberInfo self;        // server 0, in this process
-  std::string grant_key;  // servers verify pushes with it (Grants)
-  std::string out = {};   // absolute path of the output folder; shown to users
-};
 
 class Admission {
  public:
@@ -47,8 +36,8 @@ class Admission {
   Checked on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello, wire::Phase phase);
   Declared on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare,
                       wire::Phase phase);
-  // Frees the place of a member that is gone before the start, and drops its declaration if no
-  // other member has declared the same.
+  // Gives the place of a worker that is gone before the start to a spare, and drops the first
+  // declaration if no worker is left that has declared.
   void forget(const MemberInfo& member);
   // Call when training begins. With on-worker-loss = continue, up to max-workers members compute
   // from then on.

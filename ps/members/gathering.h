@@ -21,7 +21,7 @@ class Gathering {
   Gathering(const Job& job, int64_t term, double join_timeout_s);
 
   // Returns true if the term starts although members are missing. Only a later term of a job with
-  // on-worker-loss = continue does, once no new member has joined for heartbeat-timeout or the time
+  // on-worker-loss = continue does, once it has had a quorum for heartbeat-timeout, or the time
   // limit has passed.
   //   quorum: all servers and at least one worker have joined.
   bool begins_without_others(int64_t now_ms, bool quorum);
@@ -37,7 +37,7 @@ class Gathering {
 
   const bool again_;          // a later term
   const bool may_lack_;       // may start with fewer workers
-  const int64_t silence_ms_;  // without a new member, ends the wait
+  const int64_t silence_ms_;  // wait for the others once there is a quorum
   const int64_t limit_ms_;
   Repeat line_{kWaitingMs};
   std::optional<int64_t> began_ms_;   // start of the wait

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/keys/data_proof.h"
 #include "common/net/intervals.h"
 
 namespace pushpull {
@@ -10,6 +11,8 @@ namespace pushpull {
 std::string seconds_text(int64_t ms) {
   return std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100);
 }
+
+DataPort MemberInfo::data_port() const { return {data_endpoint, listener_name(incarnation)}; }
 
 std::string MemberInfo::name() const {
   const std::string what = role == wire::ROLE_SERVER ? "server" : "worker";

@@ -14,6 +14,14 @@
 
 namespace pushpull {
 
+// Address of a server's data port, and the name that the port proves (common/keys/data_proof.h).
+struct DataPort {
+  std::string endpoint;
+  std::string listener;
+
+  bool operator==(const DataPort&) const = default;
+};
+
 struct MemberInfo {
   wire::Role role = wire::ROLE_UNSET;
   int rank = -1;  // -1 for a spare worker
@@ -35,6 +43,8 @@ struct MemberInfo {
 
   // Returns "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
   std::string name() const;
+  // A server's data port.
+  DataPort data_port() const;
 };
 
 // A member that left or was lost.

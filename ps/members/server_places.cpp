@@ -7,8 +7,8 @@ namespace pushpull {
 ServerPlaces::ServerPlaces(const Job& job, int servers, const Membership& members)
     : job_(job), places_(static_cast<size_t>(servers)) {
   for (int rank = 0; rank < servers; ++rank) {
-    places_[static_cast<size_t>(rank)].endpoint =
-        members.find_rank(wire::ROLE_SERVER, rank)->data_endpoint;
+    places_[static_cast<size_t>(rank)].port =
+        members.find_rank(wire::ROLE_SERVER, rank)->data_port();
   }
 }
 
@@ -45,7 +45,7 @@ std::optional<int> ServerPlaces::take_joined(const Membership& members) {
     const MemberInfo* const server = members.find_rank(wire::ROLE_SERVER, static_cast<int>(rank));
     if (server == nullptr) continue;
     place.newcomer = server->incarnation;
-    place.new_endpoint = server->data_endpoint;
+    place.new_port = server->data_port();
     place.from_step = copied_step_;
     place.from_updates = copied_updates_;
     return static_cast<int>(rank);
@@ -59,7 +59,7 @@ void ServerPlaces::loaded(uint64_t incarnation) {
     place.absent = false;
     ++place.life;
     ++recovered_;
-    place.endpoint = place.new_endpoint;
+    place.port = place.new_port;
   }
 }
 
@@ -84,7 +84,10 @@ bool ServerPlaces::is_settled(const MemberInfo& server) const {
 }
 
 void ServerPlaces::add_to_state(wire::State* state) const {
-  for (const Place& place : places_) state->add_data_endpoints(place.endpoint);
+  for (const Place& place : places_) {
+    state->add_data_endpoints(place.port.endpoint);
+    state->add_data_listeners(place.port.listener);
+  }
   for (size_t rank = 0; rank < places_.size(); ++rank) {
     const bool lost = places_[rank].absent || places_[rank].gone;
     if (lost) state->mutable_places()->add_absent(static_cast<int32_t>(rank));

@@ -48,11 +48,8 @@ class ServerPlaces {
 
   // ---- queries ----
   int64_t copied_step() const { return copied_step_; }  // -1 if there is none
-  // The data endpoint of the server with this rank, or of the lost one until its replacement is
-  // loaded.
-  const std::string& endpoint(int rank) const {
-    return places_[static_cast<size_t>(rank)].endpoint;
-  }
+  // The data port of the server with this rank, or of the lost one until its replacement is loaded.
+  const DataPort& port(int rank) const { return places_[static_cast<size_t>(rank)].port; }
   int servers() const { return static_cast<int>(places_.size()); }
   // Returns true if the server has its weights or is loading them: it may receive the State of
   // training.
@@ -63,14 +60,14 @@ class ServerPlaces {
 
  private:
   struct Place {
-    std::string endpoint;
+    DataPort port;
     int32_t life = 0;
-    bool absent = false;       // lost, until a replacement has its weights
-    bool gone = false;         // lost for this term
-    int64_t since_ms = 0;      // time of the loss
-    uint64_t newcomer = 0;     // incarnation of the replacement; 0 if there is none yet
-    std::string new_endpoint;  // address of the newcomer
-    int64_t from_step = 0;     // step at which the newcomer began
+    bool absent = false;    // lost, until a replacement has its weights
+    bool gone = false;      // lost for this term
+    int64_t since_ms = 0;   // time of the loss
+    uint64_t newcomer = 0;  // incarnation of the replacement; 0 if there is none yet
+    DataPort new_port;      // data port of the newcomer
+    int64_t from_step = 0;  // step at which the newcomer began
     int64_t from_updates = 0;
   };
   bool anybody_absent() const;

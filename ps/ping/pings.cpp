@@ -21,8 +21,8 @@ Payload Pings::filler(int64_t bytes) {
   return {zeros_, std::span(zeros_.get(), static_cast<size_t>(bytes))};
 }
 
-// Offers a page of our memory for the peer to map. Only a process of this user on this host can map
-// it, and such a process could read all of our memory in any case.
+// Offers a page of memory for the peer to map. Only a process of this user on this host can map it,
+// and such a process could read all memory of this one in any case.
 void Pings::offer_memory(const std::string& theirs, wire::Pong& pong) {
   const std::string difference = host_difference(theirs, host_identity());
   if (!difference.empty()) return pong.set_text(difference);

@@ -1,6 +1,6 @@
 // Answers pings to this server's data port, as `pushpull doctor` sends them: they measure latency
-// and bandwidth and check whether memory can be shared. Bounded, since any peer may ask: all
-// answers share one buffer, even if many wait for a peer that never reads. Does no I/O; the caller
+// and bandwidth and check whether memory can be shared. Memory is bounded, since any peer may ask:
+// all answers share one buffer, even if a peer never reads its answers. Does no I/O; the caller
 // passes the time. Not thread-safe.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Recomputes a recorded run, update by update, with the shards and the arithmetic of the servers. A
-// state machine: the caller computes the gradients. Knows no model and does no I/O.
+// state machine: the caller computes the gradients. Does no I/O and does not depend on the model.
 //
 // Keeps only weights that a later push has read, and only gradients that some server must still
 // apply.
@@ -38,7 +38,7 @@ class Replay {
       std::function<PushGradient(const RecordedPush& push, std::span<const float> weights)>;
 
   // Borrows record and compute.
-  //   job: the record's. start: the loaded state; null for init rules.
+  //   job: the job in the record. start: the loaded state; null for init rules.
   // Throws Error(kUsage) if the strategy cannot be recorded, Error(kData) if the updates are in an
   // impossible order.
   Replay(const RunRecord& record, const Job& job, const TensorTable& table, const FlatState* start,

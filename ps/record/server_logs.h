@@ -42,7 +42,7 @@ class ServerLogs {
   std::vector<std::vector<Entry>> logs_;
 };
 
-// The way versions are counted: by a server's updates, or by its step.
+// How versions are counted: by a server's updates, or by its step.
 struct VersionRules {
   // Versions are steps, and all entries of a step at a server make one update (backup). Otherwise
   // each update makes one version.

@@ -1,6 +1,6 @@
 // The workers that share memory with this server: answers Attach, replaces references to their
 // segments by payloads in incoming messages, and weights by references in outgoing ones. If weights
-// lie on a device, workers that cannot read it get copies in host memory. Knows no socket. Not
+// are on a device, workers that cannot read it get copies in host memory. Uses no socket. Not
 // thread-safe.
 #pragma once
 
@@ -26,22 +26,23 @@ class AttachedWorkers {
                   const std::function<void(const std::string& why)>& failed,
                   std::shared_ptr<device::Device> device = nullptr, int server = 0);
 
-  // Allocates weights, on the device if there is one. Empty if the device's memory cannot be
-  // shared: the engine may use any memory of the device.
+  // Allocates weights, on the device if there is one. Returns an empty function if the memory of
+  // the device is not shared: the engine may then use any memory of it.
   FloatAllocator weights();
   // Unmaps the memory of lost workers.
   void on_state(const wire::State& state);
   // Returns the answer to Attach, or a Status with not_ready if the worker is not known yet.
   Message on_attach(const PeerId& peer, const wire::Attach& attach);
-  // Returns true if weights lie on a device.
+  // Returns true if weights are on a device.
   bool on_device() const { return device_ != nullptr; }
   // Returns true if some worker shares memory.
   bool attached() const { return !peers_.empty(); }
   // Replaces the references of an incoming message by payloads. Returns an answer if the message is
   // refused; the worker then uses the socket.
   std::optional<Message> on_message(const PeerId& peer, Message& message);
-  // Prepares an outgoing message: weights become references if the worker reads them in place, and
-  // no payload lies on a device afterwards. Throws Error(kDevice).
+  // Prepares an outgoing message: payloads on a device are copied to the host unless the worker
+  // reads them on the device, and weights become references if the worker reads them in place.
+  // Throws Error(kDevice).
   void on_send(Outgoing& out);
 
  private:
@@ -49,7 +50,7 @@ class AttachedWorkers {
     std::optional<PeerMemory> memory;  // empty if it is not attached
     bool shares_device = false;        // it computes on the server's device
     bool in_place = false;             // its newest pull wants references
-    bool on_device = false;            // also to the device
+    bool on_device = false;            // such references may be to device memory
     int64_t pull = 0;                  // number of that pull
   };
 
@@ -61,7 +62,7 @@ class AttachedWorkers {
   const uint64_t run_;
   const SliceMap map_;
   SegmentPool pool_;
-  // set if weights lie on a device; the pool if its memory can be shared
+  // set if weights are on a device; device_pool_ only if its memory is shared
   const std::shared_ptr<device::Device> device_;
   std::unique_ptr<DevicePool> device_pool_;
   std::unique_ptr<HostMirror> mirror_;

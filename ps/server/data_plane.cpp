@@ -16,7 +16,7 @@ constexpr int kMessagesPerTurn = 64;
 // Bytes of due weights that are updated at once: enough for all threads, and few enough that
 // workers get the first slices while gradients of others arrive.
 constexpr int64_t kDueBytes = int64_t{4} << 20;
-// The same with shared memory, where gradients do not travel: fewer, larger batches cost less.
+// The same with shared memory, where no gradients are in transit: fewer, larger batches cost less.
 constexpr int64_t kDueSharedBytes = int64_t{16} << 20;
 
 // Returns the run of the message's sender, or 0 if it names none.
@@ -186,7 +186,7 @@ void DataPlane::take(const PeerId& peer, Message message) {
   if (Checked refusal = data_.take(peer, std::move(message))) refuse(peer, *refusal);
 }
 
-// The sender is told as rarely as the log, so that messages cannot make this server send many.
+// Answers only the refusals that are also logged, so that a flood of messages causes few answers.
 void DataPlane::refuse(const PeerId& peer, const Refusal& refusal) {
   router_.count_rejected();
   if (!refusals_.add(peer, refusal, now_ms())) return;

@@ -26,18 +26,18 @@
 
 namespace pushpull {
 
-// The process around a ServedData: provides parts for the Server and hears its events.
+// The process around a ServedData: provides parts for the Server and is told of its events.
 class ServerParts {
  public:
   virtual ~ServerParts() = default;
   // Creates the server with memory, engine and threads. Throws Error(kDevice | kIo).
   virtual std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,
                                               TrainingObserver* observer) = 0;
-  // Called with each State while there is a server, before the server takes the State in.
+  // Called with each State while there is a server, before the server handles it.
   virtual void on_state(const wire::State& /*state*/) {}
   // Frees the server's buffers. Called after the server is destroyed.
   virtual void on_term_end() {}
-  // Called with each answer of the coordinator, before the server takes it in.
+  // Called with each answer of the coordinator, before the server handles it.
   virtual void on_answer(const wire::Header& /*answer*/) {}
   // Adds the statistics of the process: memory, processor time, rejected frames.
   virtual void add_stats(wire::Stats* /*stats*/) const {}
@@ -49,17 +49,17 @@ class ServedData {
   // Borrows `parts`.
   explicit ServedData(ServerParts& parts) : parts_(parts) {}
 
-  // Takes in a State of the coordinator; the first one in training creates the server.
-  //   observer: null for a server without the coordinator.
+  // Handles a State of the coordinator; the first one in training creates the server.
+  //   observer: null unless the coordinator runs in this process.
   // Throws Error(kProtocol) if the state's tensors cannot be a model, and the errors of
   // make_server.
   void on_state(const JobView& job, TrainingObserver* observer);
   // Ends the term with this run: destroys the server and its weights.
   void end_term(uint64_t run);
-  // Takes in a NormTotal, Chosen or RecordTaken of the coordinator.
+  // Handles a NormTotal, Chosen or RecordTaken of the coordinator.
   void on_answer(const wire::Header& answer);
-  // Takes in a message on the data connection. Returns the reason if it is dropped. Messages of the
-  // last term are ignored: their senders are about to learn of the new term.
+  // Handles a message on the data connection. Returns the reason if it is dropped. Ignores messages
+  // of the previous term: their senders are about to learn of the new one.
   Checked take(const PeerId& peer, Message message);
   // Applies due updates, then answers pulls.
   void work();
@@ -73,23 +73,23 @@ class ServedData {
  private:
   ServerParts& parts_;
   std::unique_ptr<Server> server_;
-  uint64_t earlier_run_ = 0;  // of the last term
+  uint64_t earlier_run_ = 0;  // of the previous term
   std::vector<Outgoing> not_ready_;
 };
 
 class DataPlane : private ServerParts {
  public:
-  // device: memory of the weights; null for host memory. demand: the rule for connections.
+  // device: memory of the weights; null for host memory. demand: which connections are accepted.
   DataPlane(const std::string& address, int64_t slice_bytes, std::shared_ptr<device::Device> device,
             Demand demand = {});
 
   Router& router() { return router_; }
-  // If the job uses unix sockets, listens also on one for workers of this user on this host. The
-  // name of an earlier run's socket is given up.
+  // With transport = ipc, also listens on a unix socket for workers of this user on this host, and
+  // stops listening on an earlier run's. Logs a warning if that fails; workers then use tcp.
   void listen_locally(const Job& job, uint64_t run, const Log& log);
   ServedData& data() { return data_; }
 
-  // Takes in at most a fixed number of messages, so that control messages are not delayed.
+  // Handles a limited number of messages, so that control messages are not delayed.
   void receive();
   void send();
 
@@ -116,8 +116,8 @@ class DataPlane : private ServerParts {
   ServedData data_{*this};
 };
 
-// Returns the address at which others reach this process, "tcp://HOST:PORT".
-//   bound: the address of the socket. advertise: its host for others; empty for the host of
+// Returns the address at which other processes reach this one, "tcp://HOST:PORT".
+//   bound: the address of the socket. advertise: the host to name instead; empty for the host of
 //   `bound`.
 std::string advertised(const std::string& bound, const std::string& advertise);
 

@@ -28,7 +28,8 @@ std::string Grants::random_key() {
 
 void Grants::Free::operator()(evp_mac_ctx_st* context) const { EVP_MAC_CTX_free(context); }
 
-// Keys the context once: to look up the algorithm and hash the key takes twice as long as the rest.
+// Initialises the context once: looking up the algorithm and hashing the key take twice as long as
+// the rest.
 Grants::Grants(std::string key) : key_(std::move(key)) {
   static EVP_MAC* const algorithm = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
   PP_ASSERT(algorithm != nullptr);

@@ -1,5 +1,5 @@
-// Grants: proof for servers that the coordinator lets a worker push certain micro-batches. Only the
-// coordinator knows the owner of each share and lease; it need not tell servers. A worker that
+// Grants prove to servers that the coordinator allows a worker to push certain micro-batches. The
+// coordinator therefore need not tell servers which worker owns a share or lease. A worker that
 // takes over a share gets its own grant; a lost worker's grant ends with its membership.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace pushpull {
 // worker's incarnation, the micro-batches and the steps. Immutable; thread-safe.
 class Grants {
  public:
-  // key: random bytes that only the coordinator and the servers of this run know.
+  // key: random bytes, shared only by the coordinator and the servers of this run.
   explicit Grants(std::string key);
   // Returns kKeyBytes random bytes of the system.
   static std::string random_key();
@@ -28,7 +28,7 @@ class Grants {
   const std::string& key() const { return key_; }
   // micro_batches: of each step in `steps`.
   wire::Grant make(uint64_t incarnation, Range micro_batches, Range steps) const;
-  // Returns the refusal of a push that the grant does not cover, if it does not.
+  // Returns a refusal if the grant does not cover this push.
   Checked check(const wire::Grant& grant, uint64_t incarnation, Range micro_batches,
                 Range steps) const;
 
@@ -43,7 +43,7 @@ class Grants {
   using Context = std::unique_ptr<evp_mac_ctx_st, Free>;
 
   std::string key_;
-  Context keyed_;  // the HMAC after its key
+  Context keyed_;  // the HMAC, initialised with the key
 };
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/keys/data_proof.h"
 #include "common/net/address.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/server_member.h"
@@ -36,6 +37,7 @@ class JoinedServerLoop : public ServerHost {
   const JoinedServerProgram& program_;
   SignalFd& signals_;
   Log log_{"server"};
+  const uint64_t incarnation_ = random_id();
   zmq::context_t context_{1};
   Dealer control_;
   std::unique_ptr<DataPlane> data_;  // created when the job is known
@@ -43,9 +45,9 @@ class JoinedServerLoop : public ServerHost {
   ServerMember member_;
 };
 
-JoinOptions options_of(const JoinedServerProgram& program) {
+JoinOptions options_of(const JoinedServerProgram& program, uint64_t incarnation) {
   JoinOptions options;
-  options.incarnation = random_id();
+  options.incarnation = incarnation;
   options.host = host_name();
   options.pid = getpid();
   options.coordinator = program.join;
@@ -58,7 +60,7 @@ JoinedServerLoop::JoinedServerLoop(const JoinedServerProgram& program, SignalFd&
     : program_(program),
       signals_(signals),
       control_(context_, program.join, control_limits(), program.keys.control_credentials()),
-      member_(options_of(program), *this) {}
+      member_(options_of(program, incarnation_), *this) {}
 
 std::string JoinedServerLoop::listen_address() const {
   if (!program_.listen.empty()) return program_.listen;
@@ -69,8 +71,9 @@ std::string JoinedServerLoop::listen_address() const {
 }
 
 std::string JoinedServerLoop::listen(const Job& job, uint64_t run, uint64_t first_run) {
-  data_ = std::make_unique<DataPlane>(listen_address(), job.slice_bytes, program_.device,
-                                      program_.keys.data_demand(job.encrypt_data, first_run));
+  data_ = std::make_unique<DataPlane>(
+      listen_address(), job.slice_bytes, program_.device,
+      program_.keys.data_demand(job.encrypt_data, first_run, listener_name(incarnation_)));
   data_->listen_locally(job, run, log_);
   const std::string& bound = data_->router().address();
   if (!program_.advertise.empty() || !parse_address(bound, "listen").is_everywhere()) {

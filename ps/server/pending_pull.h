@@ -41,7 +41,7 @@ class PendingPull {
   void on_sent(size_t place, int64_t bytes);
   // Records the bytes that the worker has received since the pull began.
   void on_received(int64_t bytes);
-  // Takes in a repetition of the pull on the same connection.
+  // Handles a repetition of the pull on the same connection.
   //   slices: of this server, ascending. servers: of the job.
   void repeat(const wire::Pull& pull, const std::vector<int>& slices, int servers);
   // Records a progress report to the worker: see above.

@@ -11,7 +11,7 @@ namespace pushpull {
 
 namespace {
 
-// Weights in one message; the worker takes in the first messages while others are in flight.
+// Bytes of weights in one message: the worker reads the first messages while others are in flight.
 constexpr size_t kAnswerBytes = size_t{1} << 20;
 constexpr size_t kMostHeld = 64;     // generations for a worker that repeats one pull
 constexpr int kMaxConnections = 16;  // as many as the key `connections` allows

@@ -1,9 +1,9 @@
 // The pulls that wait at a server, and their answers. A worker may have several connections to this
 // server, each for every n-th slice: a pull arrives once on each and is answered there, lowest
 // slice first, in the order in which forward needs them. Messages in ZeroMQ's queues cannot be
-// overtaken, so a pull may limit the bytes in flight; a worker that does not read holds a limited
-// number of bytes in any case. Aggregation::answer decides which weights answer, and when. Not
-// thread-safe.
+// overtaken, so a pull may limit the bytes in flight. For a worker that does not read, the queue
+// holds a limited number of bytes in any case. Aggregation::answer decides which weights answer,
+// and when. Not thread-safe.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ struct PullQueueSetup {
   int64_t start_step = 0;
   int64_t end_step = 0;
   bool encode = false;  // answers are encoded (`pull-codec`)
-  // A worker with so many unsent bytes gets no more answers.
+  // A worker with this many unsent bytes gets no answers until some are sent.
   int64_t most_unsent_bytes = INT64_MAX;
 };
 

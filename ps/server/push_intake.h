@@ -1,7 +1,7 @@
-// Pushes on their way into a server. PushIntake checks each message, assembles the messages of a
-// push, and passes each part and each complete push once to the aggregation. PushTracker knows
-// which pushes of a worker are complete; EarlyPushes keeps pushes that a replacement server cannot
-// apply yet. Not thread-safe.
+// Receives pushes at a server. PushIntake checks each message, assembles the messages of a push,
+// and passes each part and each complete push once to the aggregation. PushTracker tracks which
+// pushes of a worker are complete; EarlyPushes keeps pushes that a replacement server cannot apply
+// yet. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class PushTracker {
  public:
   bool complete(int64_t number) const { return number <= through_ || beyond_.contains(number); }
   void mark(int64_t number);
-  // Pushes below this number do not arrive and count as complete.
+  // Marks the pushes below this number, which do not arrive, as complete.
   void begin_at(int64_t first);
   // All pushes up to this number are complete.
   int64_t through() const { return through_; }
@@ -69,7 +69,7 @@ class PushIntake {
   PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
              const Shard& shard, Aggregation& aggregation);
 
-  // Takes in the steps at which the shares change. No push of these steps has been taken yet.
+  // Handles the steps at which the shares change. No push of these steps may have been taken yet.
   void on_cuts(const wire::State& state);
   // Sets the workers that may push from now on: rank by incarnation.
   void on_members(const std::map<uint64_t, int>& members);
@@ -78,7 +78,8 @@ class PushIntake {
   // `take`.
   Checked check(uint64_t incarnation, const wire::Push& push,
                 const std::vector<Payload>& payloads) const;
-  // Takes in a message that `check` has accepted. Moves payloads that have not arrived before.
+  // Takes a message that `check` has accepted. Moves the payloads of parts that have not arrived
+  // before.
   void take(uint64_t incarnation, const wire::Push& push, std::vector<Payload>& payloads);
 
   bool complete(uint64_t incarnation, int64_t number) const {
@@ -88,7 +89,7 @@ class PushIntake {
   int64_t through(uint64_t incarnation) const { return workers_.at(incarnation).pushes.through(); }
   // Calls visit(part) for all parts of incomplete pushes.
   void for_waiting(const std::function<void(PartialSum&)>& visit);
-  // The number of payload bytes taken in.
+  // The number of payload bytes received, repeated parts excluded.
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -151,8 +151,7 @@ Checked Server::take(const PeerId& peer, Message message) {
 }
 
 // Workers fetch only in jobs in which they update weights; spares never. A worker that has just
-// joined
-// may not be known here yet: it asks again.
+// joined may not be known here yet: it asks again.
 bool Server::may_fetch(uint64_t incarnation) const {
   if (incarnation == setup_.coordinator) return true;
   return setup_.job.strategy.traits().workers_update && takes_part(incarnation);
@@ -203,7 +202,7 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   return {};
 }
 
-// Keeps the push for a later step. The pull in the same message is taken in at once.
+// Keeps the push for a later step. The caller handles the pull in the same message at once.
 bool Server::wait_early(const PeerId& peer, const wire::Exchange& exchange,
                         std::vector<Payload>& payloads) {
   const int64_t step = exchange.push().step();
@@ -214,7 +213,7 @@ bool Server::wait_early(const PeerId& peer, const wire::Exchange& exchange,
   return true;
 }
 
-// Returns true if pushes have been taken in and updates may be due.
+// Handles kept pushes whose step has come. Returns true if there were some: updates may be due.
 bool Server::take_early() {
   const int64_t floor = aggregation_->floor();
   if (!early_.any_of(floor) || !gate_.passed(floor)) return false;

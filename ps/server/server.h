@@ -1,7 +1,8 @@
 // One server's part of a job as a state machine: takes messages of workers and of the coordinator
 // and returns messages. Server checks the senders. PushIntake checks and assembles pushes, an
 // Aggregation decides when they count and when pulls are answered, PullQueue answers them, and
-// SliceTransfers moves whole slices. Knows no socket, thread, clock or file. Not thread-safe.
+// SliceTransfers moves whole slices. Does no I/O, starts no thread and reads no clock. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,23 +34,22 @@ class Server {
   // both.
   Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel = nullptr);
 
-  // Takes in a message on the data connection. Returns the reason if the message is dropped.
-  // Updates and answers wait for `work`, so that messages that arrive together are applied
-  // together.
+  // Handles a message on the data connection. Returns the reason if the message is dropped. Updates
+  // and answers wait for `work`, so that messages that arrive together are applied together.
   Checked take(const PeerId& peer, Message message);
   // Applies due updates, then answers pulls.
   void work();
-  // Bytes of the weights that `work` would update.
+  // Returns the approximate size in bytes of the updates that `work` would make.
   int64_t due_bytes() const { return aggregation_->due_bytes(); }
-  // Takes in one message and works.
+  // Handles one message, then does `work`.
   Checked on_data(const PeerId& peer, Message message);
-  // Takes in the coordinator's newest state: members, cuts, and snapshots to release.
+  // Handles the coordinator's newest State: members, cuts, and snapshots to release.
   void on_state(const wire::State& state);
-  // Takes in the set of pushes of the running step (backup:B).
+  // Handles the choice of the pushes that the running step uses (backup:B).
   void on_chosen(const wire::Chosen& chosen);
-  // Takes in the norm of the running step's gradient, if clipping is per step.
+  // Handles the norm of the running step's gradient, if clipping is per step.
   void on_norm_total(const wire::NormTotal& total);
-  // Leases may have become available: answers workers that wait for one.
+  // Call when leases may have become available: answers workers that wait for one.
   void offer_leases() { pulls_.offer_leases(outbox_); }
 
   std::vector<Outgoing> take_outgoing() { return std::exchange(outbox_, {}); }

@@ -54,9 +54,9 @@ void ServerMember::take_job() {
   member_.join_as_server(endpoint_);
 }
 
-// Goes back with all members: its weights are loaded anew.
+// Joins the new term, in which weights are loaded again.
 void ServerMember::take_term() {
-  if (!listening_) return;  // it has not got the job yet
+  if (!listening_) return;  // it has not received the job yet
   host_.data().end_term(member_.earlier_run());
   host_.rename(member_.job(), member_.run());
   norms_ = decltype(norms_){kStepRequestMs};
@@ -85,7 +85,7 @@ void ServerMember::on_tick(int64_t now_ms) {
 
 Server* ServerMember::server() const { return listening_ ? host_.data().server() : nullptr; }
 
-// Repeats norms, complete pushes and the log of updates until the coordinator answers.
+// Resends norms, complete pushes and the log of updates until the coordinator answers.
 void ServerMember::report_waiting(int64_t now_ms) {
   if (const auto& arrived = server()->waiting_arrived();
       arrived && arrived_.due({arrived->step(), arrived->lo_size()}, now_ms)) {
@@ -129,7 +129,7 @@ void ServerMember::fail(ErrorCode code, const std::string& text) {
   leave(static_cast<int>(code), text, {false, code, text, 0});
 }
 
-// A process that is no member yet need not leave.
+// Sends Leave only if this process is a member.
 void ServerMember::leave(int code, const std::string& text, JobEnd end) {
   end_ = std::move(end);
   if (!joined()) return;

@@ -1,6 +1,6 @@
-// The life of a server that joins a job, as a state machine: asks for the job, declares its
-// address, serves once it has its map, sends the coordinator the parts of totals over all servers,
-// and leaves. Knows no socket, thread, clock or file. Not thread-safe.
+// State machine of a server that joins a job: asks for the job, declares its address, serves from
+// the State that starts training, reports its norms, complete pushes and updates to the
+// coordinator, and leaves. Does no I/O, starts no thread and reads no clock. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ServerHost {
   // Throws Error.
   //   first_run: the run of the first term, in the names of unix sockets.
   virtual std::string listen(const Job& job, uint64_t run, uint64_t first_run) = 0;
-  // A new term begins: names that contain the run change.
+  // Called when a new term begins: renames unix sockets, since their names contain the run.
   virtual void rename(const Job& job, uint64_t run) = 0;
   // Valid after `listen`.
   virtual ServedData& data() = 0;
@@ -42,10 +42,10 @@ class ServerMember {
   // ---- events; call take_outgoing after each ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
-  // A server in a run stays until the coordinator releases it or the grace is over. Returns true if
-  // the process must end at once.
+  // Handles a signal. A member stays until the coordinator releases it or the grace period ends.
+  // Returns true if the process must end at once.
   bool on_signal(int64_t now_ms, int signal);
-  // Leaves with the reason: this process has failed.
+  // Leaves the job because this process has failed, and reports the reason.
   void fail(ErrorCode code, const std::string& text);
 
   // ---- actions ----

@@ -18,7 +18,7 @@ namespace pushpull {
 
 class SliceTransfers {
  public:
-  // load: initial weights arrive by Load; the server is not ready before.
+  // load: initial weights arrive by Load; the server is not ready until it has them.
   // updates: update count of these weights. Borrows all references.
   SliceTransfers(bool load, int64_t updates, Shard& shard, BarrierGate& gate,
                  Aggregation& aggregation);

@@ -1,5 +1,5 @@
-// Limits how often status requests are answered: they come from strangers, which must not be able
-// to load the coordinator. The caller passes the time. Not thread-safe.
+// Limits how often status requests are answered: any process may send them, and must not be able to
+// overload the coordinator. The caller passes the time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class AnswerLimits {
  public:
   static constexpr int64_t kBetweenMs = 200;  // between two answers on one connection
   static constexpr int64_t kMostOfConnection =
-      100;  // answers on one connection: a peer may not read them
+      100;  // answers on one connection, since a peer may not read them
   static constexpr int64_t kMostPerSecond = 50;      // answers to all peers
   static constexpr size_t kMostConnections = 1'024;  // connections remembered
 

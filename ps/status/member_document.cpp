@@ -37,23 +37,23 @@ std::string word(const std::string& text) { return printable(text, kMostWordByte
 
 const PushedWork& pushed_by(const MembersView& view, uint64_t incarnation) {
   static const PushedWork nothing;
-  if (view.progress == nullptr) return nothing;
-  const auto found = view.progress->by_process().find(incarnation);
-  return found == view.progress->by_process().end() ? nothing : found->second;
+  if (view.committed == nullptr) return nothing;
+  const auto found = view.committed->by_process().find(incarnation);
+  return found == view.committed->by_process().end() ? nothing : found->second;
 }
 
 // Returns the first incomplete step. Server 0 knows its own before it reports it.
 int64_t shown_step(const MembersView& view, const MemberInfo& member) {
-  if (view.progress == nullptr) return 0;
+  if (view.committed == nullptr) return 0;
   if (member.role == wire::ROLE_WORKER) return pushed_by(view, member.incarnation).step;
-  return member.peer.empty() ? view.progress->floor() : member.stats.floor();
+  return member.peer.empty() ? view.committed->floor() : member.stats.floor();
 }
 
 const char* state_of(const MembersView& view, const MemberInfo& member) {
   if (member.role == wire::ROLE_SERVER) return "active";
   if (!member.declared) return "joining";
   if (member.rank < 0) return "spare";
-  return view.progress == nullptr ? "ready" : "active";
+  return view.committed == nullptr ? "ready" : "active";
 }
 
 // Adds the staleness of updates: those that a server has applied, or those of a worker.
@@ -102,6 +102,7 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
       member.peer.empty() ? 0.0 : seconds_between(member.last_heard_ms, view.now_ms);
   row["device"] = word(member.device);
   row["address"] = word(worker ? member.peer_endpoint : member.data_endpoint);
+  if (!worker) row["listener"] = member.data_port().listener;
   return row;
 }
 

@@ -9,7 +9,7 @@
 #include "ps/members/membership.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/pace.h"
-#include "ps/work/training_progress.h"
+#include "ps/work/committed_work.h"
 
 namespace pushpull {
 
@@ -19,7 +19,7 @@ struct MembersView {
   int64_t began_ms = 0;                                   // start of the coordinator
   const std::map<uint64_t, MemberInfo>* shown = nullptr;  // by incarnation
   const Membership* members = nullptr;                    // source of the former members
-  const TrainingProgress* progress = nullptr;             // null before the start
+  const CommittedWork* committed = nullptr;               // null before the start
   const Pace* pace = nullptr;
 };
 

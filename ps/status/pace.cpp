@@ -22,8 +22,8 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void Pace::on_tick(int64_t now_ms, const Membership& members, const TrainingProgress& progress) {
-  note_step(now_ms, progress.floor());
+void Pace::on_tick(int64_t now_ms, const Membership& members, const CommittedWork& committed) {
+  note_step(now_ms, committed.floor());
   std::set<uint64_t> there;
   for (const auto& [incarnation, member] : members.all()) {
     if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
@@ -33,8 +33,8 @@ void Pace::on_tick(int64_t now_ms, const Membership& members, const TrainingProg
     worker.waits = !stats.waits_for().empty();
     std::deque<Point>& points = worker.points;
     if (!points.empty() && now_ms - points.back().at_ms < kPointMs) continue;
-    const auto pushed = progress.by_process().find(incarnation);
-    const int64_t samples = pushed == progress.by_process().end() ? 0 : pushed->second.samples;
+    const auto pushed = committed.by_process().find(incarnation);
+    const int64_t samples = pushed == committed.by_process().end() ? 0 : pushed->second.samples;
     points.push_back({now_ms, samples, stats.computed(),
                       stats.compute_seconds() + stats.push_seconds() + stats.pull_seconds(),
                       stats.wait_seconds()});

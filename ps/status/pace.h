@@ -16,14 +16,14 @@
 #include <set>
 
 #include "ps/members/membership.h"
-#include "ps/work/training_progress.h"
+#include "ps/work/committed_work.h"
 
 namespace pushpull {
 
 class Pace {
  public:
-  // Takes the present numbers. Call at least twice a second for best accuracy.
-  void on_tick(int64_t now_ms, const Membership& members, const TrainingProgress& progress);
+  // Records the workers' present figures. Call at least twice a second for best accuracy.
+  void on_tick(int64_t now_ms, const Membership& members, const CommittedWork& committed);
 
   // Returns the worker's samples in the weights per second, over the last seconds, or 0 if unknown.
   double samples_per_second(uint64_t incarnation) const;

@@ -71,12 +71,12 @@ void StatusDesk::choose_shown(const wire::Stats& own, wire::Phase phase) {
   if (self != shown_.end()) self->second.stats = own;
 }
 
-void StatusDesk::update(int64_t now_ms, const TrainingProgress* progress, const wire::Stats& own,
+void StatusDesk::update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
                         const JobFacts& facts) {
   if (began_ms_ < 0) began_ms_ = now_ms;
-  if (progress != nullptr && !over_) pace_.on_tick(now_ms, members_, *progress);
+  if (committed != nullptr && !over_) pace_.on_tick(now_ms, members_, *committed);
   choose_shown(own, facts.phase);
-  const MembersView view{now_ms, began_ms_, &shown_, &members_, progress, &pace_};
+  const MembersView view{now_ms, began_ms_, &shown_, &members_, committed, &pace_};
   const size_t newest = fingerprint();
   if (newest != fingerprint_ || facts.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
     file_ = members_json(view);

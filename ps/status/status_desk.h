@@ -21,7 +21,7 @@
 #include "ps/status/answer_limits.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/pace.h"
-#include "ps/work/training_progress.h"
+#include "ps/work/committed_work.h"
 
 namespace pushpull {
 
@@ -35,7 +35,7 @@ class StatusDesk {
   // Returns true if `update` is due, for the file or for an answer.
   bool due(int64_t now_ms, wire::Phase phase);
   //   own: Stats of the server in this process. progress: null before the start.
-  void update(int64_t now_ms, const TrainingProgress* progress, const wire::Stats& own,
+  void update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
               const JobFacts& facts);
 
   // Returns the text for members.json if there is a newer one.

@@ -72,11 +72,11 @@ void BackupShares::add_to_server_state(wire::State* state) const {
 }
 
 int64_t BackupShares::samples_at(int64_t /*barrier*/) const {
-  return setup().progress.counts().samples;
+  return setup().committed.counts().samples;
 }
 
 std::string BackupShares::closing_notice() const {
-  const std::vector<int64_t>& dropped = setup().progress.counts().pushes_dropped_per_worker;
+  const std::vector<int64_t>& dropped = setup().committed.counts().pushes_dropped_per_worker;
   std::string text;
   for (size_t rank = 0; rank < dropped.size(); ++rank) {
     if (dropped[rank] == 0) continue;

@@ -3,8 +3,8 @@
 // thread-safe.
 //
 // A checkpoint is a cut between the same two steps on all members, so no member may pass it without
-// knowing of it. It is named before any worker can have begun the step behind it; until all members
-// confirm it, servers hold back the weights for that step and no lease of it is drawn.
+// knowing of it. It is announced before any worker can have begun the step after it; until all
+// members confirm it, servers hold back the weights for that step and no lease of it is drawn.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace pushpull {
 class ChosenCheckpoints {
  public:
   // Borrows members and out.
-  //   workers: workers must know, too: with leases, and if they keep the weights. Otherwise servers
-  //   alone hold a worker back.
+  //   workers: workers must know, too: with leases, and if they keep the weights. Otherwise it is
+  //   enough that servers hold workers back.
   ChosenCheckpoints(const Membership& members, bool workers, Actions& out)
       : members_(members), workers_(workers), out_(out) {}
 

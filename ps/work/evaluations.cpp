@@ -18,7 +18,7 @@ std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult
     out.loss += r.loss();
   }
   out.loss /= static_cast<double>(test_samples_);
-  // An older one that is still open has lost its evaluator and never completes.
+  // An older evaluation that is still open has lost its evaluator and never completes.
   open_.erase(open_.begin(), open_.upper_bound(step));
   newest_ = out;
   new_.push_back(out);

@@ -69,7 +69,7 @@ void FixedShares::on_tick() {
 // not exist; one more step is a margin. In ssp, workers may be further ahead by the bound: once of
 // server 0, and once of the member that reported to it.
 int64_t FixedShares::first_unbegun_step() const {
-  return setup().progress.floor() + 2 + 2 * setup().job.strategy.staleness;
+  return setup().committed.floor() + 2 + 2 * setup().job.strategy.staleness;
 }
 
 void FixedShares::cut_anew() {
@@ -100,7 +100,7 @@ void FixedShares::cut_anew() {
 // (in ssp: for steps beyond the bound), and no other server can be past the barrier there.
 int64_t FixedShares::nearest_cut() const {
   const Barriers& barriers = setup().barriers;
-  const int64_t floor = setup().progress.floor();
+  const int64_t floor = setup().committed.floor();
   return barriers.round_end(barriers.round_end(floor)) + setup().job.strategy.staleness;
 }
 
@@ -120,7 +120,7 @@ bool FixedShares::servers_have_passed(int64_t step) const {
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
     const MemberInfo& member = entry.second;
     if (member.role != wire::ROLE_SERVER || member.rank >= setup().servers_with_slices) return true;
-    return (member.peer.empty() ? setup().progress.floor() : member.stats.floor()) >= step;
+    return (member.peer.empty() ? setup().committed.floor() : member.stats.floor()) >= step;
   });
 }
 
@@ -185,7 +185,8 @@ void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& work
   for (wire::Share& share : *state->mutable_assigned()) {
     const Range range{share.lo(), share.hi()};
     if (range.size() == 0) continue;
-    // The grant covers more than the owner's steps: under backup:B servers tell its first step.
+    // The grant covers all steps of the share: under backup:B the worker learns its first step from
+    // servers.
     *share.mutable_grant() =
         setup().grants.make(worker.incarnation, range, {share.first_step(), share.to_step()});
   }

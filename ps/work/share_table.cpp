@@ -70,7 +70,8 @@ int64_t ShareTable::step_to_repeat(const ShareOwner& share) const {
   return std::max(share.steps.lo, share.clock - 1);
 }
 
-// If the owner is lost too before it has pushed to all servers, the next owner repeats that step.
+// The next owner repeats a step: the owner may yet be lost before its last push has reached all
+// servers.
 void ShareTable::release(size_t index) {
   ShareOwner& share = shares_[index];
   share.earlier.insert(share.owner);

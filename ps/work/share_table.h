@@ -1,5 +1,5 @@
 // The shares of a step, for strategies under which each worker computes the same micro-batches in
-// every step: the owner of each, how far its pushes are, and since when it has had no owner. Part
+// every step: the owner of each, the progress of its pushes, and how long it has had no owner. Part
 // of the coordinator's state machine. Not thread-safe.
 #pragma once
 
@@ -25,7 +25,7 @@ struct ShareOwner {
   int64_t clock = 0;       // its pushes of earlier steps have reached server 0
   int64_t from_step = 0;   // first step that the owner computes
   int64_t vacant_since_ms = -1;
-  std::set<uint64_t> earlier = {};  // former owners that may still report on it
+  std::set<uint64_t> earlier = {};  // former owners that may still report its chunks
 };
 
 class ShareTable {

@@ -1,6 +1,6 @@
-// Decides which worker computes what, and which takes over when one is lost. Each strategy divides
-// work in one of these ways, made by make_work_assignment; the coordinator does not know which one
-// it is. Part of the coordinator's state machine. Not thread-safe.
+// Decides which worker computes which micro-batches, and which one takes over when another is lost.
+// Each strategy divides work in one of these ways, made by make_work_assignment; the coordinator
+// does not know which one it is. Part of the coordinator's state machine. Not thread-safe.
 //
 //   FixedShares      each worker computes the same micro-batches of every step
 //   BackupShares     the same, and a step ends without the slowest ones
@@ -21,8 +21,8 @@
 #include "ps/members/actions.h"
 #include "ps/members/membership.h"
 #include "ps/server/grants.h"
+#include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
-#include "ps/work/training_progress.h"
 
 namespace pushpull {
 
@@ -34,7 +34,7 @@ struct WorkSetup {
   int shares = 1;               // shares per step
   int servers_with_slices = 1;  // servers that take part in a step
   const Membership& members;
-  const TrainingProgress& progress;
+  const CommittedWork& committed;
   const Evaluations& evaluations;
   const Grants& grants;
   Actions& out;

@@ -1,4 +1,4 @@
-# Part of gpu-check.sh: training beside PyTorch, if a python3 has it.
+# Part of gpu-check.sh: compares training with PyTorch, if a python3 has it.
 
 # Finds a Python with a PyTorch that sees a GPU. Sets python, or no_python to the reason if there is none.
 find_python() {

@@ -52,7 +52,7 @@ part_sanitizer() {
   for tool in memcheck racecheck; do
     for program in "${programs[@]}"; do
       runs=$((runs + 1))
-      ahead=$((2 * ${#programs[@]} - runs))  # each remaining program is to get ten seconds
+      ahead=$((2 * ${#programs[@]} - runs))  # the remaining programs get ten seconds each
       run_tests "$tool" $(($(seconds_left) - 10 * ahead)) "$program" \
         "$(cat "$package/tests/$program.filter"):-*TooMuchMemory*" "$sanitizer" --tool "$tool" "${ours[@]}" --error-exitcode 9
     done

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""gpu_compare.py and gpu_torch.py: on the processor against a real PyTorch, where there is one; ratios on
-made-up rounds; what is said of those that fail.
-  gpu_compare_test.py FOLDER_OF_THE_PROGRAMS"""
+"""Tests gpu_compare.py and gpu_torch.py: on the processor against a real PyTorch, if it is installed; ratios on
+made-up rounds; messages about failures.
+  gpu_compare_test.py FOLDER_OF_THE_PROGRAMS
+"""
 import contextlib
 import io
 import os
@@ -25,7 +26,7 @@ except ImportError:
 ROW = re.compile(r"row\t[^\t]+\t[0-9.e+-]+\t[a-z/]+\t([0-9.e+-]+|-)\t([0-9.e+-]+|-)\t([<>]=[0-9.]+|-)$")
 NOTE = re.compile(r"(skip|fail)\t[^\t]+\t.+$")
 
-# Trains at once, as fast as it was told; a worker's loss of its device where there are two.
+# Trains at once at a fixed rate; with two workers it loses its device.
 FAKE_PUSHPULL = f"#!{sys.executable} -IS\n" + """import json, sys, time
 words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 if words["--workers"] == "2":
@@ -37,7 +38,7 @@ with open(words["--out"] + "/metrics.jsonl", "w") as file:
         file.write(json.dumps({"seconds": seconds, "samples": int(rate * seconds)}) + "\\n")
 time.sleep(1000)
 """
-# Answers as gpu_torch.py does.
+# Answers like gpu_torch.py.
 FAKE_TORCH = """import json, sys
 for line in sys.stdin:
     question = json.loads(line)
@@ -66,10 +67,10 @@ class Rows(unittest.TestCase):
         peer.name = gpu_compare.EAGER
         self.one = gpu_compare.Comparison("c", {"bar": ">=0.9"}, [peer, *ours])
         host, device = (one.name for one in ours)
-        # a machine that slows down for all alike, and a round in which one has failed
+        # the machine slows down for all programs, and one program fails in one round
         self.one.values = {peer.name: [100, 50, 25, 25], host: [80, 40, 20, None], device: [110, 55, None, 27.5]}
 
-    def test_ratios_are_taken_within_a_round_and_the_better_server_has_the_bar(self):
+    def test_ratios_are_taken_within_a_round_and_the_better_server_is_judged(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.one.rows()
@@ -81,7 +82,7 @@ class Rows(unittest.TestCase):
         self.assertEqual("1.375", rows["c: 1 worker, server on cuda:0, over 1 worker, server on the host"][5])
         self.assertEqual("3", rows["c: rounds"][2])
 
-    def test_who_has_failed_is_named_ours_as_a_failure(self):
+    def test_failures_are_named_and_ours_count(self):
         self.one.out = {"1 worker, server on cuda:0": "it ended with 9", gpu_compare.EAGER: "no compiler"}
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
@@ -91,7 +92,7 @@ class Rows(unittest.TestCase):
 
 
 class Fakes(unittest.TestCase):
-    """The whole comparison, with programs that answer as the real ones do."""
+    """The whole comparison, with programs that answer like the real ones."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -106,7 +107,7 @@ class Fakes(unittest.TestCase):
     def run_it(self, *words):
         return compared("--bin", self.folder, "--scratch", self.folder / "jobs", *words, script=self.script)
 
-    def test_everybody_is_measured_and_everything_is_taken_away(self):
+    def test_all_programs_are_measured_and_all_files_removed(self):
         done = self.run_it("--seconds", 60, "--rounds", 2, "--cases", "convnet-100")
         self.assertEqual((0, ""), (done.returncode, done.stderr))
         for line in done.stdout.splitlines():
@@ -125,7 +126,7 @@ class Fakes(unittest.TestCase):
         self.assertEqual([], list((self.folder / "jobs").iterdir()))
         self.assertEqual([], self.left_behind())
 
-    def test_wrong_words_end_with_2(self):
+    def test_wrong_arguments_end_with_2(self):
         for words, text in ((["--cases", "vgg"], "no case vgg"), (["--bin", "/none"], "no /none/pushpull")):
             done = self.run_it(*words)
             self.assertEqual(2, done.returncode)
@@ -141,7 +142,7 @@ class Fakes(unittest.TestCase):
 
 
 class Clock(unittest.TestCase):
-    """The time that a comparison has, on a clock that only moves when somebody is measured."""
+    """The time of a comparison, on a clock that advances only during measurements."""
 
     def compared(self, seconds, each, rounds=1):
         clock = types.SimpleNamespace(now=100.0)
@@ -169,22 +170,22 @@ class Clock(unittest.TestCase):
         self.assertTrue(one.ended)
         return rows_of(out.getvalue()), clock.now - 100
 
-    def test_what_there_was_no_time_for_says_so(self):
+    def test_a_case_without_time_says_so(self):
         rows, _ = self.compared(seconds=10.5, each=0.6)
         self.assertIn("convnet-100: PyTorch, eager", rows)
         for name in ("convnet-1000", "mlp-bf16", "mlp-tf32"):
             self.assertEqual(["skip", name, "out of time"], rows[name])
 
-    def test_each_case_has_its_share_of_the_time(self):
+    def test_each_case_gets_its_share_of_the_time(self):
         rows, took = self.compared(seconds=120, each=7, rounds=7)
         self.assertEqual([], [row for row in rows.values() if row[0] == "skip"])
-        # four rounds of 7 s are what 30 s hold, and a fifth what the first three have left of theirs
+        # 30 s hold four rounds of 7 s, and a fifth round in the time that the first three left over
         self.assertEqual((4 + 4 + 4 + 5) * 7, took)
 
 
 @unittest.skipIf(torch is None, "no PyTorch here")
 class RealPyTorch(unittest.TestCase):
-    def test_models_are_those_that_our_models_are_tested_against(self):
+    def test_models_are_the_references_of_our_models(self):
         import gpu_torch
         import torch_check
         for case in (*gpu_compare.GPU_CASES.values(), *gpu_compare.CPU_CASES.values()):
@@ -202,7 +203,7 @@ class RealPyTorch(unittest.TestCase):
                 model.train()
             self.assertTrue(torch.equal(mine(images), theirs(images.reshape(4, *shape))), case)
 
-    def test_pushpull_and_pytorch_train_beside_each_other(self):
+    def test_pushpull_and_pytorch_train_side_by_side(self):
         done = compared("--bin", BIN, "--device", "cpu", "--seconds", 400, "--rounds", 1, "--round-seconds", 0.3)
         self.assertEqual(0, done.returncode, done.stderr)
         rows = rows_of(done.stdout)

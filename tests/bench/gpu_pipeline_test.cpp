@@ -26,8 +26,8 @@ Job small_job() {
   return job;
 }
 
-// What is timed is a worker's step: all gradients arrive, with the processor's bits.
-TEST(GpuPipeline, EveryStepBringsTheWholeGradientToTheHost) {
+// The benchmark times whole steps of a worker: all gradients arrive, with the processor's bits.
+TEST(GpuPipeline, EveryStepCopiesTheWholeGradientToTheHost) {
   const Job job = small_job();
   const auto images = static_cast<size_t>(kSamples * kInput.size());
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -53,7 +53,7 @@ TEST(GpuPipeline, EveryStepBringsTheWholeGradientToTheHost) {
   }
 }
 
-TEST(GpuRows, FieldsThatAreNotThereAreDashes) {
+TEST(GpuRows, MissingFieldsAreDashes) {
   GpuRow row;
   row.name = "pinned host to device";
   row.value = 54.321098;
@@ -65,7 +65,7 @@ TEST(GpuRows, FieldsThatAreNotThereAreDashes) {
   EXPECT_EQ(to_line(row), "row\tpinned host to device\t54.32\tGB/s\t4096\t0.8125\t>=0.8");
 }
 
-TEST(GpuRows, AFlagIsTakenOutOfTheCommandLine) {
+TEST(GpuRows, AFlagIsRemovedFromTheCommandLine) {
   std::vector<char> program{'p', '\0'}, first{'1', '\0'}, second{'2', '\0'};
   std::vector<char> flag{'-', '-', 'r', '\0'};
   std::vector<char*> words{program.data(), first.data(), flag.data(), second.data()};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The ideal link on cases that were worked out by hand. Rates of 10 bytes a second, times in seconds."""
+"""Tests the ideal link on cases worked out by hand. Rates of 10 bytes a second, times in seconds."""
 import pathlib
 import sys
 import unittest
@@ -19,28 +19,28 @@ class Carried(unittest.TestCase):
     def test_a_slice_takes_its_bytes_over_the_rate_and_the_delay(self):
         self.assertEqual({0: 3.5}, ideal_link.carried([Slice(2, 0, 0, 10)], 10, 0.5))
 
-    def test_the_more_urgent_one_overtakes_what_is_on_its_way(self):
-        # half of slice 1 has gone at 0.5; slice 0 takes [0.5, 1.5], the other half [1.5, 2]
+    def test_a_more_urgent_slice_overtakes_a_slice_in_flight(self):
+        # half of slice 1 is sent at 0.5; slice 0 takes [0.5, 1.5], the other half [1.5, 2]
         self.assertEqual({0: 2.0, 1: 1.5}, ideal_link.carried([Slice(0, 1, 1, 10), Slice(0.5, 0, 0, 10)], 10, 0))
 
-    def test_the_less_urgent_one_waits_and_the_link_rests_only_when_nothing_is_ready(self):
+    def test_a_less_urgent_slice_waits_and_the_link_is_idle_only_if_none_is_ready(self):
         found = ideal_link.carried([Slice(0, 0, 0, 20), Slice(1, 1, 1, 10), Slice(9, 2, 2, 10)], 10, 0)
         self.assertEqual({0: 2.0, 1: 3.0, 2: 10.0}, found)
 
 
 class Waits(unittest.TestCase):
     def test_both_ways_at_once(self):
-        # up: slice 0 until 1, slice 1 until 2; back: [1, 2] and [2, 3]. All is needed at once.
+        # up: slice 0 until 1, slice 1 until 2; back: [1, 2] and [2, 3]. Both are needed at once.
         worker = Worker([push(0, 0), push(0, 1)], 0, [(0, [0, 1])])
         self.assertEqual([3.0], ideal_link.ideal_waits([worker], {0: 10, 1: 10}, 10, 0))
 
-    def test_computing_hides_what_comes_meanwhile(self):
-        # slice 0 is here at 2, slice 1 at 3, when the layer in between has computed from 2 to 2.75
+    def test_computing_hides_transfers(self):
+        # slice 0 arrives at 2, slice 1 at 3, while the layer between them computes from 2 to 2.75
         worker = Worker([push(0, 0), push(0, 1)], 0, [(0, [0]), (0.75, [1])])
         self.assertEqual([2.25], ideal_link.ideal_waits([worker], {0: 10, 1: 10}, 10, 0))
 
-    def test_a_slice_is_back_after_the_slowest_workers_part_and_two_delays(self):
-        # the link of the server takes both parts, the second one until 6; back to both, one after the other
+    def test_a_slice_returns_after_the_slowest_workers_part_and_two_delays(self):
+        # the server's link carries both parts, the second one until 6; then it sends to both workers in turn
         quick, slow = Worker([push(0, 0)], 0, [(0, [0])]), Worker([push(5, 0)], 5, [(0, [0])])
         self.assertEqual([8.0, 4.0], ideal_link.ideal_waits([quick, slow], {0: 10}, 10, 0.5))
 
@@ -48,7 +48,7 @@ class Waits(unittest.TestCase):
         worker = Worker([push(0, 0), push(4, 0)], 4, [(0, [0])])
         self.assertEqual([2.0], ideal_link.ideal_waits([worker], {0: 10}, 10, 0))
 
-    def test_who_computes_long_enough_waits_for_nothing(self):
+    def test_a_worker_that_computes_long_enough_does_not_wait(self):
         worker = Worker([push(0, 0)], 3, [(0, [0])])
         self.assertEqual([0.0], ideal_link.ideal_waits([worker], {0: 10}, 10, 0))
 
@@ -59,7 +59,7 @@ def event(name, category, step, begin, end, size=None):
 
 
 def events():
-    """Two layers of a slice each; three steps with the same times, 10 s apart."""
+    """Returns the events of two layers with a slice each; three steps with the same times, 10 s apart."""
     out = [{"ph": "M", "name": "model", "args": {"slice_elements": 4, "tensors": [
         {"name": "a", "offset": 0, "size": 4}, {"name": "b", "offset": 4, "size": 3}]}}]
     for step in (1, 2, 3):
@@ -76,13 +76,13 @@ def events():
 
 
 class Steps(unittest.TestCase):
-    def test_a_trace_is_read_with_its_own_computing(self):
+    def test_a_trace_is_read_with_its_computing(self):
         trace = ideal_link.Trace(events())
         worker = trace.worker(1)
         self.assertEqual(Worker([push(13, 1), push(14, 0)], 14, [(0, [0]), (1, [1]), (1, [0, 1])]), worker)
         self.assertEqual((7.0, 3.0), (trace.wait(2), trace.computing(2)))
 
-    def test_measured_and_ideal_waits_stand_side_by_side(self):
+    def test_measured_and_ideal_waits_are_side_by_side(self):
         # up: slice 1 [13, 14], slice 0 [14, 15]; back: slice 1 [14, 15], slice 0 [15, 16]; slice 0 is needed at 14
         steps = ideal_link.steps_of([ideal_link.Trace(events())], 10, 0)
         self.assertEqual([2, 3], [s["step"] for s in steps])
@@ -100,7 +100,7 @@ class Steps(unittest.TestCase):
 
 
 class Link(unittest.TestCase):
-    def test_the_link_is_what_the_run_has_measured(self):
+    def test_the_link_is_the_one_that_the_run_measured(self):
         said = "[link] 200mbit,2ms: measured 191.2 Mbit/s and 4.20 ms for a round trip (how); TCP bbr\n"
         rate, delay = slow_link.link_of(said)
         self.assertAlmostEqual(23.9e6, rate)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""`bench/old_new.py` on made-up figures and on programs that stand for pushpull.
-  old_new_test.py FOLDER_OF_THE_PROGRAMS"""
+"""Tests `bench/old_new.py` on made-up figures and on programs that replace pushpull.
+  old_new_test.py FOLDER_OF_THE_PROGRAMS
+"""
 import json
 import pathlib
 import subprocess
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 import old_new  # noqa: E402
 
-# Its times are {factor} times those of another; it notes in the order's file that it was started.
+# Its times are {factor} times those of the other; it records its start in the file `order`.
 FAKE = f"#!{sys.executable} -IS\n" + """import json, os, pathlib, sys
 program = pathlib.Path(sys.argv[0])
 words = dict(zip(sys.argv[1 + (program.name == "pushpull")::2], sys.argv[2 + (program.name == "pushpull")::2]))
@@ -40,7 +41,7 @@ def rounds_of(*triples):
 
 class Arithmetic(unittest.TestCase):
     def test_ratios_are_taken_within_a_round(self):
-        # a machine that slows down for all alike
+        # the machine slows down for all programs
         found = old_new.summary(rounds_of((100, 101, 100), (200, 202, 200), (400, 404, 400)))["x"]
         self.assertAlmostEqual(1.01, found["new_over_old"]["median"])
         self.assertAlmostEqual(1.0, found["old_over_old"]["max"])
@@ -54,18 +55,18 @@ class Arithmetic(unittest.TestCase):
     def test_one_slow_round_does_not_decide(self):
         self.assertTrue(old_new.summary(rounds_of((100, 100, 100), (100, 300, 100), (100, 101, 100)))["x"]["holds"])
 
-    def test_where_the_old_build_is_as_far_from_itself_the_new_one_holds(self):
+    def test_the_new_build_passes_within_the_old_builds_own_spread(self):
         self.assertTrue(old_new.summary(rounds_of(*[(100, 110, 110)] * 3))["x"]["holds"])
         self.assertFalse(old_new.summary(rounds_of(*[(100, 113, 110)] * 3))["x"]["holds"])
 
-    def test_the_verdict_names_what_is_slower(self):
+    def test_the_verdict_names_the_slower_figures(self):
         found = old_new.summary([{"a": {"old": 1, "new": 2, "again": 1}, "b": {"old": 1, "new": 1, "again": 1}}])
         self.assertEqual("1 of 2 are slower: a", old_new.verdict(found))
         self.assertIn("| a | 2 | 1 | – | – | SLOWER |", old_new.table(found))
         self.assertEqual("all 1 hold their speed", old_new.verdict({"b": found["b"]}))
         self.assertEqual("nothing was measured", old_new.verdict({}))
 
-    def test_each_of_the_three_begins_once_and_the_median_counts(self):
+    def test_each_of_the_three_runs_first_once_and_the_median_counts(self):
         asked, times = [], iter([9, 5, 7, 5, 7, 10, 7, 90, 5])
         clock = iter([0, 1, 2, 3])
         with unittest.mock.patch("time.monotonic", lambda: next(clock)):
@@ -73,7 +74,7 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(["old", "new", "old", "new", "old", "old", "old", "old", "new"], asked)
         self.assertEqual((10, 5, 7), (found["old"], found["new"], found["again"]))
 
-    def test_processor_seconds_are_those_of_the_programs(self):
+    def test_processor_seconds_are_the_programs_own(self):
         def burn(seconds):
             subprocess.run([sys.executable, "-c", f"import time\nwhile time.process_time() < {seconds}: pass"], check=True)
             return 1
@@ -115,7 +116,7 @@ class Program(unittest.TestCase):
         self.assertIn("| training convnet | 1.5 | 1 |", done.stdout)
         self.assertIn("8 of 8 are slower", done.stdout)
 
-    def test_wrong_words_and_no_build_end_with_2(self):
+    def test_wrong_arguments_and_a_missing_build_end_with_2(self):
         for new, words, text in (("none", (), "build it"), ("same", ("--rounds", 0), "--rounds"),
                                  ("same", ("--only", "all"), "exchange, training")):
             done = self.run_it(new, *words)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The benchmark programs run, and measure what docs/performance.md says that they do.
-  programs_test.py FOLDER_OF_THE_PROGRAMS"""
+"""Tests that the benchmark programs run and measure the cases that docs/performance.md names.
+  programs_test.py FOLDER_OF_THE_PROGRAMS
+"""
 import pathlib
 import re
 import subprocess
@@ -22,7 +23,7 @@ def listed(program):
 
 
 class Floors(unittest.TestCase):
-    def test_every_way_between_processes_moves_its_bytes_for_one_and_two_clients(self):
+    def test_every_transport_moves_its_bytes_for_one_and_two_clients(self):
         found = google_benchmark(BIN / "floors_bench", SHORT,
                                  f"--benchmark_filter=^link_.*/bytes:({4 * KIB}|{4 * MIB})/")
         for link in LINKS:
@@ -49,7 +50,7 @@ class Floors(unittest.TestCase):
             self.assertIn(f"link_tcp_exchange/bytes:{size}/clients:2/real_time", names)
         self.assertIn(f"memory_momentum/bytes:{400 * MIB}/threads:2/real_time", names)
 
-    def test_a_flag_that_there_is_not_is_refused(self):
+    def test_an_unknown_flag_is_refused(self):
         done = subprocess.run([BIN / "floors_bench", "--sizes=1"], capture_output=True, text=True,
                               check=False, timeout=60)
         self.assertEqual(done.returncode, 2)
@@ -70,7 +71,7 @@ class Programs(unittest.TestCase):
         source = (ROOT / "bench/ops_bench.cpp").read_text(encoding="utf-8")
         header = (ROOT / "models/ops/ops.h").read_text(encoding="utf-8")
         operations = set(re.findall(r"\b(make_\w+)\(Backend& ", header))
-        operations.remove("make_elements")  # which the cpu has nothing to do for
+        operations.remove("make_elements")  # the cpu does nothing for it
         self.assertGreaterEqual(len(operations), 6)
         self.assertEqual(set(), {name for name in operations if f"ops::{name}(" not in source})
         found = google_benchmark(BIN / "ops_bench", SHORT, "--benchmark_filter=N:8/")

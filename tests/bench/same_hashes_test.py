@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""`scripts/same_hashes.py` on programs that stand for pushpull: what it compares, and that a difference is seen.
-  same_hashes_test.py FOLDER_OF_THE_PROGRAMS"""
+"""Tests `scripts/same_hashes.py` on programs that replace pushpull: its comparisons, and that it detects a
+difference.
+  same_hashes_test.py FOLDER_OF_THE_PROGRAMS
+"""
 import pathlib
 import subprocess
 import sys
@@ -11,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import same_hashes  # noqa: E402
 
-# Its weights are a function of the job and of {salt}; a record says whose it is, and so does a checkpoint.
+# Its weights are a function of the job and of {salt}; records and checkpoints contain the salt too.
 FAKE = f"#!{sys.executable} -IS\n" + """import hashlib, json, os, pathlib, sys
 salt = "{salt}"
 words = dict(zip(sys.argv[2::2], sys.argv[3::2])) if sys.argv[1] == "run" else dict(zip(sys.argv[3::2], sys.argv[4::2]))
@@ -59,17 +61,17 @@ class SameHashes(unittest.TestCase):
             jobs = [same_hashes.job(kind, 1, 1, kind, strategy=strategy) for kind in kinds]
             return same_hashes.run_all(jobs, self.old, new, same_hashes.Lab(folder, 60), self.said.append)
 
-    def test_a_build_that_computes_the_same_differs_nowhere(self):
+    def test_a_build_with_the_same_results_has_no_differences(self):
         self.assertEqual(0, self.wrong(self.same, "exact", "resumed"))
         self.assertEqual(0, self.wrong(self.same, "recorded", strategy="async"))
         self.assertTrue(all(line.endswith("equal") for line in self.said), self.said)
 
-    def test_other_weights_and_other_checkpoints_are_seen(self):
+    def test_other_weights_and_other_checkpoints_are_detected(self):
         self.assertEqual(2, self.wrong(self.other, "exact", "resumed"))
         self.assertIn("run: ", self.said[0])
         self.assertIn("old's checkpoint by new: ", self.said[1])
 
-    def test_a_replay_that_comes_out_otherwise_is_seen_whoever_recorded(self):
+    def test_a_differing_replay_is_detected_for_either_builds_record(self):
         self.assertEqual(1, self.wrong(self.bad_replay, "recorded", strategy="async"))
         self.assertIn("old's record by new", self.said[0])
         self.assertIn("new's record by new", self.said[0])
@@ -92,14 +94,14 @@ class SameHashes(unittest.TestCase):
         names = [entry["name"] for entry in same_hashes.JOBS]
         self.assertEqual(len(names), len(set(names)))
 
-    def test_it_ends_with_1_where_hashes_differ_and_2_where_there_is_no_build(self):
+    def test_it_ends_with_1_if_hashes_differ_and_2_without_a_build(self):
         for new, code in ((self.same, 0), (self.other, 1), (pathlib.Path("/none"), 2)):
             done = subprocess.run([ROOT / "scripts/same_hashes.py", self.old, new, "--only", "sync sgd"], capture_output=True,
                                   text=True, check=False, timeout=60)
             self.assertEqual(code, done.returncode, done.stderr + done.stdout)
         self.assertIn("build it", done.stderr)
 
-    def test_the_programs_that_were_built_agree_with_themselves(self):
+    def test_the_built_programs_agree_with_themselves(self):
         done = subprocess.run([ROOT / "scripts/same_hashes.py", BIN, BIN, "--only", "async, shm"], capture_output=True, text=True,
                               check=False, timeout=300)
         self.assertEqual(0, done.returncode, done.stderr + done.stdout)

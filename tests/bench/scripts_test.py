@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The scripts that measure: their tables and JSON on made-up measurements, and their refusals.
-  scripts_test.py FOLDER_OF_THE_PROGRAMS"""
+"""Tests the scripts that measure: their tables and JSON on made-up measurements, and their refusals.
+  scripts_test.py FOLDER_OF_THE_PROGRAMS
+"""
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ import speed_compare  # noqa: E402
 
 MIB = figures.MIB
 
-# Stands for the real one: writes rows as `pushpull bench` does, with times that tell who asked.
+# Replaces the real one: writes rows like `pushpull bench`, with times that depend on the numbers of processes.
 FAKE_PUSHPULL = f"#!{sys.executable} -IS\n" + """import json, sys
 words = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 workers, servers = int(words["--workers"]), int(words["--servers"])
@@ -42,7 +43,7 @@ class Figures(unittest.TestCase):
         rounds = [{"a": 1, "b": 10}, {"a": 20, "b": 10}, {"a": 3, "b": 1}]
         self.assertEqual({"median": 2.0, "min": 0.1, "max": 3.0}, figures.ratios(rounds, "a", "b"))
 
-    def test_a_round_that_lacks_one_of_the_two_does_not_count(self):
+    def test_a_round_without_one_of_the_two_does_not_count(self):
         rounds = [{"a": 1}, {"a": 4, "b": 2}, {"b": 1}]
         self.assertEqual({"median": 2.0, "min": 2.0, "max": 2.0}, figures.ratios(rounds, "a", "b"))
         self.assertIsNone(figures.ratios([{"a": 1}], "a", "b"))
@@ -52,7 +53,7 @@ class Figures(unittest.TestCase):
         for value, text in ((0.01234, "0.0123"), (0.0000901, "0.0000901"), (1.5, "1.5"), (99.96, "100"), (123456, "123,000")):
             self.assertEqual(text, figures.number(value))
 
-    def test_a_program_that_fails_is_named_with_what_it_said(self):
+    def test_a_failing_program_is_named_with_its_output(self):
         with self.assertRaisesRegex(figures.Failed, r"\[bench\] sh ended with 3: broken"):
             figures.run(["sh", "-c", "echo broken >&2; exit 3"])
         with self.assertRaisesRegex(figures.Failed, "no /none; build it"):
@@ -60,7 +61,7 @@ class Figures(unittest.TestCase):
         with self.assertRaisesRegex(figures.Failed, "has not ended within"):
             figures.run(["sleep", "60"], timeout_s=0.1)
 
-    def test_a_callers_variables_are_no_part_of_a_job(self):
+    def test_the_callers_variables_do_not_reach_a_job(self):
         os.environ["PUSHPULL_LR"] = "3"
         try:
             self.assertEqual("", figures.run(["sh", "-c", "printf %s \"$PUSHPULL_LR\""]))
@@ -71,7 +72,7 @@ class Figures(unittest.TestCase):
 class SpeedTables(unittest.TestCase):
     def setUp(self):
         self.rounds = []
-        for slow in (1.0, 2.0, 4.0):  # a machine that slows down for all alike
+        for slow in (1.0, 2.0, 4.0):  # the machine slows down for all programs
             round_ = {("pushpull", "shm", MIB): 120 * slow, ("floor", "shm", MIB): 100 * slow,
                       ("pushpull", "tcp", MIB): 900 * slow, ("floor", "tcp", MIB): 800 * slow,
                       ("gloo", MIB): 1200 * slow, ("mpi", "tcp", MIB): 600 * slow, ("push", "tcp", MIB): 210 * slow,
@@ -80,7 +81,7 @@ class SpeedTables(unittest.TestCase):
                       ("ddp", "mlp"): 200 / slow, ("alone", "mlp"): 400 / slow}
             self.rounds.append(round_)
 
-    def test_exchanges_stand_over_floor_and_peer(self):
+    def test_exchanges_are_compared_with_floor_and_peer(self):
         shm, tcp = speed_compare.exchange_rows(self.rounds, [MIB])
         self.assertAlmostEqual(1.2, shm["over_floor"]["median"])
         self.assertAlmostEqual(0.1, shm["over_gloo"]["max"])
@@ -90,14 +91,14 @@ class SpeedTables(unittest.TestCase):
         self.assertAlmostEqual(1.5, tcp["over_mpi"]["median"])
         self.assertIn("| shm, 1 MiB | 0.24 (0.12-0.48) |", speed_compare.exchange_table([shm, tcp]))
 
-    def test_training_stands_over_ddp_and_over_no_exchange(self):
+    def test_training_is_compared_with_ddp_and_with_no_exchange(self):
         row, = speed_compare.training_rows(self.rounds, ["mlp"])
         self.assertAlmostEqual(1.5, row["sync_over_ddp"]["median"])
         self.assertAlmostEqual(1.1, row["async_over_sync"]["median"])
         self.assertAlmostEqual(0.75, row["sync_over_alone"]["median"])
         self.assertIn("mlp 1024,1024", speed_compare.training_table([row]))
 
-    def test_one_worker_alone_stands_over_raw_sockets(self):
+    def test_a_single_worker_is_compared_with_raw_sockets(self):
         row, = speed_compare.alone_rows(self.rounds, [MIB])
         self.assertAlmostEqual(1.05, row["push_over_raw"]["median"])
         self.assertAlmostEqual(0.7, row["push_over_zmq"]["median"])
@@ -112,7 +113,7 @@ class SpeedTables(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    def test_wrong_words_end_with_2_and_the_way_out(self):
+    def test_wrong_arguments_end_with_2_and_the_remedy(self):
         for script, words, text in (
                 ("bench/peers/run_speed.sh", ["--rounds", "0"], "--rounds"),
                 ("bench/peers/run_speed.sh", ["--only", "all"], "choose from"),
@@ -125,7 +126,7 @@ class Refusals(unittest.TestCase):
             self.assertEqual(2, done.returncode, done.stderr)
             self.assertIn(text, done.stderr)
 
-    def test_a_python_without_torch_is_said_and_not_counted(self):
+    def test_a_python_without_torch_is_reported_and_not_counted(self):
         with tempfile.TemporaryDirectory() as folder:
             python = pathlib.Path(folder) / "python"
             python.write_text("#!/bin/sh\nexit 1\n")
@@ -160,7 +161,7 @@ class Matrix(unittest.TestCase):
         self.assertEqual(1, done.stdout.count("shm: none to be had."))
         self.assertNotIn("tcp: none", done.stdout)
 
-    def test_a_shape_that_fails_is_named_and_the_others_stay(self):
+    def test_a_failing_shape_is_named_and_the_others_stay(self):
         out = pathlib.Path(self.folder.name) / "out.json"
         done = started("bench/exchange.py", "--bin", self.folder.name, "--bytes", "4096", "--workers",
                        "2,3", "--servers", "1", "--transport", "tcp", "--out", out)
@@ -177,19 +178,19 @@ class Page(unittest.TestCase):
             self.assertIsNotNone(changed, name)
             self.assertIn(f"<!-- measured: {name} -->\nnew figures\n<!-- end -->", changed)
 
-    def test_every_table_is_filled_and_says_its_command_and_commit(self):
+    def test_every_table_is_filled_and_names_its_command_and_commit(self):
         page = performance.PAGE.read_text(encoding="utf-8")
         for name in performance.TABLES:
             text = page.split(f"<!-- measured: {name} -->\n")[1].split("<!-- end -->")[0]
             for part in ("|---|", "` on ", "commit ", "load average "):
                 self.assertIn(part, text, name)
 
-    def test_a_block_that_is_empty_takes_nothing_of_the_next(self):
+    def test_an_empty_block_takes_nothing_from_the_next(self):
         page = "<!-- measured: a -->\n<!-- end -->\nkept\n<!-- measured: b -->\nold\n<!-- end -->\n"
         self.assertEqual(page.replace("a -->\n", "a -->\nnew\n"), performance.replaced(page, "a", "new"))
         self.assertEqual(page.replace("old", "new"), performance.replaced(page, "b", "new"))
 
-    def test_a_place_that_is_not_there_is_no_place(self):
+    def test_a_missing_place_is_refused(self):
         self.assertIsNone(performance.replaced("nothing", "memory", "new"))
 
 

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A coordinator that answers one question with what the test says.
+// A coordinator that answers a question with the test's function.
 class AskStatus : public ::testing::Test {
  protected:
   using Answer = std::function<void(const PeerId&, const Message&)>;
@@ -53,7 +53,7 @@ class AskStatus : public ::testing::Test {
   std::string text_;
 };
 
-TEST_F(AskStatus, GivesTheDocumentAndTheTimes) {
+TEST_F(AskStatus, ReturnsTheDocumentAndTheTimes) {
   EXPECT_EQ(fails(reply(R"({"phase": "training"})")), ErrorCode{0});
   EXPECT_EQ(answer_.document.at("phase"), "training");
   EXPECT_EQ(answer_.utc_ms, 12345);
@@ -70,18 +70,18 @@ TEST_F(AskStatus, AProgramOfAnotherReleaseIsNamed) {
   EXPECT_THAT(text_, HasSubstr(router_.address()));
 }
 
-TEST_F(AskStatus, AnAnswerThatIsNoneIsRefused) {
+TEST_F(AskStatus, AnInvalidAnswerIsRefused) {
   EXPECT_EQ(fails(reply("[1, 2]")), ErrorCode::kProtocol);
   EXPECT_THAT(text_, HasSubstr("is not a JSON object"));
   EXPECT_EQ(fails(reply("{")), ErrorCode::kProtocol);
 }
 
-TEST_F(AskStatus, WhatNobodyAskedIsNoAnswer) {
+TEST_F(AskStatus, AnAnswerToAnotherQuestionIsIgnored) {
   EXPECT_EQ(fails(reply("{}", 100), 0.3), ErrorCode::kUnreachable);
   EXPECT_THAT(text_, HasSubstr(router_.address()));
 }
 
-TEST_F(AskStatus, ARefusalIsHandedOn) {
+TEST_F(AskStatus, ARefusalIsRethrown) {
   const auto answer = [this](const PeerId& peer, const Message& /*question*/) {
     Message message;
     message.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kUsage));

@@ -78,7 +78,7 @@ TEST(BenchOptions, KeysThatBenchSetsAreRefused) {
   EXPECT_THAT(refusal({"--model", "mlp"}), HasSubstr("--model is set by bench"));
 }
 
-TEST(BenchOptions, WhatDoesNotFitIntoMemoryIsRefusedBeforeAnythingStarts) {
+TEST(BenchOptions, SizesThatDoNotFitIntoMemoryAreRefused) {
   const std::string text = refusal({"--bytes", "4096,1073741824"}, int64_t{8} << 30);
   EXPECT_THAT(text, HasSubstr("1073741824 with 2 workers needs about 17.0 GiB"));
   EXPECT_THAT(text, HasSubstr("has 8.0 GiB"));
@@ -86,7 +86,7 @@ TEST(BenchOptions, WhatDoesNotFitIntoMemoryIsRefusedBeforeAnythingStarts) {
   EXPECT_EQ(refusal({"--bytes", "104857600"}, int64_t{8} << 30), "taken");
 }
 
-TEST(BenchOptions, ServersThatRunAlreadyHaveTheirOwnJob) {
+TEST(BenchOptions, RunningServersHaveTheirOwnJob) {
   const std::string join = "tcp://192.0.2.2:5555";
   EXPECT_EQ(parse({"--join", join.c_str(), "--bytes", "4096", "--workers", "3"}).join, join);
   EXPECT_THAT(refusal({"--join", join.c_str()}), HasSubstr("measures one size"));

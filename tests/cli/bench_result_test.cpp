@@ -40,7 +40,7 @@ TEST(BenchResult, ARatioNeedsBothOfItsSides) {
   EXPECT_EQ(row.ratio(), std::nullopt);
 }
 
-TEST(BenchResult, ALineStandsUnderItsTitles) {
+TEST(BenchResult, ALineIsAlignedWithItsTitles) {
   const std::string head = bench_head();
   const std::string line = bench_line(row_over_tcp());
   const std::string titles = head.substr(head.find('\n') + 1);
@@ -51,7 +51,7 @@ TEST(BenchResult, ALineStandsUnderItsTitles) {
   }
 }
 
-TEST(BenchResult, WhatIsMissingIsADashAndNull) {
+TEST(BenchResult, MissingValuesAreADashAndNull) {
   BenchRow row = row_over_tcp();
   row.alone.reset();
   row.alone_floor.reset();
@@ -68,7 +68,7 @@ TEST(BenchResult, WhatIsMissingIsADashAndNull) {
   EXPECT_EQ(json["rows"][0]["note"], "no floor");
 }
 
-TEST(BenchResult, TheJsonHasAllThatWasMeasured) {
+TEST(BenchResult, TheJsonHasAllMeasurements) {
   const auto json = nlohmann::json::parse(bench_json(
       {"pushpull bench", "1", "abc", "a machine", "2026", "momentum", {row_over_tcp()}}));
   EXPECT_EQ(json["command"], "pushpull bench");

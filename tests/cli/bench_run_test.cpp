@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Two workers; the first steps are the warm-up.
+// Two workers; the first steps are warm-up.
 ExchangeRecord record() {
   ExchangeRecord out;
   out.workers = {{{0, 0, 9000}, {10'000, 0, 15'000}, {20'000, 0, 23'000}, {30'000, 0, 0}},
@@ -24,13 +24,13 @@ TEST(BenchRun, AStepTakesAsLongAsItsSlowestWorker) {
   EXPECT_THAT(exchange_us(record(), 3), ElementsAre());
 }
 
-TEST(BenchRun, AStepThatAWorkerHasNotFinishedDoesNotCount) {
+TEST(BenchRun, AStepUnfinishedByAWorkerDoesNotCount) {
   ExchangeRecord cut = record();
   cut.workers[1][2].end = 0;
   EXPECT_THAT(exchange_us(cut, 1), ElementsAre(5.0));
 }
 
-TEST(BenchRun, PushAndPullOfOneWorkerAreTimedApart) {
+TEST(BenchRun, PushAndPullOfOneWorkerAreTimedSeparately) {
   ExchangeRecord alone;
   alone.workers = {{{0, 0, 0}, {1000, 3000, 4000}, {5000, 9000, 11'000}, {12'000, 0, 0}}};
   const OneWay way = one_way(alone, 1);
@@ -42,7 +42,7 @@ TEST(BenchRun, PushAndPullOfOneWorkerAreTimedApart) {
   EXPECT_THROW(one_way(alone, 0), Error);
 }
 
-TEST(BenchRun, ReadsWhatAWorkerHasWritten) {
+TEST(BenchRun, ReadsTheTimesThatAWorkerWrote) {
   std::vector<ExchangeTimes> times;
   ExchangeSetting setting;
   ASSERT_TRUE(read_times("auto momentum 2\n1 2 3\n4 0 6\n", times, setting));
@@ -59,7 +59,7 @@ TEST(BenchRun, ReadsWhatAWorkerHasWritten) {
   }
 }
 
-TEST(BenchRun, ATransportThatCouldNotBeHadIsTold) {
+TEST(BenchRun, AnUnavailableTransportIsReported) {
   EXPECT_EQ(fallback_note("server 0: warning: no socket for metrics\n"
                           "worker 1 | worker 1: warning: sockets to server 0 (other host)\n"
                           "worker 0 | worker 0: warning: sockets to server 0 (other)\n"),

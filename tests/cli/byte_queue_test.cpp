@@ -20,7 +20,7 @@ void put(ByteQueue& queue, const std::vector<std::byte>& bytes) {
   }
 }
 
-TEST(ByteQueue, WhatGoesInComesOutInOrderWhateverThePieces) {
+TEST(ByteQueue, BytesComeOutInOrderForAnyPieces) {
   BlockPool pool;
   ByteQueue queue(pool);
   std::mt19937_64 random(7);
@@ -33,7 +33,7 @@ TEST(ByteQueue, WhatGoesInComesOutInOrderWhateverThePieces) {
     }
     in.insert(in.end(), some.begin(), some.end());
     put(queue, some);
-    // drains now and then, and lets several blocks wait in between
+    // drains now and then; in between, several blocks fill up
     size_t want = turn % 500 == 499 ? queue.size() : random() % 2600;
     while (want > 0 && queue.size() > 0) {
       const std::span<std::byte> front = queue.front();
@@ -49,12 +49,12 @@ TEST(ByteQueue, WhatGoesInComesOutInOrderWhateverThePieces) {
   EXPECT_TRUE(in == out);
 }
 
-TEST(ByteQueue, AQueueThatIsEmptyHasNoFront) {
+TEST(ByteQueue, AnEmptyQueueHasNoFront) {
   BlockPool pool;
   ByteQueue queue(pool);
   EXPECT_TRUE(queue.front().empty());
   queue.space();
-  queue.commit(0);  // nothing came after all
+  queue.commit(0);  // no bytes were written
   EXPECT_TRUE(queue.front().empty());
   put(queue, std::vector<std::byte>(3 * BlockPool::kBlockBytes));
   queue.clear();

@@ -32,7 +32,7 @@ CompareResult result_of(std::vector<CompareRun> runs) {
   return result;
 }
 
-TEST(CompareNotes, TooFewCoresAreSaid) {
+TEST(CompareNotes, TooFewCoresAreNoted) {
   CompareResult result = result_of({});
   EXPECT_THAT(notes_before(result, 1, 1, 8), IsEmpty());
   result.cores = 2;
@@ -44,7 +44,7 @@ TEST(CompareNotes, TooFewCoresAreSaid) {
   EXPECT_THAT(notes_before(result, 1, 2, 8), ElementsAre(HasSubstr("2 threads")));
 }
 
-TEST(CompareNotes, SparesAreSaid) {
+TEST(CompareNotes, SparesAreNoted) {
   EXPECT_THAT(notes_before(result_of({}), 1, 1, 1),
               ElementsAre(AllOf(HasSubstr("of 2 workers, 1 is an idle spare"))));
 }
@@ -58,7 +58,7 @@ TEST(CompareNotes, EqualStartsNeedNoNote) {
                           HasSubstr("order7"), HasSubstr("weights8"), HasSubstr("order8")));
 }
 
-TEST(CompareNotes, ARunThatStartsElsewhereIsSaidLoudly) {
+TEST(CompareNotes, ARunWithOtherInitialWeightsIsNoted) {
   CompareRun other = run_of("async", 2, 7);
   other.initial_weights_sha256 = "elsewhere";
   const CompareResult result = result_of({run_of("sync", 1, 7), other});
@@ -69,7 +69,7 @@ TEST(CompareNotes, ARunThatStartsElsewhereIsSaidLoudly) {
   EXPECT_THAT(same_start_lines(result)[0], HasSubstr("DIFFERENT"));
 }
 
-TEST(CompareNotes, BackupMayReadOtherSamplesButNotStartElsewhere) {
+TEST(CompareNotes, BackupMayReadOtherSamplesButNotStartWithOtherWeights) {
   CompareRun backup = run_of("backup:1", 2, 7);
   backup.data_order_sha256 = "fewer";
   EXPECT_THAT(notes_after(result_of({run_of("sync", 1, 7), backup})), IsEmpty());
@@ -78,7 +78,7 @@ TEST(CompareNotes, BackupMayReadOtherSamplesButNotStartElsewhere) {
               Contains(HasSubstr("NOT COMPARABLE")));
 }
 
-TEST(CompareNotes, AMissingHashIsNoEqualHash) {
+TEST(CompareNotes, AMissingHashIsNotAnEqualHash) {
   CompareRun silent = run_of("sync", 1, 7);
   silent.data_order_sha256.clear();
   EXPECT_THAT(notes_after(result_of({run_of("sync", 1, 7), silent})),
@@ -94,23 +94,23 @@ TEST(CompareNotes, FailuresAreCountedAndTheFirstIsQuoted) {
                                 HasSubstr("the loss is nan"))));
 }
 
-TEST(CompareNotes, ATargetThatIsNotReachedIsSaid) {
+TEST(CompareNotes, AnUnreachedTargetIsNoted) {
   CompareRun reached = run_of("sync", 1, 7);
   reached.seconds_to_target = 3.0;
   CompareResult result = result_of({reached, run_of("sync", 1, 8)});
-  EXPECT_THAT(notes_after(result), IsEmpty()) << "there is no target";
+  EXPECT_THAT(notes_after(result), IsEmpty()) << "without a target";
   result.target_accuracy = 0.97;
   EXPECT_THAT(notes_after(result), ElementsAre(AllOf(HasSubstr("sync, 1 worker"), HasSubstr("0.97"),
                                                      HasSubstr("never reached in 1 of 2"))));
 }
 
-TEST(CompareNotes, ShortRunsAreSaid) {
+TEST(CompareNotes, ShortRunsAreNoted) {
   CompareRun run = run_of("sync", 1, 7);
   run.seconds = 0.5;
   EXPECT_THAT(notes_after(result_of({run})), ElementsAre(HasSubstr("less than a second")));
 }
 
-TEST(CompareNotes, ABestValueAtTheEndOfTheListIsSaid) {
+TEST(CompareNotes, ABestValueAtTheEndOfTheListIsNoted) {
   std::vector<CompareRun> tries;
   for (const char* tuned : {"lr=0.5 momentum=0", "lr=1 momentum=0", "lr=10 momentum=0"}) {
     tries.push_back(run_of("sync", 1, 7));

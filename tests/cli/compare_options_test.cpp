@@ -25,7 +25,7 @@ CompareOptions parse(std::vector<const char*> words) {
       parse_command_line(static_cast<int>(words.size()), words.data(), compare_options()), "typed");
 }
 
-// The error, "" where there is none.
+// Returns the error, or "".
 std::string refusal(std::vector<const char*> words) {
   words.push_back("--steps=10");
   try {
@@ -90,7 +90,7 @@ struct Wrong {
   const char* named;
 };
 
-TEST(CompareOptions, RefusesWhatIsWrongAndNamesIt) {
+TEST(CompareOptions, RefusesAndNamesMistakes) {
   for (const auto& [words, named] :
        std::vector<Wrong>{{{"--device", "gpu"}, "[device] --device gpu"},
                           {{"--device", "cpu,cuda"}, "[device] --device cpu,cuda"},
@@ -139,7 +139,7 @@ TEST(CompareOptions, RefusesWhatIsWrongAndNamesIt) {
   }
 }
 
-TEST(CompareOptions, TakesWhatIsRight) {
+TEST(CompareOptions, AcceptsValidOptions) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal({"--device", "auto"}), "");
   EXPECT_EQ(refusal({"--server-device", "auto"}), "");
@@ -147,7 +147,7 @@ TEST(CompareOptions, TakesWhatIsRight) {
   EXPECT_EQ(refusal({"--tune", "outer-lr=0.5,1", "--strategies", "local:4"}), "");
 }
 
-TEST(CompareOptions, ReadsTuneAsOftenAsItIsGiven) {
+TEST(CompareOptions, ReadsRepeatedTune) {
   const CompareOptions options =
       parse({"--steps=10", "--tune", "lr=0.5,1", "--tune=momentum=0,0.9,0.95"});
   ASSERT_EQ(options.tune.size(), 2U);
@@ -157,7 +157,7 @@ TEST(CompareOptions, ReadsTuneAsOftenAsItIsGiven) {
   EXPECT_THAT(options.tune[1].values, ElementsAre("0", "0.9", "0.95"));
 }
 
-TEST(CompareOptions, ReadsLinksAsOftenAsTheyAreGiven) {
+TEST(CompareOptions, ReadsRepeatedLinks) {
   EXPECT_THAT(parse({"--steps=10"}).links, ElementsAre(""));
   EXPECT_THAT(parse({"--steps=10", "--link", "none", "--link=100mbit,5ms"}).links,
               ElementsAre("", "100mbit,5ms"));
@@ -176,7 +176,7 @@ TEST(CompareOptions, ACodecDoesNotKeepAllReduceFromRunning) {
               ElementsAre("sync", "allreduce:tree"));
 }
 
-TEST(CompareOptions, RunsStrategiesSideBySideThatOneJobFileCouldNotHold) {
+TEST(CompareOptions, RunsStrategiesThatNeedDifferentJobFiles) {
   const ScratchFolder folder;
   const std::string job = folder / "job.ini";
   write_bytes(job,
@@ -184,13 +184,13 @@ TEST(CompareOptions, RunsStrategiesSideBySideThatOneJobFileCouldNotHold) {
               "on-worker-loss = continue\nresume = true\ncheckpoint-every = 5\n");
   const CompareOptions options =
       parse({"--job", job.c_str(), "--strategies", "sync,async,allreduce:tree"});
-  EXPECT_FALSE(options.job.staleness_aware) << "sync has none";
+  EXPECT_FALSE(options.job.staleness_aware) << "not an option of sync";
   EXPECT_EQ(options.job.record, "");
   EXPECT_EQ(options.job.resume, Resume::kFalse);
   EXPECT_EQ(options.job.checkpoint_every, 0);
 }
 
-TEST(CompareOptions, OptionsForSinglePushesAreOffWherePushesAreGathered) {
+TEST(CompareOptions, OptionsForSinglePushesAreOffForBufferedStrategies) {
   const auto keys = keys_of_strategy("buffered:4");
   EXPECT_EQ(keys.at("strategy"), "buffered:4");
   EXPECT_EQ(keys.at("staleness-aware"), "false");
@@ -198,7 +198,7 @@ TEST(CompareOptions, OptionsForSinglePushesAreOffWherePushesAreGathered) {
   EXPECT_FALSE(keys_of_strategy("async").contains("staleness-aware"));
 }
 
-TEST(CompareOptions, TheSharedJobHasOnlyLinesThatAllRunsHave) {
+TEST(CompareOptions, TheSharedJobHasOnlyTheLinesOfAllRuns) {
   Job one;
   one.steps = 10;
   Job two = one;

@@ -60,11 +60,11 @@ CompareResult result_of(std::vector<CompareRun> runs) {
   return result;
 }
 
-TEST(CompareOutput, JsonHasOneEntryPerRunWithAllThatWasMeasured) {
+TEST(CompareOutput, JsonHasOneEntryPerRunWithAllMeasurements) {
   const json whole = json::parse(compare_json(result_of({good_run()})));
   EXPECT_EQ(whole["command"], "pushpull compare");
   EXPECT_EQ(whole["notes"], json::array({"a note"}));
-  EXPECT_TRUE(whole["commit"].is_null()) << "unknown";
+  EXPECT_TRUE(whole["commit"].is_null()) << "of an unknown commit";
   ASSERT_EQ(whole["runs"].size(), 1U);
   const json& run = whole["runs"][0];
   EXPECT_EQ(run["strategy"], "sync");
@@ -92,14 +92,14 @@ TEST(CompareOutput, JsonHasOneEntryPerRunWithAllThatWasMeasured) {
   EXPECT_TRUE(run["failure"].is_null());
 }
 
-TEST(CompareOutput, WhatDoesNotExistIsNullAndNeverANumber) {
+TEST(CompareOutput, MissingValuesAreNullAndNeverANumber) {
   CompareRun run = good_run();
   run.seconds_to_target.reset();
   run.samples_to_target.reset();
   run.test_loss = std::nan("");
   run.split = {};
   run.cpu_seconds.clear();
-  run.workers = 2;  // nothing to scale against
+  run.workers = 2;  // no run with one worker to scale against
   const json entry = json::parse(compare_json(result_of({run})))["runs"][0];
   for (const char* key :
        {"seconds_to_target", "samples_to_target", "test_loss", "split", "cpu_seconds", "scaling"}) {
@@ -108,7 +108,7 @@ TEST(CompareOutput, WhatDoesNotExistIsNullAndNeverANumber) {
   }
 }
 
-TEST(CompareOutput, AFailedRunHasItsReasonAndNoFigures) {
+TEST(CompareOutput, AFailedRunHasAReasonAndNoFigures) {
   const json whole = json::parse(compare_json(result_of({good_run(), failed_run()})));
   const json& good = whole["runs"][0];
   const json& failed = whole["runs"][1];
@@ -116,10 +116,10 @@ TEST(CompareOutput, AFailedRunHasItsReasonAndNoFigures) {
   EXPECT_EQ(failed["exit_code"], 7);
   EXPECT_TRUE(failed["samples_per_second"].is_null());
   EXPECT_TRUE(failed["test_accuracy"].is_null());
-  EXPECT_EQ(failed.size(), good.size()) << "the same fields";
+  EXPECT_EQ(failed.size(), good.size()) << "both have the same fields";
 }
 
-TEST(CompareOutput, TriesAreNoRuns) {
+TEST(CompareOutput, TriesAreNotListedAsRuns) {
   CompareResult result = result_of({good_run()});
   result.tuning = {good_run(), good_run()};
   const json whole = json::parse(compare_json(result));
@@ -127,7 +127,7 @@ TEST(CompareOutput, TriesAreNoRuns) {
   EXPECT_EQ(whole["tuning"].size(), 2U);
 }
 
-TEST(CompareOutput, BytesThatAreNoTextDoNotBreakTheJson) {
+TEST(CompareOutput, BytesThatAreNotTextKeepTheJsonValid) {
   CompareResult result = result_of({});
   result.command = "pushpull compare --out \xff";
   EXPECT_THAT(json::parse(compare_json(result))["command"].get<std::string>(), HasSubstr("--out "));
@@ -141,11 +141,11 @@ TEST(CompareOutput, CsvHasAHeaderAndOneRowPerRun) {
   EXPECT_THAT(csv, HasSubstr("\nsync,1,2,18446744073709551615,,,,,0,1280.5,1,10,"));
 }
 
-TEST(CompareOutput, CsvLeavesEmptyWhatDoesNotExist) {
+TEST(CompareOutput, MissingValuesAreEmptyInCsv) {
   const std::string header = compare_csv(result_of({}));
   const std::string csv = compare_csv(result_of({failed_run()}));
   const std::string row = csv.substr(header.size());
-  // the reason holds two commas of its own
+  // the reason contains two commas
   EXPECT_EQ(std::ranges::count(row, ','), std::ranges::count(header, ',') + 2);
   EXPECT_THAT(row, HasSubstr(",7,,,,,"));
 }

@@ -29,7 +29,7 @@ CompareRun run_with(std::optional<double> accuracy, std::optional<double> second
   return run;
 }
 
-TEST(ComparePlan, EverySeedMeetsEveryStrategyAndNumberOfWorkersOnce) {
+TEST(ComparePlan, EverySeedRunsEveryStrategyAndNumberOfWorkersOnce) {
   const auto plan = plan_repeats(options_of({"sync", "async", "ssp:4"}, {1, 2}, {7, 8, 9}), {});
   ASSERT_EQ(plan.size(), 18U);
   std::set<std::tuple<std::string, int64_t, uint64_t>> met;
@@ -39,7 +39,7 @@ TEST(ComparePlan, EverySeedMeetsEveryStrategyAndNumberOfWorkersOnce) {
     names.insert(run.name);
   }
   EXPECT_EQ(met.size(), 18U);
-  EXPECT_EQ(names.size(), 18U) << "each has a folder of its own";
+  EXPECT_EQ(names.size(), 18U) << "two runs share a folder";
 }
 
 TEST(ComparePlan, RunsAreInterleavedSeedBySeedAndWorkersByWorkers) {
@@ -64,7 +64,7 @@ TEST(ComparePlan, EveryLinkGetsTheSameRuns) {
   EXPECT_TRUE(names.contains("sync-w2-100mbit-5ms-0.1--s7"));
 }
 
-TEST(ComparePlan, EveryCodecGetsTheSameRunsWhereThereIsSomethingToPush) {
+TEST(ComparePlan, EveryCodecGetsTheSameRunsIfTheStrategyPushes) {
   CompareOptions options = options_of({"sync", "allreduce:tree"}, {1, 2}, {7, 8});
   options.codecs = {"fp32", "topk:0.05"};
   std::map<std::string, int64_t> runs;
@@ -112,7 +112,7 @@ TEST(ComparePlan, WithoutTuneThereAreNoTries) {
   EXPECT_TRUE(plan_tries(options_of({"sync"}, {1}, {7})).empty());
 }
 
-TEST(ComparePlan, RepeatsUseWhatTheTriesOfTheirOwnCellHaveChosen) {
+TEST(ComparePlan, RepeatsUseTheBestTryOfTheirOwnCell) {
   const std::map<Variant, Tuned> chosen = {{{"sync", 1}, {{"lr", "0.5"}}},
                                            {{"sync", 2}, {{"lr", "1"}}}};
   const auto plan = plan_repeats(options_of({"sync"}, {1, 2}, {7}), chosen);
@@ -124,13 +124,13 @@ TEST(ComparePlan, RepeatsUseWhatTheTriesOfTheirOwnCellHaveChosen) {
 
 TEST(ComparePlan, TheBestTryReachesTheTargetFirst) {
   EXPECT_EQ(best_try({run_with(0.99), run_with(0.97, 20.0), run_with(0.97, 10.0)}), 2U);
-  EXPECT_EQ(best_try({run_with(0.97, 10.0), run_with(0.98, 10.0)}), 1U) << "then the accuracy";
+  EXPECT_EQ(best_try({run_with(0.97, 10.0), run_with(0.98, 10.0)}), 1U) << "accuracy breaks ties";
 }
 
 TEST(ComparePlan, WithoutATargetTheBestTryIsTheMostAccurate) {
   EXPECT_EQ(best_try({run_with(0.90), run_with(0.95), run_with(0.93)}), 1U);
-  EXPECT_EQ(best_try({run_with(0.95, {}, 0.3), run_with(0.95, {}, 0.2)}), 1U) << "then the loss";
-  EXPECT_EQ(best_try({run_with(0.95), run_with(0.95)}), 0U) << "then the first";
+  EXPECT_EQ(best_try({run_with(0.95, {}, 0.3), run_with(0.95, {}, 0.2)}), 1U) << "loss breaks ties";
+  EXPECT_EQ(best_try({run_with(0.95), run_with(0.95)}), 0U) << "the first one breaks ties";
   EXPECT_EQ(best_try({run_with({}), run_with(0.1)}), 1U);
 }
 
@@ -149,7 +149,7 @@ TEST(ComparePlan, EvaluatesAboutTwentyTimesAndAtTheEndOfLocalRounds) {
   EXPECT_EQ(eval_every(10, {"local:1000"}), 10);
 }
 
-TEST(ComparePlan, KeysOfARunWinOverTheFlagsThatAllRunsShare) {
+TEST(ComparePlan, KeysOfARunOverrideTheFlagsOfAllRuns) {
   CompareOptions options = options_of({"async"}, {1}, {7});
   options.keys = {{"lr", "0.1"}, {"seed", "7"}, {"eval-every", "1"}, {"epochs", "3"}};
   PlannedRun run;

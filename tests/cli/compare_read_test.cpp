@@ -30,7 +30,7 @@ constexpr const char* kMetrics =
 {"seconds":1.5,"step":20,"samples":1280,"loss":null,"test_step":20,"test_loss":null,"test_correct":9,"test_total":10}
 )";
 
-TEST(CompareRead, FillsAllThatASummaryTells) {
+TEST(CompareRead, FillsAllFieldsFromASummary) {
   const ScratchFolder folder;
   write_bytes(folder / "summary.json", kSummary);
   write_bytes(folder / "metrics.jsonl", kMetrics);
@@ -57,7 +57,7 @@ TEST(CompareRead, FillsAllThatASummaryTells) {
   EXPECT_EQ(run.curve.size(), 2U);
 }
 
-TEST(CompareRead, ReadsWhatAServerWrites) {
+TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
   const ScratchFolder folder;
   Summary summary;
   summary.strategy = "sync";
@@ -93,7 +93,7 @@ TEST(CompareRead, ARunWithoutASummaryHasFailed) {
   EXPECT_THAT(run.failure, AllOf(HasSubstr("summary.json"), Not(HasSubstr("\n"))));
 }
 
-TEST(CompareRead, ASummaryThatMakesNoSenseIsAFailure) {
+TEST(CompareRead, AnImplausibleSummaryIsAFailure) {
   for (const char* text : {"", "{", "[]", "null", "{}", R"({"samples_per_second": "fast"})",
                            R"({"samples_per_second": 1e999})", "\xff\xfe"}) {
     const ScratchFolder folder;
@@ -104,7 +104,7 @@ TEST(CompareRead, ASummaryThatMakesNoSenseIsAFailure) {
   }
 }
 
-TEST(CompareRead, WhatHasAnotherTypeIsNotTold) {
+TEST(CompareRead, FieldsOfAnotherTypeAreIgnored) {
   const ScratchFolder folder;
   write_bytes(folder / "summary.json",
               R"({"samples_per_second": 1, "steps": "many", "staleness": [1], "cpu_seconds": 3,
@@ -123,18 +123,18 @@ TEST(CompareRead, WhatHasAnotherTypeIsNotTold) {
   EXPECT_TRUE(run.curve.empty());
 }
 
-TEST(CompareRead, APointCountsTheSamplesOfTheWeightsThatWereEvaluated) {
+TEST(CompareRead, APointCountsTheSamplesOfTheEvaluatedWeights) {
   const auto curve = read_curve(kMetrics, 64);
   ASSERT_EQ(curve.size(), 2U);
   EXPECT_EQ(curve[0].step, 10);
-  EXPECT_EQ(curve[0].samples, 640) << "of step 10, though training was at 13";
+  EXPECT_EQ(curve[0].samples, 640) << "at step 10, although training was at 13";
   EXPECT_EQ(curve[0].seconds, 0.5);
   EXPECT_EQ(curve[0].test_accuracy, 0.5);
   EXPECT_EQ(curve[0].train_loss, 1.0);
   EXPECT_FALSE(curve[1].test_loss);
 }
 
-TEST(CompareRead, APointIsWhereItsWeightsCameToBeWhereARunTellsIt) {
+TEST(CompareRead, APointUsesTheTimeOfItsWeightsIfTheRunRecordsIt) {
   const auto curve =
       read_curve(R"({"seconds":2.0,"step":13,"test_step":10,"test_correct":1,"test_total":2,)"
                  R"("test_seconds":1.5,"test_samples":600})",
@@ -154,7 +154,7 @@ TEST(CompareRead, DamagedLinesOfMetricsAreLeftOut) {
   EXPECT_EQ(read_curve(text, 64).size(), 2U);
 }
 
-TEST(CompareRead, TheTargetIsReachedAtTheFirstEvaluationThatHasIt) {
+TEST(CompareRead, TheTargetIsReachedAtTheFirstEvaluationAboveIt) {
   CompareRun run;
   run.curve = read_curve(kMetrics, 64);
   find_target(0.5, run);
@@ -164,7 +164,7 @@ TEST(CompareRead, TheTargetIsReachedAtTheFirstEvaluationThatHasIt) {
   EXPECT_EQ(run.seconds_to_target, 1.5);
 }
 
-TEST(CompareRead, ATargetThatIsNeverReachedIsNoNumber) {
+TEST(CompareRead, AnUnreachedTargetHasNoTime) {
   CompareRun run;
   run.curve = read_curve(kMetrics, 64);
   run.seconds_to_target = 1.0;
@@ -175,7 +175,7 @@ TEST(CompareRead, ATargetThatIsNeverReachedIsNoNumber) {
   EXPECT_FALSE(run.seconds_to_target);
 }
 
-TEST(CompareRead, TheLastErrorOfTheLogSaysWhyARunFailed) {
+TEST(CompareRead, TheLastErrorOfTheLogIsTheReasonOfAFailure) {
   EXPECT_EQ(failure_line("server 0: listening\n"
                          "worker 1 | worker: error: [train] the loss is nan\n"
                          "[run] worker 1 (pid 7) ended with exit code 7 (not finite)\n",

@@ -14,7 +14,7 @@ CompareRun run_of(const std::string& strategy, int64_t workers, uint64_t seed, d
   return run;
 }
 
-TEST(CompareResult, ASpreadIsTheMedianWithBothEnds) {
+TEST(CompareResult, ASpreadIsTheMedianWithMinimumAndMaximum) {
   EXPECT_FALSE(spread({}));
   const auto odd = spread({3, 1, 2});
   ASSERT_TRUE(odd);
@@ -26,7 +26,7 @@ TEST(CompareResult, ASpreadIsTheMedianWithBothEnds) {
   EXPECT_EQ(spread({5})->median, 5);
 }
 
-TEST(CompareResult, RowsAreStrategiesWithTheirCodecsInTheOrderAskedFor) {
+TEST(CompareResult, RowsAreStrategiesWithTheirCodecsInTheGivenOrder) {
   CompareResult result;
   result.strategies = {"sync", "async"};
   EXPECT_EQ(row_names(result), (std::vector<std::string>{"sync", "async"}));
@@ -44,26 +44,26 @@ TEST(CompareResult, RowsAreStrategiesWithTheirCodecsInTheOrderAskedFor) {
   EXPECT_EQ(variant_name(result.runs[0]), "async fp32, 1 worker");
 }
 
-TEST(CompareResult, ScalingStandsOnTheSameStrategyAndSeed) {
+TEST(CompareResult, ScalingComparesTheSameStrategyAndSeed) {
   CompareResult result;
   result.runs = {run_of("sync", 1, 7, 100), run_of("sync", 1, 8, 200), run_of("async", 1, 7, 50),
                  run_of("sync", 2, 7, 150), run_of("sync", 2, 8, 150), run_of("ssp:2", 2, 7, 1)};
   EXPECT_EQ(scaling(result, result.runs[3]), 1.5);
   EXPECT_EQ(scaling(result, result.runs[4]), 0.75);
   EXPECT_EQ(scaling(result, result.runs[0]), 1.0);
-  EXPECT_FALSE(scaling(result, result.runs[5])) << "there is no run with one worker";
+  EXPECT_FALSE(scaling(result, result.runs[5])) << "without a run with one worker";
   result.runs[3].link = "100mbit,5ms";
-  EXPECT_FALSE(scaling(result, result.runs[3])) << "no run with one worker over this link";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "without a run with one worker over this link";
   result.runs[3].link.clear();
   result.runs[3].codec = "int8";
-  EXPECT_FALSE(scaling(result, result.runs[3])) << "no run with one worker and this codec";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "without a run with one worker and this codec";
   result.runs[3].codec.clear();
   result.runs[0].failure = "lost";
-  EXPECT_FALSE(scaling(result, result.runs[3])) << "a failed run is nothing to stand on";
+  EXPECT_FALSE(scaling(result, result.runs[3])) << "against a failed run";
   EXPECT_FALSE(scaling(result, result.runs[0]));
 }
 
-TEST(CompareResult, BytesPerStepCountBothWays) {
+TEST(CompareResult, BytesPerStepCountBothDirections) {
   CompareRun run;
   EXPECT_EQ(bytes_per_step(run), 0.0);
   run.steps = 10;
@@ -72,14 +72,14 @@ TEST(CompareResult, BytesPerStepCountBothWays) {
   EXPECT_EQ(bytes_per_step(run), 15.0);
 }
 
-TEST(CompareResult, StalenessIsWeighedByUpdates) {
+TEST(CompareResult, StalenessIsWeightedByUpdates) {
   EXPECT_EQ(summarize({}).mean, 0.0);
   const StalenessSummary summary = summarize({{0, 30}, {4, 10}});
   EXPECT_EQ(summary.mean, 1.0);
   EXPECT_EQ(summary.max, 4);
 }
 
-TEST(CompareResult, OneWorkerIsNoWorkers) {
+TEST(CompareResult, OneWorkerIsInTheSingular) {
   EXPECT_EQ(variant_name("ssp:4", 1, "1gbit,1ms"), "ssp:4, 1 worker over 1gbit,1ms");
   EXPECT_EQ(variant_name(run_of("sync", 2, 7, 1)), "sync, 2 workers");
 }

@@ -67,7 +67,7 @@ TEST(CompareTable, ARowPerStrategyAndNumberOfWorkersWithMedianAndRange) {
                     HasSubstr("398.2/12345"), HasSubstr("2.000"), HasSubstr("1234/1234")));
 }
 
-TEST(CompareTable, ComparedCodecsHaveRowsOfTheirOwnAndSayWhatWasPushed) {
+TEST(CompareTable, ComparedCodecsHaveTheirOwnRowsAndSayTheBytesPushed) {
   CompareResult result = two_seeds();
   result.codecs = {"fp32", "int8"};
   for (CompareRun& run : result.runs) {
@@ -113,7 +113,7 @@ TEST(CompareTable, FailuresAreShownAsFailures) {
   }
 }
 
-TEST(CompareTable, ATargetThatIsNotReachedIsNeverANumber) {
+TEST(CompareTable, AnUnreachedTargetIsNeverANumber) {
   CompareResult result = two_seeds();
   EXPECT_THAT(learning_table(result), Not(HasSubstr("reached")));
   result.target_accuracy = 0.97;
@@ -125,7 +125,7 @@ TEST(CompareTable, ATargetThatIsNotReachedIsNeverANumber) {
               AllOf(HasSubstr("never (2.00-never)"), HasSubstr("1 of 2")));
 }
 
-TEST(CompareTable, ARunThatFailedHasNotReachedTheTarget) {
+TEST(CompareTable, AFailedRunHasNotReachedTheTarget) {
   CompareResult result = two_seeds();
   result.target_accuracy = 0.97;
   for (CompareRun& run : result.runs) run.seconds_to_target = 2.0;
@@ -135,7 +135,7 @@ TEST(CompareTable, ARunThatFailedHasNotReachedTheTarget) {
               AllOf(HasSubstr("never (2.00-never)"), HasSubstr("1 of 2 ")));
 }
 
-TEST(CompareTable, LinksHaveRowsOfTheirOwn) {
+TEST(CompareTable, LinksHaveTheirOwnRows) {
   CompareResult result = two_seeds();
   EXPECT_THAT(speed_table(result) + learning_table(result), Not(HasSubstr("loopback")));
   for (const CompareRun& run : two_seeds().runs) {
@@ -149,7 +149,7 @@ TEST(CompareTable, LinksHaveRowsOfTheirOwn) {
   }
 }
 
-TEST(CompareTable, WhatWasNotMeasuredIsNoZero) {
+TEST(CompareTable, UnmeasuredValuesAreNotZero) {
   CompareResult result = two_seeds();
   for (CompareRun& run : result.runs) {
     run.split = {};
@@ -158,7 +158,7 @@ TEST(CompareTable, WhatWasNotMeasuredIsNoZero) {
   EXPECT_THAT(speed_table(result), Not(HasSubstr("0.00  ")));
 }
 
-TEST(CompareTable, SpreadsAndDurationsAsPeopleWriteThem) {
+TEST(CompareTable, SpreadsAndDurationsAreReadable) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   EXPECT_EQ(spread_text({}, 2), "-");
   EXPECT_EQ(spread_text({1.234}, 2), "1.23");

@@ -54,7 +54,7 @@ TEST(Doctor, ACallThatNeverReturnsHasADeadline) {
   EXPECT_EQ(within<int>(0.01, never), std::nullopt);
 }
 
-TEST(Doctor, APortThatNobodyListensAtIsNamedWithTheWayOut) {
+TEST(Doctor, AnUnusedPortIsNamedWithTheRemedy) {
   const std::string address = free_address();
   const AddressFindings found = reach(address, "of server 1", "start it");
   EXPECT_FALSE(found.ok);
@@ -76,7 +76,7 @@ TEST(Doctor, AnOpenPortIsReachedByNameToo) {
   EXPECT_THAT(named.name.text, HasSubstr("127.0.0.1"));
 }
 
-TEST(Doctor, ANameThatNobodyKnowsIsNamed) {
+TEST(Doctor, AnUnknownHostIsNamed) {
   const AddressFindings found = reach("tcp://no-such-host.invalid:5555", "", "");
   EXPECT_FALSE(found.ok);
   EXPECT_EQ(found.name.level, Finding::kError);
@@ -84,8 +84,8 @@ TEST(Doctor, ANameThatNobodyKnowsIsNamed) {
   EXPECT_THAT(found.port.text, HasSubstr(":5555"));
 }
 
-// A port at which something else listens: the connection stands, and nobody answers.
-TEST(Doctor, AnotherProgramAtThePortIsNoJob) {
+// Another program listens at the port: it accepts the connection and does not answer.
+TEST(Doctor, AnotherProgramAtThePortIsNotAJob) {
   const UniqueFd listening = listen_on({"127.0.0.1", "0"});
   const std::string address = "tcp://" + local_name(listening.get()).to_string();
   const std::vector<Finding> findings = check_job(address, Keys(), 0.2);
@@ -93,9 +93,9 @@ TEST(Doctor, AnotherProgramAtThePortIsNoJob) {
   EXPECT_THAT(findings.back().text, HasSubstr(address));
 }
 
-TEST(Doctor, ClocksMayDifferByWhatTheQuestionTook) {
+TEST(Doctor, ClocksMayDifferByTheRoundTrip) {
   EXPECT_EQ(check_clock(10'000, 10'100, 200.0).level, Finding::kOk);
-  EXPECT_EQ(check_clock(10'000, 12'500, 2'900.0).level, Finding::kOk) << "nobody can tell";
+  EXPECT_EQ(check_clock(10'000, 12'500, 2'900.0).level, Finding::kOk) << "within the round trip";
   const Finding behind = check_clock(10'000, 15'000, 10.0);
   EXPECT_EQ(behind.level, Finding::kWarning);
   EXPECT_THAT(behind.text, HasSubstr("4.995 s behind"));
@@ -107,7 +107,7 @@ TEST(Doctor, TheHardLimitOfFilesCounts) {
   EXPECT_EQ(check_files(1024, 1024, 2000).level, Finding::kWarning);
 }
 
-TEST(Doctor, LittleOrSlowMemoryAndDiskAreWarnedOf) {
+TEST(Doctor, LittleOrSlowMemoryAndDiskAreWarnings) {
   EXPECT_EQ(check_shm(int64_t{8} << 30, int64_t{8} << 30).level, Finding::kOk);
   EXPECT_EQ(check_shm(int64_t{64} << 20, int64_t{64} << 20).level, Finding::kWarning);
   EXPECT_EQ(check_disk("/x", int64_t{1} << 40, 1e9).level, Finding::kOk);
@@ -115,14 +115,14 @@ TEST(Doctor, LittleOrSlowMemoryAndDiskAreWarnedOf) {
   EXPECT_EQ(check_disk("/x", int64_t{1} << 40, 1e6).level, Finding::kWarning);
 }
 
-TEST(Doctor, TheDiskIsTriedAndNothingIsLeftThere) {
+TEST(Doctor, TheDiskCheckLeavesNoFile) {
   const ScratchFolder folder;
   EXPECT_THAT(check_disk_here(folder.path()).text, HasSubstr(folder.path()));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_EQ(check_disk_here(folder / "none").level, Finding::kWarning);
 }
 
-TEST(Doctor, AWayToAServerIsToldWithItsLatencyAndItsMemory) {
+TEST(Doctor, AServerIsReportedWithItsLatencyAndItsMemory) {
   const ServerWay good{0.08, 1.2e9, 2.4e9, "", true};
   const std::vector<Finding> findings = findings_of("server 1", "tcp://node:5", good);
   ASSERT_EQ(findings.size(), 2U);

@@ -44,13 +44,13 @@ std::string refusal(const Checkpoint& checkpoint) {
   return "";
 }
 
-TEST(EvalCommand, TakesTheWeightsInTheModelsOrderWhateverTheFiles) {
+TEST(EvalCommand, ReadsTheWeightsInTheModelsOrderForAnyOrderInTheFile) {
   const Checkpoint checkpoint =
       checkpoint_of({{.name = "b", .shape = {2}}, {.name = "w", .shape = {2, 2}}});
   EXPECT_EQ(weights_for(checkpoint, model_table(), "ckpt"), (std::vector<float>{2, 3, 4, 5, 0, 1}));
 }
 
-TEST(EvalCommand, NamesTheTensorThatDoesNotFitTheModel) {
+TEST(EvalCommand, NamesTheMismatchedTensor) {
   EXPECT_THAT(refusal(checkpoint_of({{.name = "w", .shape = {2, 2}}})),
               HasSubstr("ckpt: no tensor b [2]"));
   EXPECT_THAT(refusal(checkpoint_of({{.name = "w", .shape = {4}}, {.name = "b", .shape = {2}}})),
@@ -65,7 +65,7 @@ TEST(EvalCommand, WithoutACheckpointSaysWhichFlagIsMissing) {
   const char* const argv[] = {"eval", "--json"};
   try {
     eval_command(2, argv);
-    FAIL() << "went on without a checkpoint";
+    FAIL() << "continued without a checkpoint";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUsage);
     EXPECT_THAT(error.what(), HasSubstr("--checkpoint"));
@@ -96,7 +96,7 @@ class EvalOfCheckpoint : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // What `pushpull eval --checkpoint DIR --json` and the flags print.
+  // Returns the output of `pushpull eval --checkpoint DIR --json` with the flags.
   nlohmann::json eval(const std::vector<const char*>& flags) const {
     const std::string folder = dir_.string();
     std::vector<const char*> argv = {"eval", "--json", "--checkpoint", folder.c_str()};
@@ -115,12 +115,12 @@ class EvalOfCheckpoint : public ::testing::Test {
   std::filesystem::path dir_;
 };
 
-TEST_F(EvalOfCheckpoint, CountsTheWholeTestSplitWhateverTheThreads) {
+TEST_F(EvalOfCheckpoint, CountsTheWholeTestSplitWithAnyNumberOfThreads) {
   const nlohmann::json one = eval({});
   EXPECT_EQ(one.value("error", ""), "");
   EXPECT_EQ(one["test_total"], 359) << "every fifth of 1,797: the last chunk has 7 of 16 samples";
   EXPECT_GT(one["test_correct"], 0);
-  EXPECT_LT(one["test_correct"], 180) << "nobody has trained it";
+  EXPECT_LT(one["test_correct"], 180) << "the model is untrained";
   EXPECT_GT(one["test_loss"], 1.0);
   EXPECT_EQ(one["step"], 7);
   EXPECT_EQ(eval({"--threads", "2"})["test_correct"], one["test_correct"]);

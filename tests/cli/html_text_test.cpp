@@ -7,22 +7,22 @@
 namespace pushpull {
 namespace {
 
-TEST(HtmlText, WhatCouldBeMarkupIsEscaped) {
+TEST(HtmlText, MarkupIsEscaped) {
   EXPECT_EQ(html("<b a='1' c=\"2\">&</b>"),
             "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;&lt;/b&gt;");
 }
 
-TEST(HtmlText, WhatXmlForbidsIsShownAsItsNumber) {
+TEST(HtmlText, CharactersThatXmlForbidsAreShownAsNumbers) {
   EXPECT_EQ(html(std::string_view("a\0b\x01\xff\n", 6)), "a\\x00b\\x01\\xff\\x0a");
   EXPECT_EQ(html("grün"), "grün");
 }
 
-TEST(HtmlText, LinesStayLines) {
+TEST(HtmlText, LineBreaksAreKept) {
   EXPECT_EQ(html_lines("a = <1>\n\nb"), "a = &lt;1&gt;\n\nb\n");
   EXPECT_EQ(html_lines(""), "");
 }
 
-TEST(HtmlText, ThousandsAreSetApart) {
+TEST(HtmlText, ThousandsAreSeparated) {
   EXPECT_EQ(fixed(1234567.891, 2), "1,234,567.89");
   EXPECT_EQ(fixed(-1234, 0), "-1,234");
   EXPECT_EQ(fixed(999, 0), "999");

@@ -1,5 +1,5 @@
-// The launcher with shell scripts in the place of the real programs. It runs in a process of its
-// own, as `pushpull run` does, so that a test can signal and kill it.
+// Tests the launcher, with shell scripts in place of the real programs. It runs in a process of its
+// own, like `pushpull run`, so that a test can signal and kill it.
 #include "cli/run/launcher.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::chrono::seconds kPatience{60};  // a test that waits so long has failed
+constexpr std::chrono::seconds kPatience{60};  // only a failing test waits so long
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream in(path);
@@ -49,14 +49,14 @@ bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Neither running nor waiting to be reaped by somebody else.
+// Returns whether the process runs; a zombie does not count.
 bool lives(const std::string& pid) {
   const std::string stat = read_file("/proc/" + pid + "/stat");
   const size_t name_end = stat.rfind(')');
   return name_end != std::string::npos && stat.at(name_end + 2) != 'Z';
 }
 
-// Every script starts so: $dir, and its pid on record.
+// The first lines of every script: sets $dir and records the pid.
 constexpr const char* kHead = R"sh(#!/bin/sh
 dir="$(dirname "$0")"
 echo $$ >> "$dir/pids"
@@ -64,7 +64,7 @@ echo $$ >> "$dir/pids"
 // A coordinator that announces itself.
 constexpr const char* kAnnounce =
     "case \"$1\" in --join) ;; *) echo tcp://127.0.0.1:1 >&3 ;; esac\n";
-// The first process that asks is "first".
+// Sets $first in the first process that runs this.
 constexpr const char* kFirst = "mkdir \"$dir/first\" 2>/dev/null && first=yes\n";
 
 class LauncherTest : public ::testing::Test {
@@ -82,7 +82,8 @@ class LauncherTest : public ::testing::Test {
       kill(launcher_, SIGKILL);
       waitpid(launcher_, nullptr, 0);
     }
-    EXPECT_TRUE(eventually([&] { return living().empty(); })) << "left behind: " << living();
+    EXPECT_TRUE(eventually([&] { return living().empty(); }))
+        << "processes left behind: " << living();
     std::filesystem::remove_all(dir_);
   }
 
@@ -109,7 +110,7 @@ class LauncherTest : public ::testing::Test {
       _exit(code);
     }
   }
-  // The launcher's exit code.
+  // Waits for the launcher and returns its exit code.
   int wait_for_end() {
     int status = 0;
     const bool ended =
@@ -119,7 +120,7 @@ class LauncherTest : public ::testing::Test {
       return -1;
     }
     launcher_ = -1;
-    EXPECT_EQ(living(), "") << "left behind by the launcher";
+    EXPECT_EQ(living(), "") << "processes left behind by the launcher";
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   int run() {
@@ -161,10 +162,10 @@ esac)");
   EXPECT_THAT(err(), AllOf(HasSubstr("server 1 | server joins tcp://127.0.0.1:1\n"),
                            HasSubstr(" | worker joins tcp://127.0.0.1:1\n"), HasSubstr("worker "),
                            HasSubstr(" | again\n")));
-  EXPECT_EQ(lines_of(err()), 3) << "the same words of three workers are shown once\n" << err();
+  EXPECT_EQ(lines_of(err()), 3) << "the same line of three workers is shown once\n" << err();
 }
 
-TEST_F(LauncherTest, AProcessCanRunBehindACommandAndWithArgumentsOfItsOwn) {
+TEST_F(LauncherTest, AProcessCanRunUnderACommandAndWithItsOwnArguments) {
   options_.supervisor.workers = 2;
   script("on", "host=$1; shift; HOST=$host; export HOST; exec \"$@\"");
   script("server", std::string(kAnnounce) + "echo on $HOST: $*");
@@ -178,7 +179,7 @@ TEST_F(LauncherTest, AProcessCanRunBehindACommandAndWithArgumentsOfItsOwn) {
                            HasSubstr("worker 1 | on c: --join tcp://127.0.0.1:1 --of c\n")));
 }
 
-TEST_F(LauncherTest, OneMistakeOfManyWorkersIsShownOnceAndEndsTheJobWithTheirCode) {
+TEST_F(LauncherTest, AMistakeOfManyWorkersIsShownOnceAndEndsTheJobWithTheirCode) {
   options_.supervisor.workers = 6;
   script("server", std::string(kAnnounce) + "exec sleep 100");
   script("worker", "echo '[data] /d: no such folder' >&2; exit 3");
@@ -190,7 +191,7 @@ TEST_F(LauncherTest, OneMistakeOfManyWorkersIsShownOnceAndEndsTheJobWithTheirCod
   EXPECT_EQ(lines_of(text), 2) << text;
 }
 
-TEST_F(LauncherTest, TheCauseIsNamedThoughItsVictimsEndedFirst) {
+TEST_F(LauncherTest, TheCauseIsNamedAlthoughItsVictimsEndedFirst) {
   options_.supervisor.workers = 3;
   options_.supervisor.settle_ms = 20000;
   script("server", std::string(kAnnounce) +
@@ -203,7 +204,7 @@ echo "$$ lost the server" >&2; exit 5)");
                            Not(HasSubstr("[run] server"))));
 }
 
-TEST_F(LauncherTest, WhomTheCoordinatorNamesIsTheCauseThoughAllEndWithItsCode) {
+TEST_F(LauncherTest, TheProcessNamedByTheCoordinatorIsTheCause) {
   options_.supervisor.workers = 2;
   options_.supervisor.settle_ms = 20000;
   script("server", std::string(kAnnounce) + R"sh(
@@ -227,7 +228,7 @@ TEST_F(LauncherTest, ADeadWorkerIsNamedWithItsSignal) {
   EXPECT_THAT(err(), HasSubstr("was killed by signal 9 (SIGKILL); stopping the others"));
 }
 
-TEST_F(LauncherTest, ASignalReachesTheCoordinatorAlone) {
+TEST_F(LauncherTest, ASignalReachesOnlyTheCoordinator) {
   options_.supervisor.servers = 2;
   options_.supervisor.workers = 2;
   const std::string wait_for_signal =
@@ -243,7 +244,7 @@ TEST_F(LauncherTest, ASignalReachesTheCoordinatorAlone) {
   EXPECT_EQ(err(), "[run] SIGINT: stopping the job; once more kills it\n");
 }
 
-TEST_F(LauncherTest, ASecondInterruptKillsWhoDoesNotListen) {
+TEST_F(LauncherTest, ASecondInterruptKillsProcessesThatIgnoreTheFirst) {
   const std::string deaf = "trap '' INT TERM; echo x >> \"$dir/ready\"; exec sleep 100";
   script("server", kAnnounce + deaf);
   script("worker", deaf);
@@ -251,13 +252,13 @@ TEST_F(LauncherTest, ASecondInterruptKillsWhoDoesNotListen) {
   ASSERT_TRUE(has_lines("ready", 2));
   kill(launcher_, SIGINT);
   ASSERT_TRUE(has_lines("err", 1));
-  usleep(400'000);  // sooner, it would count as the same one
+  usleep(400'000);  // an earlier one would count as the same signal
   kill(launcher_, SIGINT);
   EXPECT_EQ(wait_for_end(), 130);
   EXPECT_THAT(err(), HasSubstr("[run] SIGINT again: killing what still runs"));
 }
 
-TEST_F(LauncherTest, WhoDoesNotEndInTimeIsKilledEvenWhenItStandsStill) {
+TEST_F(LauncherTest, ProcessesThatDoNotEndInTimeAreKilled) {
   options_.supervisor.stop_ms = 500;
   options_.supervisor.grace_ms = 2000;
   const std::string deaf = "trap '' TERM; echo x >> \"$dir/ready\"; exec sleep 100";
@@ -269,10 +270,10 @@ TEST_F(LauncherTest, WhoDoesNotEndInTimeIsKilledEvenWhenItStandsStill) {
   EXPECT_EQ(wait_for_end(), 143);
   EXPECT_THAT(err(), AllOf(HasSubstr("[run] server 0 (pid "), HasSubstr("did not end within"),
                            Not(HasSubstr("[run] worker"))))
-      << "a stopped worker is woken to end by itself";
+      << "a stopped worker is continued and ends itself";
 }
 
-TEST_F(LauncherTest, AKilledLauncherTakesItsProcessesAlong) {
+TEST_F(LauncherTest, ProcessesEndWithAKilledLauncher) {
   options_.supervisor.servers = 2;
   options_.supervisor.workers = 2;
   const std::string wait_for_ever = "echo x >> \"$dir/ready\"; exec sleep 100";
@@ -286,7 +287,7 @@ TEST_F(LauncherTest, AKilledLauncherTakesItsProcessesAlong) {
   EXPECT_TRUE(eventually([&] { return living().empty(); })) << living();
 }
 
-TEST_F(LauncherTest, AKilledWorkerIsReplacedWhereTheJobWaitsForOne) {
+TEST_F(LauncherTest, AKilledWorkerIsReplacedIfTheJobWaitsForOne) {
   options_.supervisor.workers = 2;
   options_.supervisor.on_worker_loss = OnWorkerLoss::kWait;
   script("server",
@@ -298,7 +299,7 @@ TEST_F(LauncherTest, AKilledWorkerIsReplacedWhereTheJobWaitsForOne) {
   EXPECT_THAT(err(), HasSubstr("starting a replacement, 1 of at most 3"));
 }
 
-TEST_F(LauncherTest, ACoordinatorThatFailsAtOnceStartsNobody) {
+TEST_F(LauncherTest, NoProcessStartsAfterACoordinatorThatFailsAtOnce) {
   script("server", "echo '[listen] port 1 is taken' >&2; exit 2");
   script("worker", "echo x >> \"$dir/started\"");
   EXPECT_EQ(run(), 2);
@@ -307,7 +308,7 @@ TEST_F(LauncherTest, ACoordinatorThatFailsAtOnceStartsNobody) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "started"));
 }
 
-TEST_F(LauncherTest, ACoordinatorThatNeverListensIsNotWaitedForForEver) {
+TEST_F(LauncherTest, TheWaitForACoordinatorThatNeverListensEnds) {
   options_.announce_timeout_ms = 200;
   script("server", "exec sleep 100");
   script("worker", "");
@@ -325,7 +326,7 @@ TEST_F(LauncherTest, AMissingProgramIsNamedAndStopsTheJob) {
   EXPECT_THAT(err(), HasSubstr("[run] cannot start " + options_.server_program));
 }
 
-TEST_F(LauncherTest, LongOutputArrivesWholeAlsoFromAProcessThatEndsAtOnce) {
+TEST_F(LauncherTest, LongOutputArrivesWholeEvenFromAProcessThatEndsAtOnce) {
   script("server",
          std::string(kAnnounce) + "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done");
   script("worker", "");

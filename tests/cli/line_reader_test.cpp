@@ -22,7 +22,7 @@ struct Pipe {
   UniqueFd in;
 };
 
-TEST(LineReader, ALineComesOutWholeWhateverItsPieces) {
+TEST(LineReader, ALineIsJoinedFromAnyPieces) {
   const Pipe pipe;
   LineReader lines(pipe.out.get());
   pipe.say("de");
@@ -35,7 +35,7 @@ TEST(LineReader, ALineComesOutWholeWhateverItsPieces) {
   EXPECT_EQ(lines.next(), std::nullopt);
 }
 
-TEST(LineReader, WhatComesLastIsALineWithoutItsEnd) {
+TEST(LineReader, TheLastLineNeedsNoLineEnd) {
   Pipe pipe;
   LineReader lines(pipe.out.get());
   pipe.say("a\nquit");

@@ -12,7 +12,7 @@ using floors::LinkKind;
 using floors::LinkTimes;
 using floors::Verb;
 
-TEST(LinkFloor, SocketsMoveEveryByteBothWays) {
+TEST(LinkFloor, SocketsMoveEveryByteInBothDirections) {
   for (const LinkKind kind : {LinkKind::kTcp, LinkKind::kUnix}) {
     const LinkFloor floor = link_floor(kind, 8 << 20, 2);
     EXPECT_GT(floor.way.push.p50, 0.0);
@@ -22,7 +22,7 @@ TEST(LinkFloor, SocketsMoveEveryByteBothWays) {
   }
 }
 
-TEST(LinkFloor, EveryLinkHasClientsThatRunAsOftenAsAsked) {
+TEST(LinkFloor, EveryLinkRunsItsClientsTheGivenNumberOfTimes) {
   for (const LinkKind kind : {LinkKind::kTcp, LinkKind::kUnix, LinkKind::kSharedMemory,
                               LinkKind::kZmqTcp, LinkKind::kZmqIpc}) {
     const auto server = floors::serve_link(kind, 64 << 10, 2);
@@ -44,7 +44,7 @@ TEST(LinkFloor, EveryLinkHasClientsThatRunAsOftenAsAsked) {
   }
 }
 
-// A client of a link that is not there.
+// A client of an absent link.
 struct NoServer : floors::LinkServer {
   std::unique_ptr<floors::Link> connect(size_t index) override {
     struct Nothing : floors::Link {
@@ -59,7 +59,7 @@ struct NoServer : floors::LinkServer {
   }
 };
 
-TEST(LinkFloor, AClientThatDiesIsSaid) {
+TEST(LinkFloor, AClientThatDiesIsReported) {
   NoServer server;
   LinkClients clients(server, 2, 1);
   EXPECT_THROW(clients.run(Verb::kExchange, 1), Error);

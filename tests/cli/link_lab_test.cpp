@@ -1,4 +1,4 @@
-// What is asked of a lab; labs themselves are made in tests/e2e/netlab_test.py.
+// Tests the parsing of links and the errors of labs; tests/e2e/netlab_test.py makes real labs.
 #include "cli/run/link_lab.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ParseLink, RateDelayAndLossAreTakenApart) {
+TEST(ParseLink, SplitsRateDelayAndLoss) {
   const std::optional<LinkSpec> link = parse_link("100mbit,5ms,0.5%");
   ASSERT_TRUE(link);
   EXPECT_EQ(link->text, "100mbit,5ms,0.5%");
@@ -22,7 +22,7 @@ TEST(ParseLink, RateDelayAndLossAreTakenApart) {
   EXPECT_EQ(link->loss, "0.5%");
 }
 
-TEST(ParseLink, WhatIsNotLimitedIsLeftAway) {
+TEST(ParseLink, UnlimitedValuesAreLeftOut) {
   const std::optional<LinkSpec> link = parse_link("any,0ms,0%");
   ASSERT_TRUE(link);
   EXPECT_EQ(link->rate, "");
@@ -31,9 +31,9 @@ TEST(ParseLink, WhatIsNotLimitedIsLeftAway) {
   EXPECT_EQ(parse_link("1.5gbit,200us")->loss, "");
 }
 
-TEST(ParseLink, NoneIsNoLab) { EXPECT_FALSE(parse_link("none")); }
+TEST(ParseLink, NoneMeansNoLab) { EXPECT_FALSE(parse_link("none")); }
 
-TEST(ParseLink, WhatIsMalformedIsNamed) {
+TEST(ParseLink, AMalformedLinkIsNamed) {
   for (const char* text : {"", "100mbit", "100mbit,5", "100,5ms", "100mbit,5ms,", "100mbit,5ms,1",
                            "-1mbit,5ms", "100mbit,5ms,100%", "100mbit,5ms,1%,2", "100 mbit,5ms",
                            "1e3mbit,5ms", "100mbit,5ms;reboot", "$(x)mbit,5ms"}) {
@@ -52,13 +52,13 @@ TEST(LinkLab, AMissingScriptIsNamed) {
   const std::string dir = ::testing::TempDir() + "no-such-folder";
   try {
     const LinkLab lab(*parse_link("100mbit,0ms"), 2, dir);
-    ADD_FAILURE() << "a lab without a script";
+    ADD_FAILURE() << "made a lab without a script";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::AnyOf(HasSubstr(dir), HasSubstr("no ip(8)")));
   }
 }
 
-TEST(LinkLabs, ALinkThatCannotBeHadIsNotedAndTheRestGoesOn) {
+TEST(LinkLabs, AnUnavailableLinkIsNotedAndLeftOut) {
   const std::string dir = ::testing::TempDir() + "no-such-folder";
   std::vector<std::string> notes;
   const LinkLabs labs({"100mbit,0ms", "none", "any,5ms"}, 3, dir, notes);
@@ -70,7 +70,7 @@ TEST(LinkLabs, ALinkThatCannotBeHadIsNotedAndTheRestGoesOn) {
   EXPECT_TRUE(options.places.empty());
 }
 
-TEST(LinkLabs, WhereNoLinkIsLeftLoopbackIs) {
+TEST(LinkLabs, LoopbackReplacesAnEmptyListOfLinks) {
   std::vector<std::string> notes;
   const LinkLabs labs({"100mbit,0ms"}, 3, ::testing::TempDir() + "no-such-folder", notes);
   EXPECT_THAT(labs.links(), ::testing::ElementsAre(""));

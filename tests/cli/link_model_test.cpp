@@ -30,7 +30,7 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
-TEST(LinkCommand, EveryWordIsUnderstood) {
+TEST(LinkCommand, EveryCommandIsParsed) {
   const LinkCommand delay = parse_link_command("delay 20 5.5");
   EXPECT_EQ(delay.kind, Kind::kDelay);
   EXPECT_EQ(delay.value, 20);
@@ -45,7 +45,7 @@ TEST(LinkCommand, EveryWordIsUnderstood) {
   }
 }
 
-TEST(LinkCommand, WhatIsNoCommandIsNamedWithThoseThatAre) {
+TEST(LinkCommand, AnUnknownCommandIsNamedWithTheKnownOnes) {
   for (const char* text :
        {"", "dely 5", "delay", "delay 1 2 3", "oneway", "oneway left", "hold 1"}) {
     EXPECT_THAT(refusal(text), HasSubstr("is not a command; known: delay MS [JITTER]")) << text;
@@ -56,7 +56,7 @@ TEST(LinkCommand, WhatIsNoCommandIsNamedWithThoseThatAre) {
   EXPECT_THAT(refusal("rate nan"), HasSubstr("nan must be a number"));
 }
 
-TEST(LinkScript, CommandsComeInTheOrderOfTheirTimes) {
+TEST(LinkScript, CommandsAreSortedByTime) {
   const std::vector<TimedCommand> script =
       parse_link_script("# a partition\n+2.5 release\n\n  +1 hold # now\n");
   ASSERT_EQ(script.size(), 2u);
@@ -72,7 +72,7 @@ TEST(LinkScript, ALineWithoutTimeIsNamed) {
   }
 }
 
-TEST(LinkModel, HoldStopsBothWaysAndOnewayOne) {
+TEST(LinkModel, HoldStopsBothDirectionsAndOnewayOne) {
   EXPECT_FALSE(after({"hold"}).open(Way::kUp));
   EXPECT_FALSE(after({"hold"}).open(Way::kDown));
   EXPECT_FALSE(after({"oneway up"}).open(Way::kUp));
@@ -104,7 +104,7 @@ TEST(LinkModel, RefuseResetsNowAndLastsUntilAccept) {
   EXPECT_FALSE(model.refusing());
 }
 
-TEST(LinkModel, DelayStaysWithinJitterAndTheSameSeedDrawsTheSame) {
+TEST(LinkModel, DelayStaysWithinJitterAndRepeatsForTheSameSeed) {
   LinkModel model = after({"delay 10 4"});
   LinkModel twin = after({"delay 10 4"});
   int64_t least = 1 << 30;
@@ -122,7 +122,7 @@ TEST(LinkModel, DelayStaysWithinJitterAndTheSameSeedDrawsTheSame) {
   EXPECT_EQ(after({"delay 1 50"}).draw_delay_us() < 0, false);
 }
 
-// What a sender gets through when it asks whenever it may, over `us`.
+// Returns the bytes that a sender gets through in `us` microseconds if it sends whenever it may.
 size_t passed(LinkModel& model, Way way, int64_t us) {
   size_t bytes = 0;
   constexpr size_t kMuch = 1 << 20;
@@ -135,7 +135,7 @@ size_t passed(LinkModel& model, Way way, int64_t us) {
   return bytes;
 }
 
-TEST(LinkModel, TheRateIsKeptInEachDirectionAlone) {
+TEST(LinkModel, TheRateHoldsForEachDirectionSeparately) {
   LinkModel model = after({"rate 100"});
   EXPECT_NEAR(static_cast<double>(passed(model, Way::kUp, 1'000'000)), 12.5e6, 0.02 * 12.5e6);
   EXPECT_NEAR(static_cast<double>(passed(model, Way::kDown, 1'000'000)), 12.5e6, 0.02 * 12.5e6);
@@ -146,26 +146,26 @@ TEST(LinkModel, AnIdleLinkSavesUpTenMillisecondsAtMost) {
   EXPECT_EQ(model.allowance(Way::kUp, 10'000'000, 60'000'000), 125'000u);
 }
 
-TEST(LinkModel, SmallMessagesNeedNoFullBucket) {
+TEST(LinkModel, SmallMessagesDoNotNeedAFullBucket) {
   LinkModel model = after({"rate 1"});
   EXPECT_EQ(model.allowance(Way::kUp, 100, 0), 0u);
   EXPECT_EQ(model.next_allowance_us(Way::kUp, 100), 800);
   EXPECT_EQ(model.allowance(Way::kUp, 100, 800), 100u);
 }
 
-TEST(LinkModel, WithoutRateAllMayGo) {
+TEST(LinkModel, WithoutARateAllBytesMayPass) {
   LinkModel model(1);
   EXPECT_EQ(model.allowance(Way::kUp, 12345, 0), 12345u);
 }
 
-TEST(LinkModel, TheBufferHoldsWhatTheDelayKeepsUnderWay) {
+TEST(LinkModel, TheBufferHoldsTheBytesInFlight) {
   EXPECT_EQ(LinkModel(1).buffer_bytes(), size_t{4} << 20);
   // 10 Gbit/s for 8 + 2 ms
   EXPECT_EQ(after({"delay 8 2"}).buffer_bytes(), (size_t{4} << 20) + 12'500'000);
   EXPECT_EQ(after({"delay 60000"}).buffer_bytes(), size_t{256} << 20);
 }
 
-TEST(LinkModel, OnlyAsManyPiecesAreCorruptedAsAsked) {
+TEST(LinkModel, OnlyTheGivenNumberOfPiecesIsCorrupted) {
   LinkModel model = after({"corrupt 2"});
   EXPECT_FALSE(model.draw_corrupt_bit(0));
   for (int i = 0; i < 2; ++i) {
@@ -176,7 +176,7 @@ TEST(LinkModel, OnlyAsManyPiecesAreCorruptedAsAsked) {
   EXPECT_FALSE(model.draw_corrupt_bit(3));
 }
 
-TEST(LinkModel, TruncateIsForOnePiece) {
+TEST(LinkModel, TruncateAffectsOnePiece) {
   LinkModel model = after({"truncate"});
   EXPECT_TRUE(model.take_truncation());
   EXPECT_FALSE(model.take_truncation());
@@ -198,12 +198,12 @@ TEST(DelayLine, BytesAreDueAfterTheirDelayAndNotBefore) {
 TEST(DelayLine, JitterNeverChangesTheOrder) {
   DelayLine line;
   line.arrive(1, 0, 9000);
-  line.arrive(2, 100, 1000);  // would be due at 1100
+  line.arrive(2, 100, 1000);  // alone it would be due at 1100
   EXPECT_EQ(line.due(8999, 100), 0u);
   EXPECT_EQ(line.due(9000, 100), 3u);
 }
 
-TEST(DelayLine, ManySmallMessagesAtATimeAreRoundedUpTogether) {
+TEST(DelayLine, SmallMessagesAtOneTimeAreRoundedUpTogether) {
   DelayLine line;
   line.arrive(1, 1001, 1000);
   line.arrive(1, 1040, 1000);
@@ -211,7 +211,7 @@ TEST(DelayLine, ManySmallMessagesAtATimeAreRoundedUpTogether) {
   EXPECT_EQ(line.due(2050, 100), 2u);
 }
 
-TEST(DelayLine, WithoutDelayAllIsDueAtOnce) {
+TEST(DelayLine, WithoutADelayAllBytesAreDueAtOnce) {
   DelayLine line;
   line.arrive(7, 1234, 0);
   EXPECT_EQ(line.due(1234, 100), 7u);

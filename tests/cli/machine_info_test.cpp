@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-TEST(MachineInfo, SaysWhatThisMachineIs) {
+TEST(MachineInfo, DescribesThisMachine) {
   const MachineInfo info = machine_info();
   EXPECT_GE(info.cores, 1);
   EXPECT_THAT(info.text, HasSubstr(" GiB, Linux "));
@@ -25,7 +25,7 @@ TEST(MachineInfo, FindsTheProcessorsName) {
   EXPECT_EQ(processor_name(""), "");
 }
 
-TEST(MachineInfo, AQuotaTakesCoresAway) {
+TEST(MachineInfo, AQuotaLimitsTheCores) {
   EXPECT_EQ(cores_of_quota("max 100000\n", 8), 8);
   EXPECT_EQ(cores_of_quota("200000 100000\n", 8), 2);
   EXPECT_EQ(cores_of_quota("250000 100000\n", 8), 2) << "whole cores";

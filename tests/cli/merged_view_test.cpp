@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// What a call shows, in order: "<" marks standard output, "!" standard error.
+// Returns the output of a call, in order: "<" marks standard output, "!" standard error.
 template <class Call>
 std::vector<std::string> shown(const Call& call) {
   std::vector<Output> outputs;
@@ -26,7 +26,7 @@ std::vector<std::string> line(MergedView& view, size_t source, const std::string
   return shown([&](auto& out) { view.line(source, std::to_string(source) + "| ", text, out); });
 }
 
-TEST(LineSplitter, JoinsPiecesAndKeepsWhatHasNoEnd) {
+TEST(LineSplitter, JoinsPiecesAndKeepsAnUnfinishedLine) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.feed("ab"), IsEmpty());
   EXPECT_THAT(splitter.feed("c\nd\n\nef"), ElementsAre("abc", "d", ""));
@@ -49,7 +49,7 @@ TEST(LineSplitter, CutsALineThatNeverEnds) {
   EXPECT_EQ(splitter.rest().size(), 100'000 % LineSplitter::kMaxLine);
 }
 
-TEST(MergedView, MarksLinesAndShowsTheSameWordsOfAnotherOnce) {
+TEST(MergedView, MarksLinesAndShowsEqualLinesOfOthersOnce) {
   MergedView view;
   EXPECT_THAT(line(view, 1, "no data"), ElementsAre("!1| no data\n"));
   EXPECT_THAT(line(view, 2, "no data"), IsEmpty());
@@ -70,7 +70,7 @@ TEST(MergedView, PassesTheCoordinatorsWholeLinesUnchanged) {
   EXPECT_THAT(shown([&](auto& out) { view.end_progress(out); }), IsEmpty());
 }
 
-TEST(MergedView, ErasesAProgressLineBeforeAnotherLineTakesItsPlace) {
+TEST(MergedView, ErasesAProgressLineBeforeAnotherLine) {
   MergedView view;
   EXPECT_THAT(shown([&](auto& out) { view.progress("\rstep 1", out); }), ElementsAre("<\rstep 1"));
   EXPECT_THAT(line(view, 1, "hello"), ElementsAre("<\r\x1b[K", "!1| hello\n"));
@@ -79,7 +79,7 @@ TEST(MergedView, ErasesAProgressLineBeforeAnotherLineTakesItsPlace) {
   EXPECT_THAT(shown([&](auto& out) { view.end_progress(out); }), ElementsAre("<\n"));
 }
 
-TEST(MergedView, AfterAFailureShowsTheCauseFirstAndAFewOfTheOthers) {
+TEST(MergedView, AfterAFailureShowsTheCauseFirstAndAFewOthers) {
   MergedView view;
   view.hold();
   for (size_t source = 1; source <= 6; ++source) {
@@ -89,8 +89,8 @@ TEST(MergedView, AfterAFailureShowsTheCauseFirstAndAFewOfTheOthers) {
   EXPECT_THAT(shown([&](auto& out) { view.release(5, out); }),
               ElementsAre("!5| from 5\n", "!1| from 1\n", "!2| from 2\n", "!3| from 3\n"));
   EXPECT_THAT(line(view, 5, "late"), IsEmpty());
-  EXPECT_THAT(line(view, 6, "from 1"), IsEmpty()) << "said already: it counts as shown";
-  EXPECT_EQ(view.left_out(), 3) << "4, 6 and the late one";
+  EXPECT_THAT(line(view, 6, "from 1"), IsEmpty()) << "the same text was shown";
+  EXPECT_EQ(view.left_out(), 3) << "sources 4 and 6, and the late line";
 }
 
 }  // namespace

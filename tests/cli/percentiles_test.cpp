@@ -7,7 +7,7 @@
 namespace pushpull {
 namespace {
 
-TEST(Percentiles, TheyAreValuesThatWereMeasured) {
+TEST(Percentiles, AreMeasuredValues) {
   std::vector<double> values(100);
   std::iota(values.rbegin(), values.rend(), 1.0);  // 100, 99, ... 1
   EXPECT_EQ(percentile(values, 0.5), 50.0);
@@ -19,7 +19,7 @@ TEST(Percentiles, TheyAreValuesThatWereMeasured) {
   EXPECT_EQ(percentiles({3.0, 1.0, 2.0}).p99, 3.0);
 }
 
-TEST(Percentiles, TheMeanIsTakenOfEachFigure) {
+TEST(Percentiles, TheMeanIsTakenForEachFigure) {
   const Percentiles middle = mean({1.0, 10.0}, {3.0, 30.0});
   EXPECT_EQ(middle.p50, 2.0);
   EXPECT_EQ(middle.p99, 20.0);

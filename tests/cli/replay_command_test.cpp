@@ -1,4 +1,4 @@
-// What `pushpull replay` compares before it computes, and a small run computed by hand.
+// Tests the checks of `pushpull replay` before it computes, and a small run computed by hand.
 #include "cli/replay/replay_command.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ std::string usage_of(const std::function<void()>& call, ErrorCode code = ErrorCo
     EXPECT_EQ(e.code(), code) << e.what();
     return e.what();
   }
-  ADD_FAILURE() << "nothing was thrown";
+  ADD_FAILURE() << "no error was thrown";
   return "";
 }
 
@@ -55,7 +55,7 @@ class ReplayTest : public testing::Test {
     record_.pushes.clear();
     record_.updates.clear();
   }
-  // `reads`: of server 0, the only one.
+  // `reads`: the version that was read at server 0, the only one.
   void push(int64_t step, Range range, int64_t read) {
     record_.updates.push_back({0, record_.pushes.size(), false});
     record_.pushes.push_back({0, step, range, {read}});
@@ -71,14 +71,14 @@ class ReplayTest : public testing::Test {
 };
 
 // Two pushes in turn, each on the newest weights, are plain SGD.
-TEST_F(ReplayTest, AppliesEachPushAtTheWeightsThatItHasRead) {
+TEST_F(ReplayTest, AppliesEachPushToTheWeightsThatItRead) {
   make("hidden = none\nlr = 0.1\n");
   push(0, {0, 2}, 0);
   push(0, {2, 4}, 1);
   push(1, {0, 2}, 0);  // stale
   const ReplayResult all = run();
   EXPECT_EQ(all.done, 3U);
-  EXPECT_FALSE(all.verified) << "there is nothing to compare with";
+  EXPECT_FALSE(all.verified) << "without a hash to compare with";
   EXPECT_FALSE(all.first_not_finite);
   record_.weights_sha256 = all.weights_sha256;
   EXPECT_EQ(run().verified, true);
@@ -107,7 +107,7 @@ TEST_F(ReplayTest, AppliesEachPushAtTheWeightsThatItHasRead) {
   EXPECT_EQ(all.weights, weights.back());
 }
 
-// The mean over the micro-batches of the pushes that a step is made of, clipped by its norm.
+// The mean over the micro-batches of a step's pushes, clipped by its norm.
 TEST_F(ReplayTest, AStepOfBackupIsOneUpdateOfItsPushes) {
   make("hidden = none\nlr = 0.1\nclip-norm = 0.01\n");
   job_.strategy = Strategy::parse("backup:1");
@@ -135,16 +135,16 @@ TEST_F(ReplayTest, AStepOfBackupIsOneUpdateOfItsPushes) {
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
   apply(sum, 3.0F);
   EXPECT_EQ(run(2).weights, weights);
-  EXPECT_EQ(run(1).weights, initial_weights(job_, model_->table())) << "half of a step";
+  EXPECT_EQ(run(1).weights, initial_weights(job_, model_->table())) << "after half of a step";
   apply(gradient(1, {0, 1}), 1.0F);
   EXPECT_EQ(run().weights, weights);
 }
 
-TEST_F(ReplayTest, NamesTheFirstUpdateAfterWhichAWeightIsNotFinite) {
+TEST_F(ReplayTest, NamesTheFirstUpdateWithANonFiniteWeight) {
   make("hidden = none\nlr = 1e38\n");
   push(0, {0, 2}, 0);
   push(0, {2, 4}, 0);
-  for (int i = 0; i < 200; ++i) push(1, {0, 2}, 0);  // the same step over and over: it overflows
+  for (int i = 0; i < 200; ++i) push(1, {0, 2}, 0);  // the same step repeatedly, until it overflows
   const ReplayResult result = run();
   ASSERT_TRUE(result.first_not_finite);
   const FirstNotFinite& first = *result.first_not_finite;
@@ -157,7 +157,7 @@ TEST_F(ReplayTest, NamesTheFirstUpdateAfterWhichAWeightIsNotFinite) {
   EXPECT_TRUE(run(first.update).first_not_finite);
 }
 
-TEST_F(ReplayTest, NamesTheUpdateBeforeALossThatIsNotFinite) {
+TEST_F(ReplayTest, NamesTheUpdateBeforeANonFiniteLoss) {
   make("hidden = 8\nlr = 1e30\n");
   push(0, {0, 2}, 0);
   push(0, {2, 4}, 0);
@@ -165,20 +165,21 @@ TEST_F(ReplayTest, NamesTheUpdateBeforeALossThatIsNotFinite) {
   const ReplayResult result = run();
   ASSERT_TRUE(result.first_not_finite);
   EXPECT_FALSE(result.first_not_finite->in_weight);
-  EXPECT_EQ(result.first_not_finite->update, 1U) << "the second is not in what it has read";
+  EXPECT_EQ(result.first_not_finite->update, 1U)
+      << "the weights that it read do not include the second update";
   EXPECT_EQ(result.first_not_finite->computed, record_.failed);
   EXPECT_THAT(result.first_not_finite->text, HasSubstr("worker 1, step 1"));
-  // what the record lacks cannot be computed, and is not made up
+  // without weights in the record the loss cannot be computed, and no result is invented
   record_.failed->reads[0] = 9;
   EXPECT_FALSE(run().first_not_finite);
-  // a push that the run has applied must have been finite there
+  // a push that the run applied must have been finite there
   record_.failed.reset();
   push(1, {0, 2}, 2);
   EXPECT_THAT(usage_of([&] { run(); }, ErrorCode::kNotFinite),
               AllOf(HasSubstr("update 3"), HasSubstr("was finite in the run")));
 }
 
-TEST_F(ReplayTest, RefusesAnOrderThatCannotBe) {
+TEST_F(ReplayTest, RefusesAnImpossibleOrder) {
   make("hidden = none\nlr = 0.1\n");
   push(0, {0, 2}, 1);
   EXPECT_THAT(usage_of([&] { run(); }, ErrorCode::kData), HasSubstr("update 1"));
@@ -192,7 +193,7 @@ TEST_F(ReplayTest, AnotherJobIsNamedByItsKeys) {
   elsewhere.record = "";
   elsewhere.heartbeat_timeout_s = 1.0;
   EXPECT_EQ(job_to_replay(record_, elsewhere, "a.ini").slice_bytes, 4096)
-      << "which server had what is the record's to say";
+      << "the record defines the slices of the servers";
   Job other = job_;
   other.seed = 9;
   other.schedule.lr = 0.3;
@@ -201,7 +202,7 @@ TEST_F(ReplayTest, AnotherJobIsNamedByItsKeys) {
       AllOf(HasSubstr("a.ini"), HasSubstr("seed"), HasSubstr("lr"), Not(HasSubstr("slice-bytes"))));
 }
 
-TEST_F(ReplayTest, ItMustBeginWithWhatTheRunBeganWith) {
+TEST_F(ReplayTest, MustStartFromTheRunsInitialState) {
   make("hidden = none\nlr = 0.1\n");
   const TensorTable& table = model_->table();
   EXPECT_EQ(start_to_replay(record_, job_, table, ""), nullptr);

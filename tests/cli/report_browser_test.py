@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Opens reports of `pushpull compare` in a real headless Chromium: no console message, charts in the
-DOM, nothing that the page would fetch, no sideways scrolling and no small text at 400 pixels, enough
-contrast, light and dark.
+"""Opens reports of `pushpull compare` in a real headless Chromium. Checks for no console message, charts in the
+DOM, no resources to fetch, no horizontal scrolling and no small text at 400 pixels, and enough contrast, light
+and dark.
 
-    report_browser_test.py REPORT_WRITER [--keep FOLDER]     exit code 77: skipped, no Chromium here
+    report_browser_test.py REPORT_WRITER [--keep FOLDER]     exit code 77: skipped, Chromium is not installed
 """
 
 import argparse
@@ -20,8 +20,9 @@ SKIPPED = 77
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DARK, LIGHT = 0, 1  # blink's numbers of the preferred color scheme
 
-# Measures a report in a frame of the wanted width (a window cannot be as narrow) and leaves what it
-# found in its own DOM. Colours are read back from a canvas, whatever notation they have.
+# Measures a report in a frame of the given width (a window cannot be as narrow) and writes the result to its
+# own
+# DOM. Reads colours back from a canvas, in any notation.
 WRAPPER = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0">
 <iframe id="frame" src="REPORT" style="border:0;width:WIDTHpx;height:900px"></iframe>
 <pre id="found"></pre>
@@ -100,7 +101,7 @@ class Browser:
         self.folder = folder
 
     def call(self, page, theme, *flags):
-        """What it wrote to standard output, and what pages said on their consoles."""
+        """Returns the standard output, and the console messages of pages."""
         command = [self.program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                    "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
                    "--allow-file-access-from-files", "--enable-logging=stderr", "--v=0",
@@ -137,7 +138,7 @@ def expect(truth, message):
 
 
 def the_browser_tells_of_console_errors(browser, folder):
-    """Otherwise a silent console would prove nothing."""
+    """Without this, a silent console would prove nothing."""
     page = folder / "broken.html"
     page.write_text("<!DOCTYPE html><script>undefined_function()</script>")
     _, console = browser.dom(page)

@@ -35,7 +35,7 @@ TEST(ReportData, ACellHasTheMedianOfItsSeeds) {
   EXPECT_EQ(one->rate->max, 300);
 }
 
-TEST(ReportData, ScalingIsThatOfASeedAgainstItself) {
+TEST(ReportData, ScalingComparesASeedWithItself) {
   CompareResult result;
   result.runs = {run_of("sync", 1, 100), run_of("sync", 1, 400), run_of("sync", 2, 150),
                  run_of("sync", 2, 400)};
@@ -49,7 +49,7 @@ TEST(ReportData, WithoutOneWorkerThereIsNoScaling) {
   EXPECT_EQ(report_data(result).links[0].find("sync", 4)->scaling, std::nullopt);
 }
 
-TEST(ReportData, ValuesThatAreNotFiniteAreInNoMedian) {
+TEST(ReportData, NonFiniteValuesAreInNoMedian) {
   CompareResult result;
   result.runs = {run_of("sync", 1, NAN), run_of("sync", 1, 100), run_of("async", 1, INFINITY)};
   const ReportData data = report_data(result);
@@ -57,7 +57,7 @@ TEST(ReportData, ValuesThatAreNotFiniteAreInNoMedian) {
   EXPECT_FALSE(data.links[0].find("async", 1)->rate);
 }
 
-TEST(ReportData, ASeedThatNeverReachedTheTargetIsLaterThanAllOthers) {
+TEST(ReportData, ASeedWithoutTheTargetIsLaterThanAllOthers) {
   CompareResult result;
   result.runs = {reaching(3.0), reaching(std::nullopt), reaching(1.0)};
   Reached there = report_data(result).links[0].cells[0].seconds;
@@ -74,7 +74,7 @@ TEST(ReportData, ASeedThatNeverReachedTheTargetIsLaterThanAllOthers) {
   EXPECT_EQ(there.min, 1.0);
 }
 
-TEST(ReportData, StalenessIsTheMedianOfTheSeedsMeans) {
+TEST(ReportData, StalenessIsTheMedianOfTheMeansOfTheSeeds) {
   CompareResult result;
   result.runs = {run_of("async", 2, 1), run_of("async", 2, 1)};
   result.runs[0].staleness = {{0, 2}, {1, 1}};
@@ -94,7 +94,7 @@ TEST(ReportData, LoopbackIsTheFirstLink) {
   EXPECT_EQ(data.links[1].link, "100mbit,5ms");
 }
 
-TEST(ReportData, AWinnerIsClearWhereNoRangesOverlap) {
+TEST(ReportData, AWinnerIsClearIfNoRangesOverlap) {
   CompareResult result;
   result.runs = {run_of("sync", 2, 100), run_of("sync", 2, 120), run_of("async", 2, 130),
                  run_of("async", 2, 140)};
@@ -106,12 +106,12 @@ TEST(ReportData, AWinnerIsClearWhereNoRangesOverlap) {
   EXPECT_EQ(winner_of(), std::pair(std::string("async"), true));
   result.runs[1].samples_per_second = 131;
   EXPECT_EQ(winner_of(), std::pair(std::string("async"), false));
-  result.runs[2].failure = "killed";  // one seed is left: nothing is clear
+  result.runs[2].failure = "killed";  // one seed is left: no clear winner
   result.runs[1].samples_per_second = 120;
   EXPECT_EQ(winner_of(), std::pair(std::string("async"), false));
 }
 
-TEST(ReportData, FirstAtTheTargetIsNotClearWhereASeedNeverGotThere) {
+TEST(ReportData, FirstAtTheTargetIsNotClearIfASeedNeverReachedIt) {
   CompareResult result;
   for (const double seconds : {1.0, 1.1, 1.2}) result.runs.push_back(reaching(seconds));
   for (const double seconds : {2.0, 2.1, 2.2}) {
@@ -150,18 +150,18 @@ std::vector<LinePoint> band_of(const std::vector<CompareRun>& runs, size_t limit
 TEST(ReportBand, AValueHoldsUntilTheNextEvaluation) {
   const auto points = band_of({curve_of({{0, 0.1}, {2, 0.5}, {6, 0.9}}),
                                curve_of({{1, 0.2}, {3, 0.6}}), curve_of({{0, 0.3}, {4, 0.8}})});
-  // from 1 on, when all have a value: 1, 2, 3, 4, 6
+  // from 1 on, when all seeds have a value: 1, 2, 3, 4, 6
   ASSERT_EQ(points.size(), 5U);
   EXPECT_EQ(points[0].x, 1);
   EXPECT_EQ(points[0].y, 0.2);
   EXPECT_EQ(points[2].x, 3);
-  EXPECT_EQ(points[2].y, 0.5);  // of 0.5, 0.6, 0.3
+  EXPECT_EQ(points[2].y, 0.5);  // median of 0.5, 0.6, 0.3
   EXPECT_EQ(points[2].min, 0.3);
   EXPECT_EQ(points[2].max, 0.6);
-  EXPECT_EQ(points[4].y, 0.8);  // of 0.9, 0.6, 0.8: two of them have ended
+  EXPECT_EQ(points[4].y, 0.8);  // median of 0.9, 0.6, 0.8; two seeds have ended
 }
 
-TEST(ReportBand, ASeedEndsWhereItIsNoLongerFinite) {
+TEST(ReportBand, ASeedEndsAtItsFirstNonFiniteValue) {
   const auto points =
       band_of({curve_of({{0, 0.1}, {1, 0.2}, {2, NAN}, {3, 0.4}}), curve_of({{0, 0.3}, {3, 0.5}})});
   ASSERT_EQ(points.size(), 3U);
@@ -170,7 +170,7 @@ TEST(ReportBand, ASeedEndsWhereItIsNoLongerFinite) {
   EXPECT_EQ(points[2].max, 0.5);
 }
 
-TEST(ReportBand, LongCurvesAreThinnedAndKeepTheirEnds) {
+TEST(ReportBand, LongCurvesAreThinnedAndKeepBothEnds) {
   std::vector<std::pair<double, double>> long_curve;
   for (int i = 0; i < 5000; ++i) long_curve.emplace_back(i, i / 5000.0);
   const auto points = band_of({curve_of(long_curve)}, 40);
@@ -179,13 +179,13 @@ TEST(ReportBand, LongCurvesAreThinnedAndKeepTheirEnds) {
   EXPECT_EQ(points.back().x, 4999);
 }
 
-TEST(ReportBand, NoCurveIsNoBand) {
+TEST(ReportBand, WithoutACurveThereIsNoBand) {
   EXPECT_TRUE(band_of({}).empty());
   EXPECT_TRUE(band_of({curve_of({})}).empty());
   EXPECT_EQ(band_of({curve_of({{1, 0.5}})}).size(), 1U);
 }
 
-TEST(ReportLinks, TheModelIsTheTextbooks) {
+TEST(ReportLinks, TheModelMatchesTheTextbook) {
   // 100 MB over 10 MB/s: a ring of 4 moves 2 * 3/4 of it
   EXPECT_DOUBLE_EQ(ring_seconds(100e6, 4, 10e6), 15);
   EXPECT_DOUBLE_EQ(ring_seconds(100e6, 1, 10e6), 0);

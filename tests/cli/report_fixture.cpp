@@ -11,11 +11,11 @@ constexpr int64_t kBatch = 64;
 constexpr int64_t kParameters = 54442;
 constexpr double kTarget = 0.97;
 
-// What a strategy does in the model of this file.
+// A strategy's parameters in this file's model.
 struct Traits {
-  double compute;  // seconds of a step with one worker
+  double compute;  // seconds per step with one worker
   double final_accuracy;
-  double slowness;  // samples until 63 % of the way
+  double slowness;  // samples until 63 % of the final accuracy
   bool servers, waits;
 };
 
@@ -55,7 +55,7 @@ StepSplit split_of(const CompareRun& run, const Traits& traits, Noise& noise) {
   const double once = traits.servers ? std::max(bytes, n * bytes) / bandwidth
                                      : 2 * (n - 1) * bytes / (n * bandwidth);
   StepSplit split;
-  // two cores: from the third process on they share
+  // on two cores: from three processes on they share
   split.compute = traits.compute / std::min(n, 2.0) * (1 + 0.04 * noise.next());
   const double part = run.strategy.starts_with("local") ? 1.0 / 16 : 1.0;
   split.push = (0.0003 + once / 2) * part * (1 + 0.1 * noise.next());

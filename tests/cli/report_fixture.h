@@ -1,5 +1,5 @@
-// Comparisons as the command would find them, made up: smooth curves with noise from a counter, so
-// that every call gives the same.
+// Made-up results of the command compare: smooth curves with noise from a counter, so that every
+// call returns the same.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct FixtureOptions {
                                          "local:16", "allreduce:ring", "allreduce:gloo"};
   std::vector<int64_t> workers = {1, 2, 4};
   int64_t seeds = 5;
-  std::vector<std::string> links = {""};  // of further ones: two seeds
+  std::vector<std::string> links = {""};  // a further link has two seeds
   int64_t evaluations = 15;
-  bool failures = false;  // a cell without a good run, and single ones, with hostile texts
+  bool failures = false;  // adds a cell without a good run, and single failures, with hostile texts
 };
 
 CompareResult fixture(const FixtureOptions& options);

@@ -28,7 +28,7 @@ size_t count_of(const std::string& page, const std::string& what) {
 constexpr const char* kChart = "<svg class=\"chart\"";
 constexpr const char* kAlert = "role=\"alert\"";
 
-// The page, after the checks that hold for every page.
+// Returns the page after the checks that every page must pass.
 std::string checked_page(const CompareResult& result) {
   std::string page = report_html(result);
   std::istringstream in(page);
@@ -39,7 +39,7 @@ std::string checked_page(const CompareResult& result) {
       R"((src|href)\s*=\s*"(?!#|data:,)|url\(|@import|<script|<img|<link rel="(?!icon))");
   std::smatch found;
   EXPECT_FALSE(std::regex_search(page, found, outside)) << found.str();
-  // what a number that is not one would leave in a drawing
+  // a non-finite number must not reach a drawing
   EXPECT_FALSE(std::regex_search(page, found, std::regex(R"(="[^"]*\b(nan|inf)\b[^"]*")")))
       << found.str();
   return page;
@@ -58,7 +58,7 @@ TEST(ReportHtml, ShowsEveryStrategyEveryNumberOfWorkersAndEveryChart) {
                           Not(HasSubstr("href=\"#links\"")), Not(HasSubstr(kAlert))));
 }
 
-TEST(ReportHtml, SaysWhereItComesFrom) {
+TEST(ReportHtml, NamesItsCommandMachineAndVersions) {
   CompareResult result = fixture({});
   result.straggler = "1:4.25";
   const std::string page = checked_page(result);
@@ -100,7 +100,7 @@ TEST(ReportHtml, FailuresAreShownAsFailures) {
                           HasSubstr("&lt;script&gt;alert(&quot;x&quot;)")));
 }
 
-TEST(ReportHtml, NoGoodRunIsAReport) {
+TEST(ReportHtml, AReportNeedsNoGoodRun) {
   const std::string page =
       checked_page(fixture({.strategies = {"allreduce:gloo"}, .workers = {4}, .failures = true}));
   EXPECT_THAT(page, AllOf(HasSubstr("id=\"failures\""), Not(HasSubstr("<svg"))));
@@ -114,7 +114,7 @@ TEST(ReportHtml, OneRunHasNoBandAndNoWhisker) {
               AllOf(Not(HasSubstr("<path class=\"band")), Not(HasSubstr("<path class=\"whisker"))));
 }
 
-TEST(ReportHtml, ATargetThatIsNeverReachedHasNoTimeAndNoChart) {
+TEST(ReportHtml, AnUnreachedTargetHasNoTimeAndNoChart) {
   CompareResult result = fixture({.strategies = {"sync"}, .workers = {2}});
   const size_t charts = count_of(checked_page(result), kChart);
   for (CompareRun& run : result.runs) {
@@ -128,7 +128,7 @@ TEST(ReportHtml, ATargetThatIsNeverReachedHasNoTimeAndNoChart) {
   EXPECT_THAT(checked_page(result), Not(HasSubstr(">never<")));
 }
 
-TEST(ReportHtml, DifferentHashesAreLoud) {
+TEST(ReportHtml, DifferentHashesRaiseAnAlert) {
   CompareResult result = fixture({});
   result.runs[1].data_order_sha256 = std::string(64, 'd');
   EXPECT_THAT(checked_page(result), AllOf(HasSubstr(kAlert), HasSubstr("<td class=\"bad\">"),
@@ -148,7 +148,7 @@ TEST(ReportHtml, ManyNotesAreOneList) {
               AllOf(HasSubstr("<ul><li>first</li>"), HasSubstr("<li>fourth &lt;b&gt;</li></ul>")));
 }
 
-TEST(ReportHtml, BackupDropsPushesAndIsFairAllTheSame) {
+TEST(ReportHtml, OtherSamplesUnderBackupRaiseNoAlert) {
   CompareResult result = fixture({.strategies = {"sync", "backup:1"}, .workers = {2}, .seeds = 1});
   for (CompareRun& run : result.runs) {
     if (run.strategy == "backup:1") run.data_order_sha256 = std::string(64, 'e');
@@ -168,7 +168,7 @@ TEST(ReportHtml, LinksHaveAMapAndTheModelBesideThem) {
               HasSubstr("<td class=\"n\">18.6</td><td class=\"n\">37.2</td><td>all-reduce</td>"));
 }
 
-TEST(ReportHtml, MissingAndImpossibleValuesDoNotBreakIt) {
+TEST(ReportHtml, MissingAndImpossibleValuesKeepThePageValid) {
   CompareResult result = fixture({.links = {"", "100mbit,5ms"}});
   for (size_t i = 0; i < result.runs.size(); ++i) {
     CompareRun& run = result.runs[i];

@@ -1,4 +1,4 @@
-// Writes the reports that tests/cli/report_browser_test.py opens into the folder of its argument.
+// Writes the reports for tests/cli/report_browser_test.py into the folder of its argument.
 
 #include <fstream>
 #include <iostream>

@@ -21,7 +21,7 @@ CommandLine parse(std::vector<const char*> words) {
   return parse_command_line(static_cast<int>(words.size()), words.data(), run_options());
 }
 
-// The error of a plan, "" where there is none.
+// Returns the error of a plan, or "".
 std::string refusal(const std::vector<const char*>& words) {
   try {
     plan_run(parse(words), "/bin", false);
@@ -32,23 +32,23 @@ std::string refusal(const std::vector<const char*>& words) {
   return "";
 }
 
-TEST(RunCommand, GivesTheCoordinatorTheJobItsOwnFlagsAndEveryKey) {
+TEST(RunCommand, PassesTheJobTheFlagsAndEveryKeyToTheCoordinator) {
   const LauncherOptions options =
       plan_run(parse({"--steps", "10", "--servers", "2", "--workers=3", "--strategy", "ssp:2",
                       "--out", "o", "--listen", "tcp://0.0.0.0:*", "--insecure"}),
                "/opt/bin", true);
   EXPECT_EQ(options.supervisor.servers, 2);
   EXPECT_EQ(options.supervisor.workers, 3);
-  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kContinue) << "the default of ssp";
+  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kContinue) << "ssp's default";
   EXPECT_EQ(options.server_program, "/opt/bin/pushpull-server");
   EXPECT_EQ(options.worker_program, "/opt/bin/pushpull-worker");
   EXPECT_THAT(options.coordinator_arguments,
               ElementsAre("--listen", "tcp://0.0.0.0:*", "--servers", "2", "--workers", "3",
                           "--out", "o", "--progress", "tty", "--steps=10", "--strategy=ssp:2"));
-  EXPECT_TRUE(options.insecure) << "of all processes";
+  EXPECT_TRUE(options.insecure) << "for all processes";
 }
 
-TEST(RunCommand, WorkersTakeTheGpusOfTheHostInTurns) {
+TEST(RunCommand, WorkersUseTheHostsGpusInTurn) {
   EXPECT_THAT(devices_in_turns("cuda", 3, 2), ElementsAre("cuda:0", "cuda:1", "cuda:0"));
   EXPECT_THAT(devices_in_turns("cuda", 2, 1), ElementsAre("cuda", "cuda"));
   EXPECT_THAT(devices_in_turns("cuda:1", 2, 4), ElementsAre("cuda:1", "cuda:1"));
@@ -59,7 +59,7 @@ TEST(RunCommand, WorkersTakeTheGpusOfTheHostInTurns) {
   EXPECT_THAT(refusal({"--steps=10", "--device=cuda:x"}), HasSubstr("cuda:x"));
 }
 
-TEST(RunCommand, ServersHaveADeviceOfTheirOwn) {
+TEST(RunCommand, ServersHaveTheirOwnDevice) {
   const LauncherOptions options =
       plan_run(parse({"--steps=10", "--servers=2", "--server-device=cuda:1"}), "/b", false);
   EXPECT_THAT(options.server_devices, ElementsAre("cuda:1", "cuda:1"));
@@ -71,9 +71,9 @@ TEST(RunCommand, ServersHaveADeviceOfTheirOwn) {
               HasSubstr("a server uses one device"));
 }
 
-TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByItself) {
+TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByDefault) {
   const LauncherOptions options = plan_run(parse({"--steps=10"}), "/opt/bin", false);
-  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kAbort) << "the default of sync";
+  EXPECT_EQ(options.supervisor.on_worker_loss, OnWorkerLoss::kAbort) << "sync's default";
   EXPECT_THAT(options.coordinator_arguments,
               ElementsAre("--listen", "tcp://127.0.0.1:*", "--servers", "1", "--workers", "1",
                           "--out", "pushpull-out", "--progress", "plain", "--steps=10"));
@@ -90,13 +90,13 @@ TEST(RunCommand, ReadsThePolicyFromTheJobFile) {
   std::filesystem::remove(file);
 }
 
-TEST(RunCommand, RefusesAStragglerThatIsNoWorker) {
+TEST(RunCommand, RefusesAStragglerThatIsNotAWorker) {
   EXPECT_EQ(refusal({"--steps=10", "--workers=2", "--straggler=1:4"}), "");
   EXPECT_THAT(refusal({"--steps=10", "--workers=2", "--straggler=2:4"}),
               AllOf(HasSubstr("2:4"), HasSubstr("only 2"), HasSubstr("0 to 1")));
 }
 
-TEST(RunCommand, RefusesWhatCannotRunBeforeAnythingStarts) {
+TEST(RunCommand, RefusesAnImpossibleJobBeforeItStartsAProcess) {
   EXPECT_EQ(refusal({"--steps", "10"}), "");
   EXPECT_THAT(refusal({"--steps", "10", "--workers", "0"}), HasSubstr("--workers is '0'"));
   EXPECT_THAT(refusal({"--steps", "10", "--servers", "-1"}), HasSubstr("--servers is '-1'"));

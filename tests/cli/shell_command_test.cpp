@@ -5,7 +5,7 @@
 namespace pushpull {
 namespace {
 
-TEST(ShellCommand, WritesTheCommandAsAShellReadsIt) {
+TEST(ShellCommand, QuotesTheCommandForAShell) {
   EXPECT_EQ(shell_command("pushpull",
                           {"compare", "--tune", "lr=0.5,1", "--out", "my results", "", "it's"}),
             "pushpull compare --tune lr=0.5,1 --out 'my results' '' 'it'\\''s'");

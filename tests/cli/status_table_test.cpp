@@ -60,7 +60,7 @@ std::vector<std::string> printed_lines(const std::string& text) {
   return out;
 }
 
-TEST(StatusTable, SaysHowTheJobGoesAndWhoIsThere) {
+TEST(StatusTable, ShowsProgressAndMembers) {
   const std::string text = status_table(some_status());
   for (const char* part : {"sync, 2 workers, 1 server", "training", "118 of 330, epoch 5", "0.5000",
                            "1024 samples/s", "ETA 1:01", "node1:/data/out", "12345"}) {
@@ -70,7 +70,7 @@ TEST(StatusTable, SaysHowTheJobGoesAndWhoIsThere) {
   EXPECT_THAT(text, Not(HasSubstr("left or lost")));
 }
 
-TEST(StatusTable, NumbersStandBelowEachOther) {
+TEST(StatusTable, NumbersAreAligned) {
   std::set<size_t> ends;
   for (const std::string& line : printed_lines(status_table(some_status()))) {
     const size_t at = line.find(" 118  ");
@@ -79,7 +79,7 @@ TEST(StatusTable, NumbersStandBelowEachOther) {
   EXPECT_EQ(ends.size(), 1U);
 }
 
-TEST(StatusTable, NamesWhoeverHoldsTheOthersUpIsSilentOrWaits) {
+TEST(StatusTable, MarksStragglersSilentAndWaitingMembers) {
   ordered_json d = some_status();
   d["members"][2]["straggler"] = true;
   d["members"][1]["waits_for"] = "weights of step 119 of server 0";
@@ -98,10 +98,11 @@ TEST(StatusTable, NamesWhoeverHoldsTheOthersUpIsSilentOrWaits) {
     found += has(" 99 ") && has("spare") ? 1 : 0;
   }
   EXPECT_EQ(found, 4);
-  EXPECT_THAT(status_table(d), Not(HasSubstr("step 120"))) << "who computes waits now and then";
+  EXPECT_THAT(status_table(d), Not(HasSubstr("step 120")))
+      << "a worker that computes also waits at times";
 }
 
-TEST(StatusTable, SaysWhoIsMissingAndWhoHasLeft) {
+TEST(StatusTable, ShowsMissingMembersAndThoseThatLeft) {
   ordered_json d = some_status();
   d["phase"] = "gathering";
   d["waiting_for"] = "waiting for members: 1 of 1 server, 1 of 2 workers";
@@ -122,7 +123,7 @@ TEST(StatusTable, SaysWhoIsMissingAndWhoHasLeft) {
               HasSubstr("worker 1 (node2, pid 55) 1:00 ago, 1 sample: no heartbeat for 5.2 s"));
 }
 
-TEST(StatusTable, PrintsNoControlsAndRefusesWhatIsNoStatus) {
+TEST(StatusTable, PrintsNoControlCharactersAndRefusesAnInvalidStatus) {
   ordered_json d = some_status();
   d["members"][0]["host"] = "\x1b[2J";
   EXPECT_THAT(status_table(d), Not(HasSubstr("\x1b")));

@@ -36,7 +36,7 @@ class SupervisorTest : public ::testing::Test {
   }
 };
 
-TEST_F(SupervisorTest, AJobThatEndsWellGivesZeroWhateverTheOrder) {
+TEST_F(SupervisorTest, ASuccessfulJobReturnsZeroForAnyOrderOfEnds) {
   for (const size_t first : {0, 1, 4}) {
     Supervisor supervisor = make(OnWorkerLoss::kAbort);
     EXPECT_THAT(supervisor.ended(first, kDone, 0).say, IsEmpty());
@@ -71,10 +71,10 @@ TEST_F(SupervisorTest, TheFirstFailureIsNamedAndTheOthersAreStopped) {
   EXPECT_EQ(supervisor.exit_code(), 3);
 }
 
-TEST_F(SupervisorTest, WhomTheCoordinatorNamesIsTheCauseThoughAllEndWithOneCode) {
+TEST_F(SupervisorTest, TheProcessNamedByTheCoordinatorIsTheCauseIfAllEndWithOneCode) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.blamed(100, 9, "[device] cuda:0 is lost");
-  end_all(supervisor, {2, 3, 4, 1}, code(9));  // told so by the coordinator, which ends last
+  end_all(supervisor, {2, 3, 4, 1}, code(9));  // the coordinator told them; it ends last
   const SupervisorActions actions = supervisor.ended(0, code(9), 5001);
   EXPECT_THAT(actions.say, ElementsAre("[run] server 0 (pid 100) ended with exit code 9 (device): "
                                        "[device] cuda:0 is lost"));
@@ -82,7 +82,7 @@ TEST_F(SupervisorTest, WhomTheCoordinatorNamesIsTheCauseThoughAllEndWithOneCode)
   EXPECT_EQ(supervisor.exit_code(), 9);
 }
 
-TEST_F(SupervisorTest, WhoIsNamedIsTheCauseWhileItStillWaitsForOthers) {
+TEST_F(SupervisorTest, ANamedProcessIsTheCauseWhileItStillRuns) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.ended(2, code(8), 0);
   supervisor.blamed(100, 8, "[out] disk full");
@@ -93,7 +93,7 @@ TEST_F(SupervisorTest, WhoIsNamedIsTheCauseWhileItStillWaitsForOthers) {
   EXPECT_EQ(supervisor.exit_code(), 8);
 }
 
-TEST_F(SupervisorTest, WhoIsNamedAndWasKilledGivesItsSignal) {
+TEST_F(SupervisorTest, ANamedProcessThatWasKilledReturnsItsSignal) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.ended(3, kShot, 0);
   supervisor.blamed(103, 5, "its connection closed 2.0 s ago");
@@ -103,7 +103,7 @@ TEST_F(SupervisorTest, WhoIsNamedAndWasKilledGivesItsSignal) {
   EXPECT_EQ(supervisor.exit_code(), 137);
 }
 
-TEST_F(SupervisorTest, AProcessThatIsNoneOfItsOwnIsNotTheCause) {
+TEST_F(SupervisorTest, AForeignProcessIsNotTheCause) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.blamed(999, 9, "[device] cuda:0 is lost");
   supervisor.ended(4, code(9), 0);
@@ -112,7 +112,7 @@ TEST_F(SupervisorTest, AProcessThatIsNoneOfItsOwnIsNotTheCause) {
                           "others"));
 }
 
-TEST_F(SupervisorTest, WhoLostAPeerIsNotTheCauseWhereSomebodyFailedByItself) {
+TEST_F(SupervisorTest, AProcessThatLostAPeerIsNotTheCauseIfAnotherFailed) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.ended(2, code(5), 0);
   supervisor.ended(0, code(4), 10);
@@ -121,11 +121,11 @@ TEST_F(SupervisorTest, WhoLostAPeerIsNotTheCauseWhereSomebodyFailedByItself) {
   const SupervisorActions actions = supervisor.ended(3, code(5), 40);
   EXPECT_THAT(actions.say,
               ElementsAre("[run] worker 2 (pid 104) ended with exit code 7 (not finite)"))
-      << "all have ended: nobody waits for the second to pass";
+      << "after the last end there is no wait of a second";
   EXPECT_EQ(supervisor.exit_code(), 7);
 }
 
-TEST_F(SupervisorTest, WhereAllOnlyLostAPeerTheFirstOfThemIsNamed) {
+TEST_F(SupervisorTest, TheFirstToLoseAPeerIsNamedIfNoneFailedOtherwise) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.ended(4, code(5), 0);
   supervisor.ended(2, code(4), 1);
@@ -133,7 +133,7 @@ TEST_F(SupervisorTest, WhereAllOnlyLostAPeerTheFirstOfThemIsNamed) {
   EXPECT_EQ(supervisor.exit_code(), 5);
 }
 
-TEST_F(SupervisorTest, AKilledProcessGivesItsSignalAsAShellDoes) {
+TEST_F(SupervisorTest, AKilledProcessReturnsItsSignalAsAShellDoes) {
   for (const size_t slot : {0, 1, 2}) {
     Supervisor supervisor = make(OnWorkerLoss::kAbort);
     supervisor.ended(slot, kShot, 0);
@@ -143,12 +143,12 @@ TEST_F(SupervisorTest, AKilledProcessGivesItsSignalAsAShellDoes) {
   }
 }
 
-TEST_F(SupervisorTest, WhoDoesNotEndWithinTheGraceIsKilledAndNamed) {
+TEST_F(SupervisorTest, AProcessThatDoesNotEndWithinTheGraceIsKilledAndNamed) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.ended(0, code(8), 0);
   supervisor.tick(1000);
   end_all(supervisor, {1, 2, 3}, code(143));
-  ASSERT_EQ(supervisor.deadline_ms(), 10000) << "from the failure on, not from the signal";
+  ASSERT_EQ(supervisor.deadline_ms(), 10000) << "counts from the failure, not from the signal";
   EXPECT_EQ(supervisor.tick(9999).signal_all, 0);
   const SupervisorActions actions = supervisor.tick(10000);
   EXPECT_EQ(actions.signal_all, SIGKILL);
@@ -162,11 +162,11 @@ TEST_F(SupervisorTest, AnInterruptIsForwardedOnceAndTheSecondKills) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   SupervisorActions actions = supervisor.signalled(SIGINT, 0);
   EXPECT_EQ(actions.signal_coordinator, SIGINT);
-  EXPECT_EQ(actions.signal_all, 0) << "the coordinator alone is told";
+  EXPECT_EQ(actions.signal_all, 0) << "only the coordinator gets the signal";
   EXPECT_THAT(actions.say, ElementsAre("[run] SIGINT: stopping the job; once more kills it"));
-  EXPECT_EQ(supervisor.signalled(SIGTERM, 1).signal_all, 0) << "a scheduler's echo";
+  EXPECT_EQ(supervisor.signalled(SIGTERM, 1).signal_all, 0) << "the scheduler repeats its signal";
   end_all(supervisor, {1, 2}, code(130));
-  EXPECT_THAT(supervisor.signalled(SIGINT, 100).say, IsEmpty());  // the same one, heard twice
+  EXPECT_THAT(supervisor.signalled(SIGINT, 100).say, IsEmpty());  // the same signal a second time
   actions = supervisor.signalled(SIGINT, 1000);
   EXPECT_EQ(actions.signal_all, SIGKILL);
   EXPECT_THAT(supervisor.signalled(SIGINT, 1001).say, IsEmpty());
@@ -174,24 +174,25 @@ TEST_F(SupervisorTest, AnInterruptIsForwardedOnceAndTheSecondKills) {
   EXPECT_EQ(supervisor.exit_code(), 130);
 }
 
-TEST_F(SupervisorTest, OtherSignalsReachTheCoordinatorAsTheyAre) {
+TEST_F(SupervisorTest, OtherSignalsAreForwardedUnchanged) {
   for (const int signal : {SIGTERM, SIGHUP}) {
     Supervisor supervisor = make(OnWorkerLoss::kWait);
     EXPECT_EQ(supervisor.signalled(signal, 0).signal_coordinator, signal);
     EXPECT_EQ(supervisor.ended(3, code(75), 1).restart, std::nullopt);
-    EXPECT_EQ(supervisor.ended(4, kShot, 1).restart, 4) << "the cut may need it";
+    EXPECT_EQ(supervisor.ended(4, kShot, 1).restart, 4) << "the stop may need the worker";
     supervisor.started(4, 1004);
     end_all(supervisor, {0, 1, 2, 4}, code(75));
     EXPECT_EQ(supervisor.exit_code(), 75);
   }
 }
 
-TEST_F(SupervisorTest, AStoppedJobEndsWithItsOwnCodeWhoeverWasTold) {
+TEST_F(SupervisorTest, AStoppedJobReturnsItsOwnCodeHoweverItWasStopped) {
   for (const bool launcher : {true, false}) {
     Supervisor supervisor = make(OnWorkerLoss::kAbort);
     if (launcher) supervisor.signalled(SIGTERM, 0);
     for (int64_t at_ms : {100, 1000, 20000}) {
-      EXPECT_EQ(supervisor.signalled(SIGTERM, at_ms).signal_all, 0) << "schedulers repeat it";
+      EXPECT_EQ(supervisor.signalled(SIGTERM, at_ms).signal_all, 0)
+          << "schedulers repeat the signal";
       if (!launcher) break;
     }
     for (size_t slot : {3, 0, 1, 2, 4}) {
@@ -204,7 +205,7 @@ TEST_F(SupervisorTest, AStoppedJobEndsWithItsOwnCodeWhoeverWasTold) {
   }
 }
 
-TEST_F(SupervisorTest, WhereTheCoordinatorDoesNotStopTheJobTheOthersAreTold) {
+TEST_F(SupervisorTest, AllAreSignalledIfTheCoordinatorDoesNotStopTheJob) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.signalled(SIGTERM, 0);
   EXPECT_EQ(supervisor.deadline_ms(), 30000);
@@ -215,7 +216,7 @@ TEST_F(SupervisorTest, WhereTheCoordinatorDoesNotStopTheJobTheOthersAreTold) {
   EXPECT_EQ(supervisor.exit_code(), 143);
 }
 
-TEST_F(SupervisorTest, ACoordinatorThatIsKilledWhileItStopsTheJobIsToldAgain) {
+TEST_F(SupervisorTest, AReplacedCoordinatorGetsTheStopSignalAgain) {
   Supervisor supervisor = make(OnWorkerLoss::kWait, OnServerLoss::kRestart);
   supervisor.listens();
   supervisor.training_began();
@@ -228,14 +229,14 @@ TEST_F(SupervisorTest, ACoordinatorThatIsKilledWhileItStopsTheJobIsToldAgain) {
   EXPECT_EQ(supervisor.exit_code(), 75);
 }
 
-TEST_F(SupervisorTest, ASignalThatCameWhenTheJobWasDoneBreaksNothing) {
+TEST_F(SupervisorTest, ASignalAfterTheJobIsDoneHasNoEffect) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.signalled(SIGTERM, 0);
   end_all(supervisor, {0, 1, 2, 3, 4}, kDone);
   EXPECT_EQ(supervisor.exit_code(), 0);
 }
 
-TEST_F(SupervisorTest, WithContinueTheJobGoesOnWithoutAKilledWorker) {
+TEST_F(SupervisorTest, WithContinueTheJobContinuesWithoutAKilledWorker) {
   Supervisor supervisor = make(OnWorkerLoss::kContinue);
   const SupervisorActions actions = supervisor.ended(4, kShot, 0);
   EXPECT_THAT(actions.say, ElementsAre("[run] worker 2 (pid 104) was killed by signal 9 (SIGKILL); "
@@ -268,11 +269,12 @@ TEST_F(SupervisorTest, WithWaitAWorkerIsReplacedThreeTimes) {
   const SupervisorActions actions = supervisor.ended(3, kShot, 0);
   EXPECT_EQ(actions.restart, std::nullopt);
   EXPECT_THAT(actions.say, ElementsAre(HasSubstr("worker 1 (pid 203)")));
-  EXPECT_FALSE(supervisor.stopping()) << "the coordinator decides how long to wait";
-  EXPECT_EQ(supervisor.ended(4, kShot, 0).restart, 4U) << "each worker has its own three";
+  EXPECT_FALSE(supervisor.stopping()) << "the coordinator decides how long it waits";
+  EXPECT_EQ(supervisor.ended(4, kShot, 0).restart, 4U)
+      << "each worker has three replacements of its own";
 }
 
-TEST_F(SupervisorTest, AWorkerWhoseDeviceFailsIsLostAsOneThatWasKilled) {
+TEST_F(SupervisorTest, AWorkerWithAFailedDeviceCountsAsKilled) {
   Supervisor waiting = make(OnWorkerLoss::kWait);
   const SupervisorActions actions = waiting.ended(3, code(9), 0);
   EXPECT_EQ(actions.restart, 3U);
@@ -298,8 +300,8 @@ TEST_F(SupervisorTest, AnErrorThatTheNextWorkerWouldRepeatEndsTheJobUnderEveryPo
   }
 }
 
-// Nobody would come in its place, and the coordinator would wait for join-timeout.
-TEST_F(SupervisorTest, BeforeTheStartAWorkerThatFailsEndsTheJobUnlessItCanBeReplaced) {
+// A lost worker would not be replaced, and the coordinator would wait for it until join-timeout.
+TEST_F(SupervisorTest, AFailedWorkerBeforeTheStartEndsTheJobUnlessItIsReplaced) {
   for (const Ending& ending : {code(9), code(1), kShot}) {
     for (const OnWorkerLoss policy :
          {OnWorkerLoss::kAbort, OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
@@ -327,7 +329,7 @@ TEST_F(SupervisorTest, ALostServerEndsTheJobUnderEveryPolicy) {
 TEST_F(SupervisorTest, AWorkerThatHangsAfterTheEndIsKilledAndCountsOnlyUnderAbort) {
   for (const OnWorkerLoss policy : {OnWorkerLoss::kAbort, OnWorkerLoss::kContinue}) {
     Supervisor supervisor = make(policy);
-    end_all(supervisor, {0, 1, 2, 3}, kDone);  // at 5000
+    end_all(supervisor, {0, 1, 2, 3}, kDone);  // at 5000 ms
     ASSERT_EQ(supervisor.deadline_ms(), 15000);
     EXPECT_EQ(supervisor.tick(15000).signal_all, SIGKILL);
     supervisor.ended(4, kShot, 15001);
@@ -345,8 +347,9 @@ TEST_F(SupervisorTest, AWorkerThatFailsAfterTheEndIsAFailureOnlyUnderAbort) {
   }
 }
 
-// It was counted as lost, and computed on with memory that its server has given up.
-TEST_F(SupervisorTest, AnErrorForGoodAfterTheEndIsAFailureOnlyUnderAbort) {
+// The coordinator may have counted the worker as lost, and its server may have released memory that
+// it still used.
+TEST_F(SupervisorTest, APermanentErrorAfterTheEndIsAFailureOnlyUnderAbort) {
   for (const OnWorkerLoss policy :
        {OnWorkerLoss::kAbort, OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
     Supervisor supervisor = make(policy);
@@ -357,7 +360,7 @@ TEST_F(SupervisorTest, AnErrorForGoodAfterTheEndIsAFailureOnlyUnderAbort) {
   }
 }
 
-TEST_F(SupervisorTest, GivingUpStopsWhatRunsAndGivesTheCode) {
+TEST_F(SupervisorTest, GivingUpStopsTheProcessesAndReturnsTheCode) {
   Supervisor supervisor({.servers = 1, .workers = 1});
   supervisor.started(0, 100);
   const SupervisorActions actions = supervisor.give_up("cannot start", 1, 0);
@@ -368,7 +371,7 @@ TEST_F(SupervisorTest, GivingUpStopsWhatRunsAndGivesTheCode) {
   EXPECT_EQ(supervisor.exit_code(), 1);
 }
 
-// As `make`, with a job that waits for lost servers.
+// Like `make`, for a job that waits for lost servers.
 Supervisor make_restarting() {
   Supervisor supervisor({.servers = 2,
                          .workers = 3,
@@ -380,7 +383,7 @@ Supervisor make_restarting() {
   return supervisor;
 }
 
-TEST_F(SupervisorTest, AKilledServerIsStartedAgainThreeTimes) {
+TEST_F(SupervisorTest, AKilledServerIsRestartedThreeTimes) {
   for (const size_t slot : {0, 1}) {
     Supervisor supervisor = make_restarting();
     for (int i = 1; i <= 3; ++i) {
@@ -392,11 +395,11 @@ TEST_F(SupervisorTest, AKilledServerIsStartedAgainThreeTimes) {
     }
     const SupervisorActions actions = supervisor.ended(slot, kShot, 0);
     EXPECT_FALSE(actions.restart);
-    EXPECT_TRUE(actions.hold) << "now the job has failed";
+    EXPECT_TRUE(actions.hold) << "after three replacements the job fails";
   }
 }
 
-TEST_F(SupervisorTest, AWorkerInQuarantineIsALossLikeOthers) {
+TEST_F(SupervisorTest, AWorkerInQuarantineCountsAsLost) {
   for (const bool quarantine : {false, true}) {
     Supervisor supervisor({.servers = 1,
                            .workers = 2,
@@ -408,24 +411,24 @@ TEST_F(SupervisorTest, AWorkerInQuarantineIsALossLikeOthers) {
     EXPECT_EQ(first.hold, !quarantine);
     if (!quarantine) continue;
     EXPECT_THAT(first.say, ElementsAre(HasSubstr("the job goes on without it")));
-    EXPECT_TRUE(supervisor.ended(2, code(7), 0).hold) << "nobody is left";
+    EXPECT_TRUE(supervisor.ended(2, code(7), 0).hold) << "no worker is left";
   }
 }
 
-TEST_F(SupervisorTest, AServerThatGivesUpIsNotStartedAgain) {
+TEST_F(SupervisorTest, AServerThatExitsWithAnErrorIsNotRestarted) {
   for (const int error : {1, 2, 5, 9}) {
     Supervisor supervisor = make_restarting();
     EXPECT_FALSE(supervisor.ended(1, code(error), 0).restart) << error;
   }
 }
 
-TEST_F(SupervisorTest, ACoordinatorThatNobodyHasFoundIsNotStartedAgain) {
+TEST_F(SupervisorTest, ACoordinatorThatNeverListenedIsNotRestarted) {
   Supervisor supervisor({.servers = 2, .workers = 3, .on_server_loss = OnServerLoss::kRestart});
   supervisor.started(0, 100);
   EXPECT_FALSE(supervisor.ended(0, kShot, 0).restart);
 }
 
-TEST_F(SupervisorTest, AReplacementThatComesTooLateFailsNothing) {
+TEST_F(SupervisorTest, AReplacementThatIsTooLateDoesNotFailTheJob) {
   Supervisor supervisor = make_restarting();
   supervisor.ended(1, kShot, 0);
   supervisor.started(1, 201);

@@ -45,7 +45,7 @@ TEST(SvgChart, ARangeWithoutLengthStillMakesAnAxis) {
   for (const double value : {0.0, 5.0, -3.0, 1e-12, 1e15}) {
     const Axis axis = linear_axis(value, value, "x");
     EXPECT_LT(axis.min, axis.max) << value;
-    // its ends are multiples of a step: rounded once
+    // the ends are multiples of a step, rounded once
     EXPECT_LE(axis.min, value + 1e-9 * std::abs(value));
     EXPECT_GE(axis.max, value - 1e-9 * std::abs(value));
   }
@@ -67,12 +67,12 @@ LineChart two_points() {
   return chart;
 }
 
-TEST(SvgChart, ALineGoesThroughItsPoints) {
+TEST(SvgChart, ALinePassesThroughItsPoints) {
   const std::string text = svg(two_points());
   expect_well_formed(text);
   EXPECT_THAT(text, HasSubstr("a &amp; b"));
   EXPECT_THAT(text, HasSubstr("aria-label=\"about &lt;this&gt;\""));
-  // the plot is 164 units high: 0 lies at its foot, 5 in its middle; 322.6 is its right end
+  // the plot is 164 units high: 0 is at its foot, 5 in its middle; its right end is 322.6
   EXPECT_THAT(text, HasSubstr("d=\"M0 164L322.6 82\""));
 }
 
@@ -106,7 +106,7 @@ TEST(SvgChart, ABarWithoutValueShowsItsSign) {
   EXPECT_EQ(text.find("whisker"), text.rfind("whisker"));
 }
 
-TEST(SvgChart, LabelsThatWouldTouchAreLeftOut) {
+TEST(SvgChart, TouchingLabelsAreLeftOut) {
   BarChart chart{.about = "bars", .y = linear_axis(0, 4, "y"), .x_title = "x", .groups = {}};
   for (int i = 0; i < 60; ++i) chart.groups.push_back({"label " + std::to_string(i), {}});
   const std::string text = svg(chart);
@@ -125,7 +125,7 @@ TEST(SvgChart, StackedPartsFollowEachOther) {
   EXPECT_THAT(text, Not(HasSubstr("bar p1")));
 }
 
-TEST(SvgChart, EmptyChartsAreCharts) {
+TEST(SvgChart, EmptyChartsAreValid) {
   expect_well_formed(svg(LineChart{}));
   expect_well_formed(svg(BarChart{}));
   expect_well_formed(svg(StackChart{}));

@@ -15,9 +15,9 @@ TEST(UpdateFloor, AnUpdateOfMoreBytesTakesLonger) {
   EXPECT_GT(update_floor_us(4, 1, OptimizerKind::kSgd), 0.0);
 }
 
-// Otherwise it would be no floor: a vector that is left out takes no time.
-TEST(UpdateFloor, EveryElementTakesPartOnceWhateverTheGradientsStatesAndThreads) {
-  constexpr int64_t kElements = 5000;  // not whole blocks, not whole parts
+// A vector that is left out would take no time, and the result would be no floor.
+TEST(UpdateFloor, EveryElementIsUpdatedOnce) {
+  constexpr int64_t kElements = 5000;  // neither whole blocks nor whole parts
   for (const int64_t gradients : {1, 2, 3}) {
     for (const size_t states : {0U, 1U, 2U}) {
       for (const int threads : {1, 3}) {
@@ -34,7 +34,7 @@ TEST(UpdateFloor, EveryElementTakesPartOnceWhateverTheGradientsStatesAndThreads)
   }
 }
 
-TEST(UpdateFloor, APassOverAPartLeavesTheRest) {
+TEST(UpdateFloor, APassOverAPartLeavesTheRestUnchanged) {
   UpdateFloor floor(4000, 2, 1);
   floor.pass(10, 20);
   EXPECT_EQ(floor.weights()[9], 0.0F);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kLongMs = 60'000;
 
-// A pipe of one page.
+// A pipe that holds one page.
 struct Pipe {
   Pipe() {
     std::array<int, 2> ends{};
@@ -63,7 +63,7 @@ TEST(BackgroundWriter, WritesInOrder) {
   EXPECT_EQ(read_bytes(folder / "file"), all);
 }
 
-TEST(BackgroundWriter, APipeThatNobodyReadsStopsNobodyAndLosesNothingThatHasRoom) {
+TEST(BackgroundWriter, AnUnreadPipeDoesNotBlockAndLosesNoQueuedText) {
   const Pipe pipe;
   std::string all;
   {
@@ -72,16 +72,16 @@ TEST(BackgroundWriter, APipeThatNobodyReadsStopsNobodyAndLosesNothingThatHasRoom
       all += std::string(1000, c);
       EXPECT_TRUE(writer.write(std::string(1000, c)));
     }
-    // ten thousand bytes wait or are in the pipe, which takes four
+    // ten thousand bytes are queued, and the pipe holds four thousand
     while (writer.write(std::string(1000, 'z'))) all += std::string(1000, 'z');
     EXPECT_LE(all.size(), 15'000U);
     EXPECT_FALSE(writer.flush(1));
     EXPECT_EQ(writer.error(), 0);
   }
-  EXPECT_EQ(pipe.take(all.size()), all) << "the thread goes on without its owner";
+  EXPECT_EQ(pipe.take(all.size()), all) << "the thread continues without its owner";
 }
 
-TEST(BackgroundWriter, AFailureIsKeptAndEndsIt) {
+TEST(BackgroundWriter, AFailureEndsTheWriterAndIsKept) {
   const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   BackgroundWriter writer(full.get());
   EXPECT_TRUE(writer.write("x"));
@@ -96,7 +96,7 @@ TEST(BackgroundWriter, NoFileIsAFailureToo) {
   EXPECT_EQ(writer.error(), EBADF);
 }
 
-TEST(BackgroundWriter, ADescriptorThatDoesNotBlockIsWaitedFor) {
+TEST(BackgroundWriter, ANonBlockingDescriptorIsAwaited) {
   const Pipe pipe;
   fcntl(pipe.write_end.get(), F_SETFL, O_NONBLOCK);
   BackgroundWriter writer(pipe.write_end.get());
@@ -136,7 +136,7 @@ TEST(BackgroundWriter, AReaderNeverSeesHalfAFile) {
   }
 }
 
-TEST(BackgroundWriter, AFileThatCannotBeWrittenStaysAsItWasAndIsTriedAgain) {
+TEST(BackgroundWriter, AFailedWriteKeepsTheOldFileAndIsRetried) {
   const ScratchFolder folder;
   BackgroundWriter file(folder / "file");
   file.write("whole");
@@ -166,11 +166,11 @@ TEST(BackgroundWriter, AStalledFileSystemBlocksNoCaller) {
   const UniqueFd reader(open(temporary.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 4> text{};
   ASSERT_EQ(read(reader.get(), text.data(), text.size()), 4)
-      << "the thread goes on without its owner";
+      << "the thread continues without its owner";
   EXPECT_EQ(std::string(text.data(), text.size()), "text");
 }
 
-TEST(Console, SaysWhatItHasLeftOut) {
+TEST(Console, ReportsLinesThatItLeftOut) {
   const Pipe out;
   const Pipe err;
   Console console(out.write_end.get(), err.write_end.get());

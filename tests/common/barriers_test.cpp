@@ -74,7 +74,7 @@ TEST(Barriers, RoundsEndAtMultiplesAndAtTheEnd) {
   for (const int64_t step : {6, 7, 9, 17}) EXPECT_FALSE(b.starts_round(step)) << step;
 }
 
-TEST(Barriers, StandAtTheFirstEndOfARoundAtOrAfterTheirMultiple) {
+TEST(Barriers, AreTheFirstEndOfARoundAtOrAfterTheirMultiple) {
   const Barriers b{6, 0, 0, 30, 4};  // multiples 6, 12, 18, 24
   std::vector<int64_t> due;
   for (int64_t step = 0; step <= 30; ++step) {
@@ -88,8 +88,8 @@ TEST(Barriers, StandAtTheFirstEndOfARoundAtOrAfterTheirMultiple) {
   EXPECT_EQ(often.last(19), 16);
 }
 
-// Against the sentence itself, for every start, length of a round and setting.
-TEST(Barriers, LastAndNextAgreeWithWhatIsDueForRoundsOfAnyLength) {
+// Compares with the definition, for every start, round length and setting.
+TEST(Barriers, LastAndNextAgreeWithDueForRoundsOfAnyLength) {
   for_each_setting([](Barriers b) {
     for (b.round = 1; b.round <= 9; ++b.round) {
       SCOPED_TRACE(testing::Message() << "rounds of " << b.round);
@@ -104,7 +104,7 @@ TEST(Barriers, LastAndNextAgreeWithWhatIsDueForRoundsOfAnyLength) {
         while (!b.evaluation_due(next)) ++next;
         EXPECT_EQ(b.next_evaluation(step), next) << step;
         if (b.is_barrier(step)) {
-          EXPECT_EQ(step % b.round, 0) << "not inside of a round";
+          EXPECT_EQ(step % b.round, 0) << "inside a round";
         }
         bool multiple = false;  // since the last end of a round
         for (int64_t s = step; s > b.start_step && (s == step || s % b.round != 0); --s) {
@@ -116,7 +116,7 @@ TEST(Barriers, LastAndNextAgreeWithWhatIsDueForRoundsOfAnyLength) {
   });
 }
 
-TEST(Barriers, OfAJobHaveItsRounds) {
+TEST(Barriers, AJobsBarriersHaveItsRounds) {
   const Job job = parse_job_text("strategy = local:16\neval-every = 5\n", "test");
   EXPECT_EQ(barriers_of(job, 0, 100).next(0), 16);
   EXPECT_EQ(barriers_of(Job{}, 0, 100).round, 1);
@@ -148,7 +148,7 @@ TEST(Barriers, AChosenCheckpointIsABarrierFromThenOn) {
   EXPECT_EQ(b.chosen, std::vector<int64_t>{10});
 }
 
-TEST(Barriers, ChosenCheckpointsLieWithinTheRunAndAscendAndTheNewestAreKept) {
+TEST(Barriers, ChosenCheckpointsAreWithinTheRunAscendingAndTheNewest) {
   Barriers b{0, 0, 5, 30};
   for (const int64_t step : {5, 3, 30, 31}) b.choose(step);
   EXPECT_TRUE(b.chosen.empty());

@@ -40,7 +40,8 @@ bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// To the grid of a format with `digits` binary digits, in doubles, which hold all of it exactly.
+// Rounds x to a format with `digits` binary digits. Works in doubles, which hold each value
+// exactly.
 float on_grid(float x, int digits, int least_exponent, double largest) {
   if (x == 0.0F) return x;
   const int exponent = std::max(std::ilogb(x), least_exponent);
@@ -52,7 +53,8 @@ float on_grid(float x, int digits, int least_exponent, double largest) {
 float as_half(float x) { return on_grid(x, 11, -14, 65504.0); }
 float as_bf16(float x) { return on_grid(x, 8, -126, std::ldexp(255.0, 120)); }
 
-// Of every exponent, zeros of both signs, the edges of each format and the floats beside them.
+// Blocks of numbers of every exponent: zeros of both signs, the limits of each format and the
+// floats next to them.
 std::vector<Floats> hard_blocks() {
   std::mt19937 random(3);
   std::vector<Floats> out;
@@ -87,7 +89,7 @@ std::vector<Floats> hard_blocks() {
   return out;
 }
 
-// As large as gradients are.
+// Random values of a gradient's magnitude.
 Floats gradient(int64_t n, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0F, 0.01F);
@@ -115,7 +117,7 @@ TEST(BlockCodec, Bf16IsTheNearestAndSaturates) {
   }
 }
 
-TEST(BlockCodec, EveryHalfAndEveryBf16ComesBackAsItIs) {
+TEST(BlockCodec, EveryHalfAndEveryBf16IsUnchangedByARoundTrip) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     for (const Codec codec : {Codec{CodecKind::kFp16}, Codec{CodecKind::kBf16}}) {
       std::array<uint16_t, 2> in = {static_cast<uint16_t>(bits), 0};
@@ -129,7 +131,7 @@ TEST(BlockCodec, EveryHalfAndEveryBf16ComesBackAsItIs) {
   }
 }
 
-TEST(BlockCodec, WeightsThatAreNotFiniteStaySoInBf16) {
+TEST(BlockCodec, NonFiniteWeightsStayNonFiniteInBf16) {
   const float infinite = std::numeric_limits<float>::infinity();
   const Floats x = {infinite, -infinite, std::nanf(""), std::bit_cast<float>(0x7fffffffU),
                     std::bit_cast<float>(0xff800001U)};
@@ -169,7 +171,7 @@ TEST(BlockCodec, Int8ErrsByHalfALevelAtMost) {
   }
 }
 
-// A plain sort: largest magnitude first, the lower index of equals.
+// The reference: a plain sort by magnitude, largest first, and by index among equals.
 Floats top_of(const Floats& x, int64_t k) {
   std::vector<size_t> order(x.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -181,7 +183,7 @@ Floats top_of(const Floats& x, int64_t k) {
   return out;
 }
 
-TEST(BlockCodec, TopKSendsTheLargestAndOfEqualsTheFirst) {
+TEST(BlockCodec, TopKSendsTheLargestAndBreaksTiesByIndex) {
   std::vector<Floats> blocks = hard_blocks();
   for (uint32_t seed = 0; seed < 50; ++seed) {
     Floats ties = gradient(kBlockElements, seed);
@@ -220,9 +222,9 @@ TEST(BlockCodec, BytesAreAsDocumented) {
             as_bytes({0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0, 0x80, 0x3f}));
 }
 
-TEST(BlockCodec, IndicesThatLeadOutOfTheBlockDoNotFit) {
+TEST(BlockCodec, IndicesOutsideTheBlockAreRefused) {
   const Codec codec{CodecKind::kTopK, 0.02};
-  const Floats x = gradient(100, 1);  // two of them
+  const Floats x = gradient(100, 1);  // k = 2
   const std::vector<std::byte> good = encoded(codec, x);
   const auto with = [&](uint16_t first, uint16_t second) {
     std::vector<std::byte> out = good;
@@ -246,7 +248,7 @@ TEST(BlockCodec, HostileBytesStayWithinTheBlock) {
                       static_cast<double>(random() % 100 + 1) / 100.0};
     std::vector<std::byte> bytes(encoded_block_bytes(codec, n));
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-    // few indices are large: some of these fit
+    // keep some indices small: then some of these messages are valid
     if (codec.kind == CodecKind::kTopK && turn % 2 == 0) {
       for (int64_t i = 0; i < top_elements(codec.fraction, n); ++i) {
         const auto index = static_cast<uint16_t>(i + static_cast<int64_t>(random() % 100 == 0));

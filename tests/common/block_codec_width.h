@@ -1,4 +1,4 @@
-// common/codec/block_codec.cpp compiled once per instruction set, as optimizer_width.h.
+// common/codec/block_codec.cpp compiled once per instruction set; see optimizer_width.h.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ struct CodecWidth {
   decltype(decode_block)* decode;
 };
 
-// Those that this machine has.
+// Returns the variants that this machine can run.
 inline std::vector<CodecWidth> codec_widths() {
   std::vector<CodecWidth> widths = {{encode_block_baseline, decode_block_baseline}};
 #if defined(__x86_64__)

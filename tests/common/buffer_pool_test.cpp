@@ -16,7 +16,7 @@
 namespace pushpull {
 namespace {
 
-TEST(BufferPool, GivesAReturnedBufferOutAgain) {
+TEST(BufferPool, ReusesAReturnedBuffer) {
   BufferPool pool(1000);
   EXPECT_EQ(pool.floats(), 1000U);
   auto first = pool.get();
@@ -27,16 +27,16 @@ TEST(BufferPool, GivesAReturnedBufferOutAgain) {
   EXPECT_EQ(pool.get().get(), address);
 }
 
-TEST(BufferPool, ABufferStaysOutUntilItsLastHolderLetsGo) {
+TEST(BufferPool, ABufferIsReusedOnceItsLastReferenceIsGone) {
   BufferPool pool(10);
   auto first = pool.get();
-  const std::shared_ptr<const void> socket = first;  // as a message that is being sent holds it
+  const std::shared_ptr<const void> socket = first;  // like the owner of a message in flight
   const float* address = first.get();
   first.reset();
   EXPECT_NE(pool.get().get(), address);
 }
 
-TEST(BufferPool, NeedsNoMoreBuffersThanAreHeldAtOnce) {
+TEST(BufferPool, AllocatesOnlyAsManyBuffersAsAreInUse) {
   BufferPool pool(64);
   std::set<const float*> seen;
   for (int round = 0; round < 100; ++round) {
@@ -52,18 +52,18 @@ TEST(BufferPool, BuffersAreAlignedForTheWidestRegisters) {
     BufferPool pool(floats);
     const auto buffer = pool.get();
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.get()) % 64, 0U);
-    std::fill_n(buffer.get(), floats, 1.0F);  // all of it can be written
+    std::fill_n(buffer.get(), floats, 1.0F);  // the whole buffer is writable
   }
 }
 
-TEST(BufferPool, LargeBuffersAreHugePagesWide) {
+TEST(BufferPool, LargeBuffersAreWholeHugePages) {
   BufferPool pool(3'000'000);
   const auto buffer = pool.get();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.get()) % (2U << 20U), 0U);
   std::fill_n(buffer.get(), pool.floats(), 1.0F);
 }
 
-TEST(BufferPool, TakesItsBuffersFromWhomItIsTold) {
+TEST(BufferPool, AllocatesWithTheGivenFunction) {
   std::vector<std::weak_ptr<float[]>> given;
   {
     BufferPool pool(100, [&](size_t floats) {
@@ -77,7 +77,7 @@ TEST(BufferPool, TakesItsBuffersFromWhomItIsTold) {
     EXPECT_EQ(second.get(), given[1].lock().get());
   }
   EXPECT_EQ(given.size(), 2U);
-  for (const auto& memory : given) EXPECT_TRUE(memory.expired()) << "let go with the pool";
+  for (const auto& memory : given) EXPECT_TRUE(memory.expired()) << "still allocated";
 }
 
 TEST(BufferPool, ABufferMayOutliveItsPool) {
@@ -88,8 +88,9 @@ TEST(BufferPool, ABufferMayOutliveItsPool) {
   EXPECT_EQ(buffer[99], 1.0F);
 }
 
-// Two threads take and fill, two others check and give back, as trainer and socket threads do.
-TEST(BufferPool, BuffersWanderBetweenThreads) {
+// Two threads take and fill buffers, two others check and return them, as trainer and socket
+// threads do.
+TEST(BufferPool, BuffersMoveBetweenThreads) {
   constexpr int kBuffers = 4000;
   constexpr int64_t kFloats = 64;
   BufferPool pool(kFloats);

@@ -1,5 +1,5 @@
-// A writer that is killed at any instant: the store must hold a whole checkpoint afterwards, at
-// least as new as the last that the writer was told is on disk.
+// Kills a writer at random instants: afterwards the store must hold a complete checkpoint, at least
+// as new as the last that was reported to be on disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -47,8 +47,8 @@ void write_step(CheckpointStore& store, int64_t step) {
   store.write(state, make_table(), weights, slots, names);
 }
 
-// The child: opens the store, goes on from `first`, writes each step twice (the second replaces),
-// and says each step that is on disk. Only _exit leaves it.
+// Runs in the child: opens the store, continues from `first`, writes each step twice (the second
+// replaces the first) and reports each step that is on disk. Returns only by _exit.
 [[noreturn]] void write_until_killed(const std::string& dir, int64_t first, int report) {
   try {
     CheckpointStore store(dir, kKeep);
@@ -64,8 +64,8 @@ void write_step(CheckpointStore& store, int64_t step) {
   }
 }
 
-// Starts a writer, waits for its first report where asked, then lets it live on for `life` and
-// kills it. Returns the last step that it reported, or -1.
+// Starts a writer, waits for its first report if `after_its_first_report`, lets it run for `life`
+// and kills it. Returns the last step that it reported, or -1.
 int64_t kill_a_writer_after(std::chrono::microseconds life, bool after_its_first_report,
                             const std::string& dir, int64_t first) {
   int ends[2];
@@ -82,13 +82,13 @@ int64_t kill_a_writer_after(std::chrono::microseconds life, bool after_its_first
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer failed by itself";
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer failed before the kill";
   while (next_report()) last = step;
   ::close(ends[0]);
   return last;
 }
 
-TEST(CheckpointCrash, SixtyKillsNeverLoseWhatWasWritten) {
+TEST(CheckpointCrash, SixtyKillsLoseNoReportedCheckpoint) {
   const ScratchFolder folder;
   std::mt19937 engine(60);
   int64_t promised = 1;
@@ -97,7 +97,8 @@ TEST(CheckpointCrash, SixtyKillsNeverLoseWhatWasWritten) {
     CheckpointStore store(folder.path(), kKeep);
     write_step(store, promised);
   }
-  // Lives of up to three writes, however slow this disk is, so that kills fall into all of a write.
+  // A writer lives for up to three writes, also on a slow disk, so that kills hit every part of a
+  // write.
   const auto write_time = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::steady_clock::now() - start);
   for (int round = 0; round < 60; ++round) {
@@ -111,8 +112,8 @@ TEST(CheckpointCrash, SixtyKillsNeverLoseWhatWasWritten) {
     ASSERT_EQ(checkpoint.slots.at(0), values_at(checkpoint.state.step, 2.0F));
     promised = checkpoint.state.step;
   }
-  EXPECT_GE(promised, 30);  // every second writer lived to report a step
-  // Whatever the kills left, the next store opens to whole checkpoints alone.
+  EXPECT_GE(promised, 30);  // every second writer lived long enough to report a step
+  // After any of these kills, the next store holds complete checkpoints only.
   CheckpointStore store(folder.path(), kKeep);
   write_step(store, promised + 1);
   EXPECT_THAT(store.steps(), testing::ElementsAre(promised, promised + 1));

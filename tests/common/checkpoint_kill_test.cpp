@@ -1,8 +1,8 @@
-// A writer that ends at each of its system calls in turn: the store must hold the old or the new
-// checkpoint, whole, and the next start must clear away the rest.
+// Ends a writer at each of its system calls in turn: the store must then hold the complete old or
+// new checkpoint, and the next start must remove the rest.
 //
-// The functions below take the place of libc's for this program and for libstdc++'s file system: a
-// child counts its calls, and is gone at the n-th, without having done it, or having done it by half.
+// The functions below replace libc's for this program and for libstdc++'s file system. A child
+// counts its calls and exits at the n-th, either before the call or after doing half of it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -25,13 +25,13 @@
 
 namespace {
 
-constexpr int kGone = 77;  // exit code of a child at its n-th call
+constexpr int kGone = 77;  // exit code of a child that ended at its n-th call
 
-int calls_left = -1;          // until it ends; -1: it counts nothing
-bool by_half = false;         // the last call, a write, is done in part
-std::string* seen = nullptr;  // names of the calls, where somebody asks
+int calls_left = -1;          // until the process exits; -1: calls are not counted
+bool by_half = false;         // do half of the last call, if it is a write
+std::string* seen = nullptr;  // receives the names of the calls; null: not recorded
 
-// True: this call is the last one.
+// Counts a call. Returns true if the process must exit at this one.
 bool last_call(const char* name) {
   if (seen != nullptr) *seen += std::string(name) + " ";
   return calls_left > 0 && --calls_left == 0;
@@ -59,7 +59,7 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   return next(fd, bytes, size);
 }
 
-// What a process has written is there when it is gone, on disk or not.
+// Data that a process has written survives its exit, synced or not.
 int fsync(int /*fd*/) {
   end_at("fsync");
   return 0;
@@ -142,12 +142,12 @@ void write_step(CheckpointStore& store, int64_t step, float version) {
   store.write(state, make_table(), weights, {}, {});
 }
 
-// What a child does in a folder with one checkpoint, of step kOld and version 1: it writes another
-// one, of version 2.
+// One write by a child, in a folder with a checkpoint of step kOld and version 1. The child writes
+// version 2.
 struct Deed {
   const char* name;
-  int64_t step;        // of the new one
-  bool aside = false;  // a fresh run, which moves the old one out of its way
+  int64_t step;        // of the new checkpoint
+  bool aside = false;  // a fresh run, which moves the old checkpoint aside
 };
 constexpr Deed kDeeds[] = {{"a later step, and the old one goes", kOld + 1},
                            {"the same step again", kOld},
@@ -155,7 +155,8 @@ constexpr Deed kDeeds[] = {{"a later step, and the old one goes", kOld + 1},
 
 class CheckpointKill : public testing::Test {
  protected:
-  // Returns whether the child was gone before its end. calls: 0: it comes to its end.
+  // Runs the write in a child that exits at its `calls`-th call, or never if `calls` is 0. Returns
+  // whether it exited early.
   bool child(const Deed& deed, const std::string& dir, int calls, bool half) {
     const pid_t pid = ::fork();
     if (pid < 0) throw std::runtime_error("fork");
@@ -173,7 +174,7 @@ class CheckpointKill : public testing::Test {
     int status = 0;
     ::waitpid(pid, &status, 0);
     EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kGone) << "it failed by itself";
+    EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kGone) << "the write failed";
     return WEXITSTATUS(status) == kGone;
   }
   static void do_it(const Deed& deed, const std::string& dir) {
@@ -181,14 +182,14 @@ class CheckpointKill : public testing::Test {
     if (deed.aside) store.set_earlier_aside();
     write_step(store, deed.step, 2.0F);
   }
-  // A folder with the old checkpoint.
+  // Makes a folder with the old checkpoint.
   std::string folder() {
     std::string dir = scratch_ / ("c" + std::to_string(++folders_)) + "/checkpoints";
     CheckpointStore store(dir, 1);
     write_step(store, kOld, 1.0F);
     return dir;
   }
-  // The old one or the new one, whole, wherever a next start looks for it.
+  // Checks that the old or the new checkpoint is complete in one of the places where a start looks.
   void check(const Deed& deed, const std::string& dir) {
     std::vector<std::string> places{dir};
     for (const std::string& aside : folders_aside(dir)) places.push_back(aside);
@@ -204,7 +205,7 @@ class CheckpointKill : public testing::Test {
     }
     EXPECT_TRUE(found) << "neither the old nor the new checkpoint is there";
   }
-  // The next start does the same to its end, and leaves nothing else behind.
+  // Checks that the next start can write the same step, and leaves no other files behind.
   void check_next_start(const Deed& deed, const std::string& dir) {
     const bool aside = fs::exists(dir + ".1");
     CheckpointStore store(dir, 1);
@@ -223,7 +224,7 @@ class CheckpointKill : public testing::Test {
   int folders_ = 0;
 };
 
-TEST_F(CheckpointKill, TheCallsAreCounted) {
+TEST_F(CheckpointKill, CallsAreCounted) {
   const std::string dir = folder();
   std::string names;
   seen = &names;
@@ -236,7 +237,7 @@ TEST_F(CheckpointKill, TheCallsAreCounted) {
       << "libstdc++ deletes by one of these";
 }
 
-TEST_F(CheckpointKill, AtEachCallTheOldOrTheNewCheckpointIsWhole) {
+TEST_F(CheckpointKill, AnExitAtAnyCallLeavesACompleteCheckpoint) {
   for (const Deed& deed : kDeeds) {
     for (const bool half : {false, true}) {
       int calls = 1;

@@ -30,7 +30,7 @@ using testing::Not;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
-// A model of which one tensor is a running statistic, as it is at `step`.
+// The checkpoint of a model at `step`. One tensor is a running statistic.
 struct Sample {
   CheckpointState state;
   TensorTable table;
@@ -89,7 +89,7 @@ void expect_equal(const Checkpoint& actual, const Sample& expected) {
     std::vector<float> slot = expected.slots[s];
     for (const TensorInfo& info : expected.table.tensors) {
       if (info.rule == UpdateRule::kAverage) {
-        std::fill_n(slot.begin() + info.offset, info.size, 0.0F);  // it has no optimizer state
+        std::fill_n(slot.begin() + info.offset, info.size, 0.0F);  // no optimizer state
       }
     }
     EXPECT_EQ(actual.slots[s], slot);
@@ -122,7 +122,7 @@ void flip_last_byte(const std::string& path) {
   write_bytes(path, bytes);
 }
 
-TEST(Checkpoint, ReadsBackWhatItWrote) {
+TEST(Checkpoint, ReadsBackTheCheckpointThatItWrote) {
   const ScratchFolder folder;
   CheckpointStore store(folder / "deep/store", 3);
   write(store, sample(40));
@@ -172,8 +172,8 @@ TEST(Checkpoint, KeepsTheNewest) {
   expect_equal(read_checkpoint(folder.path()), sample(50));
 }
 
-TEST(Checkpoint, NeverDeletesTheOneJustWritten) {
-  // A run that was taken back from step 50 to step 20.
+TEST(Checkpoint, NeverDeletesTheCheckpointJustWritten) {
+  // The run went back from step 50 to step 20.
   const ScratchFolder folder;
   CheckpointStore store(folder.path(), 1);
   write(store, sample(50));
@@ -219,7 +219,7 @@ TEST(Checkpoint, LeavesForeignFilesAlone) {
               UnorderedElementsAre("step-best", "step-00000001", "step-00000003", "notes.txt"));
 }
 
-TEST(Checkpoint, AStoreThatOpensRemovesWhatACrashLeft) {
+TEST(Checkpoint, OpeningAStoreRemovesTheFilesOfACrash) {
   const ScratchFolder folder;
   fs::create_directories(folder / ".tmp-step-00000007-123");
   fs::create_directories(folder / ".del-step-00000005-123/sub");
@@ -234,12 +234,14 @@ TEST(Checkpoint, ACrashBetweenTheTwoRenamesOfAReplacementLosesNothing) {
     CheckpointStore store(folder.path(), 1);
     write(store, sample(40));
   }
-  // Moved away, the replacement not in place: read at once, and put back when a store opens.
+  // The old checkpoint was moved away, the new one is not in place: a reader finds the old one, and
+  // an opening store moves it back.
   fs::rename(folder / "step-00000040", folder / ".old-step-00000040-123");
   expect_equal(read_checkpoint(folder.path()), sample(40));
   EXPECT_THAT(CheckpointStore(folder.path(), 1).steps(), ElementsAre(40));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000040"));
-  // Moved away, the replacement in place: the old one goes.
+  // The old checkpoint was moved away, the new one is in place: an opening store deletes the old
+  // one.
   fs::copy(folder / "step-00000040", folder / ".old-step-00000040-123");
   EXPECT_THAT(CheckpointStore(folder.path(), 1).steps(), ElementsAre(40));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000040"));
@@ -273,7 +275,7 @@ TEST(Checkpoint, NamesTheDamagedFileAndTheReason) {
   EXPECT_THAT(damage("DONE", remove), HasSubstr("DONE is missing"));
 }
 
-TEST(Checkpoint, AStoreFallsBackToTheNewestUndamagedAndSaysSo) {
+TEST(Checkpoint, AStoreFallsBackToTheNewestUndamagedCheckpointAndSaysSo) {
   const ScratchFolder folder;
   CheckpointStore store(folder.path(), 9);
   for (int64_t step = 10; step <= 40; step += 10) write(store, sample(step));
@@ -287,7 +289,7 @@ TEST(Checkpoint, AStoreFallsBackToTheNewestUndamagedAndSaysSo) {
   EXPECT_THAT(refusal(folder / "step-00000040"), HasSubstr("damaged"));
 }
 
-TEST(Checkpoint, AStoreWithoutAnUndamagedOneSaysWhy) {
+TEST(Checkpoint, AStoreWithoutAnUndamagedCheckpointSaysWhy) {
   const ScratchFolder folder;
   EXPECT_THAT(refusal(folder.path()), HasSubstr("no complete checkpoint"));
   EXPECT_THAT(refusal(folder / "absent"), HasSubstr("no such folder"));
@@ -301,7 +303,8 @@ TEST(Checkpoint, AStoreWithoutAnUndamagedOneSaysWhy) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("step-00000020/optimizer.safetensors"));
 }
 
-// Replaces `from` in state.json and makes DONE vouch for it, as an attacker or a later version may.
+// Replaces `from` in state.json and updates DONE to match, as an attacker or a later version can.
+// Returns the refusal.
 std::string refusal_of_state(const std::string& from, const std::string& to) {
   const ScratchFolder folder;
   CheckpointStore store(folder.path(), 1);
@@ -332,12 +335,13 @@ TEST(Checkpoint, RefusesAStateThatDoesNotFit) {
               HasSubstr("10 optimizer slots"));
 }
 
-// What a failed write must leave: an Error that names the file, and the older checkpoint alone.
+// Checks that a write fails with an Error that names the file, and leaves only the older
+// checkpoint.
 void expect_write_fails(const std::string& dir, const std::string& reason, int64_t width) {
   CheckpointStore store(dir, 3);
   try {
     write(store, sample(20, width));
-    ADD_FAILURE() << "written";
+    ADD_FAILURE() << "the write succeeded";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kIo);
     EXPECT_THAT(error.what(), HasSubstr(dir + "/.tmp-step-00000020-"));
@@ -345,7 +349,7 @@ void expect_write_fails(const std::string& dir, const std::string& reason, int64
   }
   EXPECT_THAT(names_in(dir), ElementsAre("step-00000010"));
   expect_equal(read_checkpoint(dir), sample(10));
-  write(store, sample(30));  // and the store still works
+  write(store, sample(30));  // the store still works
   EXPECT_THAT(store.steps(), ElementsAre(10, 30));
 }
 
@@ -363,7 +367,7 @@ TEST(Checkpoint, AFileSizeLimitLeavesTheOlderCheckpoint) {
   std::signal(SIGXFSZ, handler);
 }
 
-// A disk of 128 KiB, where this user may mount one.
+// A file system of 128 KiB; `error` is not 0 if this user may not mount one.
 struct SmallDisk {
   explicit SmallDisk(std::string where) : path(std::move(where)) {
     fs::create_directories(path);
@@ -393,7 +397,7 @@ TEST(Checkpoint, AFullDiskLeavesTheOlderCheckpoint) {
   expect_write_fails(disk, "No space left on device after ", 20'000);
 }
 
-TEST(Checkpoint, AStoreThatCannotBeMadeSaysWhere) {
+TEST(Checkpoint, FailureToCreateAStoreNamesItsPath) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
   try {
@@ -405,7 +409,7 @@ TEST(Checkpoint, AStoreThatCannotBeMadeSaysWhere) {
   }
 }
 
-TEST(Checkpoint, RefusesACallWhoseSizesDoNotFit) {
+TEST(Checkpoint, RefusesACallWithMismatchedSizes) {
   const ScratchFolder folder;
   CheckpointStore store(folder.path(), 1);
   Sample s = sample(1);
@@ -418,7 +422,8 @@ TEST(Checkpoint, RefusesACallWhoseSizesDoNotFit) {
   EXPECT_THAT(names_in(folder.path()), IsEmpty());
 }
 
-// Initial weights for sample()'s table from a file with these tensors; or the refusal.
+// Reads initial weights for sample()'s table from a file with these tensors, or returns the
+// refusal.
 class InitialWeights : public testing::Test {
  protected:
   std::string refusal_of(const std::vector<NamedTensor>& tensors) {
@@ -442,7 +447,7 @@ class InitialWeights : public testing::Test {
   std::vector<float> weights_;
 };
 
-TEST_F(InitialWeights, LandInCanonicalOrderWhateverTheFilesOrder) {
+TEST_F(InitialWeights, AreInCanonicalOrderForAnyOrderInTheFile) {
   EXPECT_EQ(
       refusal_of({{"a.bias", {2}, a_}, {"bn.running_mean", {4}, bn_}, {"z.weight", {3, 5}, z_}}),
       "read");
@@ -452,7 +457,7 @@ TEST_F(InitialWeights, LandInCanonicalOrderWhateverTheFilesOrder) {
   EXPECT_EQ(weights_, expected);
 }
 
-TEST_F(InitialWeights, MustBeExactlyTheModels) {
+TEST_F(InitialWeights, MustMatchTheModelExactly) {
   EXPECT_THAT(refusal_of({{"a.bias", {2}, a_}, {"z.weight", {3, 5}, z_}}),
               HasSubstr("tensor \"bn.running_mean\" of the model is missing"));
   EXPECT_THAT(refusal_of({{"a.bias", {2}, a_},

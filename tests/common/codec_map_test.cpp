@@ -17,7 +17,8 @@ TensorInfo tensor(const std::string& name, int64_t size, UpdateRule rule = Updat
   return info;
 }
 
-// Blocks: 0 and 1 of a.weight alone; 2 a.weight, a.bias, norm.mean; 3 norm.mean; 4 b.weight.
+// Blocks 0 and 1: only a.weight; 2: a.weight, a.bias, norm.mean; 3: only norm.mean; 4: only
+// b.weight.
 TensorTable table() {
   TensorTable out;
   out.add(tensor("a.weight", 2100));
@@ -42,7 +43,7 @@ std::string codecs(const std::string& codec, const std::string& tensors,
   return out;
 }
 
-TEST(CodecMap, RunningStatisticsAndWhatSharesABlockWithThemStayPlain) {
+TEST(CodecMap, BlocksWithRunningStatisticsStayPlain) {
   EXPECT_EQ(codecs("int8", ""), "int8 int8 fp32 fp32 int8 ");
   EXPECT_EQ(codecs("fp32", ""), "plain ");
 }
@@ -63,7 +64,7 @@ TEST(CodecMap, TheMostExactCodecOfABlockWins) {
   }
 }
 
-TEST(CodecMap, TheFirstPatternThatFitsDecides) {
+TEST(CodecMap, TheFirstMatchingPatternDecides) {
   const auto of = [](const std::string& rules, const std::string& name) {
     const auto found = TensorCodecs::parse(rules).of(name);
     return found ? found->to_string() : std::string("none");
@@ -81,7 +82,7 @@ TEST(CodecMap, TheFirstPatternThatFitsDecides) {
   EXPECT_EQ(of("a*a=int8", "a"), "none");
 }
 
-TEST(CodecMap, WhatWouldNotBecomeNarrowerStaysPlain) {
+TEST(CodecMap, BlocksThatWouldNotShrinkStayPlain) {
   EXPECT_EQ(codecs("topk:0.7", ""), "plain ");
   EXPECT_EQ(codecs("topk:0.6", ""), "topk:0.6 topk:0.6 fp32 fp32 topk:0.6 ");
 }

@@ -1,5 +1,5 @@
-// What codec_torch_test.py compares with PyTorch: codec_round CODEC < raw floats: each as it comes
-// out of the codec.
+// Encodes and decodes floats, for codec_torch_test.py to compare with PyTorch: codec_round CODEC.
+// Reads raw floats from stdin and writes the decoded ones to stdout.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>

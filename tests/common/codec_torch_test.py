@@ -1,6 +1,6 @@
 """Compares fp16 and bf16 with PyTorch's rounding: codec_torch_test.py CODEC_ROUND
 
-Exit code 77 (skipped) where PyTorch is absent.
+Exit code 77 (skipped) without PyTorch.
 """
 
 import subprocess

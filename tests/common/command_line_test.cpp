@@ -36,7 +36,7 @@ std::string error_of(const std::vector<const char*>& words) {
   return usage_error([&] { parse(words); });
 }
 
-TEST(CommandLine, SplitsKeysOwnFlagsAndWords) {
+TEST(CommandLine, SplitsJobKeysOwnFlagsAndWords) {
   const CommandLine line = parse({"run", "--job", "a.ini", "--lr=0.5", "--workers", "3",
                                   "--insecure", "--global-batch", "8", "last"});
   EXPECT_THAT(line.positional, ElementsAre("run", "last"));
@@ -75,11 +75,11 @@ TEST(CommandLine, EqualSignsBelongToTheValue) {
   EXPECT_THAT(parse({"--data-dir=a=b="}).keys, ElementsAre(Pair("data-dir", "a=b=")));
 }
 
-TEST(CommandLine, AfterTwoDashesAllAreWords) {
+TEST(CommandLine, AfterTwoDashesAllArgumentsAreWords) {
   EXPECT_THAT(parse({"run", "--", "--lr", "--=x"}).positional, ElementsAre("run", "--lr", "--=x"));
 }
 
-TEST(CommandLine, UnknownFlagsAreNamedAndNothingIsGuessed) {
+TEST(CommandLine, UnknownFlagsAreNamedAndNotGuessed) {
   EXPECT_EQ(error_of({"--optimi", "sgd"}),
             "[flags] unknown flag --optimi; did you mean --optimizer?");
   EXPECT_EQ(error_of({"--optimi=sgd"}), "[flags] unknown flag --optimi; did you mean --optimizer?");
@@ -103,7 +103,7 @@ TEST(CommandLine, MissingSuperfluousAndDoubleValuesAreNamed) {
   EXPECT_EQ(error_of({"--job", "1", "--job=2"}), "[flags] flag --job is given twice");
 }
 
-TEST(CommandLine, AProgramWithoutJobRefusesItsKeys) {
+TEST(CommandLine, AProgramWithoutAJobRefusesItsKeys) {
   EXPECT_THAT(usage_error([] {
                 parse({"--lr", "1"}, JobFlags::kRefuse);
               }),
@@ -112,7 +112,7 @@ TEST(CommandLine, AProgramWithoutJobRefusesItsKeys) {
               ElementsAre(Pair("workers", "1")));
 }
 
-TEST(CommandLine, AnOwnFlagThatHidesAKeyIsOurMistake) {
+TEST(CommandLine, AnOwnFlagThatHidesAKeyIsAnInternalError) {
   const char* argv[] = {"x"};
   EXPECT_THROW(parse_command_line(1, argv, {{"lr", "", ""}}), Error);
 }
@@ -121,7 +121,7 @@ TEST(HelpText, NamesEveryKeyItsDefaultAndItsVariable) {
   const std::string text =
       help_text("pushpull run: trains", {"pushpull run --job FILE"}, local_options());
   for (const KeyHelp& help : job_keys()) {
-    // a long one has its text on the next line
+    // a long key has its text on the next line
     EXPECT_THAT(text, AnyOf(HasSubstr("\n  --" + help.key + " VALUE "),
                             HasSubstr("\n  --" + help.key + " VALUE\n")));
     EXPECT_THAT(text, HasSubstr(environment_name(help.key) + "]"));

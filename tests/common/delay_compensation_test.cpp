@@ -15,15 +15,15 @@ namespace {
 
 using Floats = std::vector<float>;
 
-TEST(DelayCompensation, AddsLambdaTimesTheSquareTimesTheWay) {
-  // g = 8 / 4 = 2 and -6 / 4 = -1.5; way -0.5 and 2
+TEST(DelayCompensation, AddsLambdaTimesTheSquareTimesTheDistance) {
+  // g = 8 / 4 = 2 and -6 / 4 = -1.5; distance -0.5 and 2
   const Floats sum{8.0F, -6.0F};
   const Floats now{1.0F, 5.0F};
   const Floats read{1.5F, 3.0F};
   Floats out(2);
   compensate_delay({4.0, 1.0, 0.25}, 2, sum.data(), now.data(), read.data(), out.data());
   EXPECT_EQ(out, (Floats{2.0F - 0.25F * 4.0F * 0.5F, -1.5F + 0.25F * 2.25F * 2.0F}));
-  // clipped by half first: g = 1 and -0.75
+  // clipped by 0.5 first: g = 1 and -0.75
   compensate_delay({4.0, 0.5, 0.25}, 2, sum.data(), now.data(), read.data(), out.data());
   EXPECT_EQ(out, (Floats{1.0F - 0.25F * 0.5F, -0.75F + 0.25F * 0.5625F * 2.0F}));
 }
@@ -53,7 +53,7 @@ TEST(DelayCompensation, EqualsThePlainReferenceBitForBitAtEveryWidthAndSize) {
       Floats out(n);
       width({7.0, 0.37, 0.04}, n, sum.data(), now.data(), read.data(), out.data());
       for (size_t i = 0; i < n; ++i) {
-        volatile float g = sum[i] / 7.0F;  // volatile: one operation after the other
+        volatile float g = sum[i] / 7.0F;  // volatile: no fused or reordered operations
         g = g * 0.37F;
         volatile float square = 0.04F * g;
         square = square * g;
@@ -66,8 +66,8 @@ TEST(DelayCompensation, EqualsThePlainReferenceBitForBitAtEveryWidthAndSize) {
   }
 }
 
-// A range with a running statistic between two trainable tensors, cut at odd places.
-TEST(DelayCompensation, MovesTrainableTensorsOnly) {
+// A range with a running statistic between two trainable tensors, cut at odd positions.
+TEST(DelayCompensation, CompensatesTrainableTensorsOnly) {
   TensorTable table;
   for (const auto& [name, rule] :
        {std::pair{"a", UpdateRule::kOptimizer}, std::pair{"mean", UpdateRule::kAverage},
@@ -98,7 +98,7 @@ TEST(DelayCompensation, MovesTrainableTensorsOnly) {
   update.apply(all, info, 1, now.data(), sum.data(), {}, without_base.data(), nullptr);
   info.delay_compensation = 0.0;
   update.apply(all, info, 1, now.data(), sum.data(), {}, plain.data(), read.data());
-  EXPECT_EQ(without_base, plain) << "a base that is gone makes a plain update";
+  EXPECT_EQ(without_base, plain) << "without its base, an update is plain";
   for (size_t i = 0; i < n; ++i) {
     if (i >= 1500 && i < 3000) {
       ASSERT_EQ(compensated[i], plain[i]) << "running statistic " << i;
@@ -108,7 +108,7 @@ TEST(DelayCompensation, MovesTrainableTensorsOnly) {
     const float want = now[i] - 0.25F * (g + 0.25F * g * g * (now[i] - read[i]));
     ASSERT_EQ(compensated[i], want) << i;
   }
-  // the same in strides
+  // the same in pieces
   info.delay_compensation = 0.25;
   Floats cut(n);
   for (int64_t lo = 0; lo < table.total; lo += 700) {

@@ -1,4 +1,4 @@
-// Checkpoints of an earlier run that a fresh run finds in its folder.
+// Tests how a fresh run treats the checkpoints of an earlier run in its folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ std::set<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-TEST(EarlierCheckpoints, AnEarlierRunsAreMovedAsideAndStayUntilTheFirstNewOneIsWhole) {
+TEST(EarlierCheckpoints, CheckpointsOfAnEarlierRunStayAsideUntilTheFirstNewOne) {
   const ScratchFolder folder;
   const std::string dir = folder / "checkpoints";
   {
@@ -48,7 +48,7 @@ TEST(EarlierCheckpoints, AnEarlierRunsAreMovedAsideAndStayUntilTheFirstNewOneIsW
   EXPECT_THAT(store.steps(), ElementsAre(1));
 }
 
-TEST(EarlierCheckpoints, WhatAStartWithoutCheckpointsMovedAsideGoesWithTheNextOnes) {
+TEST(EarlierCheckpoints, CheckpointsAsideFromAnEarlierStartAreRemovedToo) {
   const ScratchFolder folder;
   const std::string dir = folder / "checkpoints";
   {
@@ -63,7 +63,7 @@ TEST(EarlierCheckpoints, WhatAStartWithoutCheckpointsMovedAsideGoesWithTheNextOn
   EXPECT_FALSE(fs::exists(dir + ".1"));
 }
 
-TEST(EarlierCheckpoints, WhatElseIsInAFolderAsideStays) {
+TEST(EarlierCheckpoints, OtherFilesInAFolderAsideStay) {
   const ScratchFolder folder;
   const std::string dir = folder / "checkpoints";
   for (const std::string name : {".1", ".best", ".1x"}) fs::create_directories(dir + name);

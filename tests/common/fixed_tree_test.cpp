@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kMost = 70;
 
-// Every node of the tree by the definition in DESIGN: split at the largest power of two below n.
+// Adds all nodes below `node` by the definition in DESIGN: split at the largest power of two below
+// n.
 void all_nodes(Range node, std::set<Range>& out) {
   out.insert(node);
   if (node.size() < 2) return;
@@ -28,7 +29,7 @@ std::set<Range> nodes_of(int64_t leaves) {
   return out;
 }
 
-// A value per leaf whose float sum depends on the order of additions.
+// A value per leaf such that the float sum depends on the order of the additions.
 float leaf_value(int64_t leaf) { return 1.0F / static_cast<float>(3 * leaf + 1) + 1000.0F; }
 
 float recursive_sum(Range node) {
@@ -72,7 +73,7 @@ TEST(FixedTree, DoesNotSplitALeaf) {
   EXPECT_THROW(split_point({3, 3}), Error);
 }
 
-TEST(FixedTree, KnowsItsNodesAndNothingElse) {
+TEST(FixedTree, RecognisesItsNodesAndNoOtherRanges) {
   for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
     const std::set<Range> nodes = nodes_of(leaves);
     for (int64_t lo = -1; lo <= leaves; ++lo) {
@@ -84,7 +85,7 @@ TEST(FixedTree, KnowsItsNodesAndNothingElse) {
   }
 }
 
-// The fewest: a node cannot be replaced by its parent, because no parent lies in the range.
+// The cover is minimal if no parent of a node lies in the range.
 TEST(FixedTree, CoversEveryRangeExactlyByTheFewestNodes) {
   for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
     const std::set<Range> nodes = nodes_of(leaves);
@@ -109,7 +110,7 @@ TEST(FixedTree, AnEmptyRangeHasNoSubtrees) {
   EXPECT_TRUE(maximal_subtrees({5, 3}, 8).empty());
 }
 
-TEST(FixedTree, AStackSumsAnyTwoShareCutToTheBitsOfTheRecursion) {
+TEST(FixedTree, AStackSumsAnyTwoSharesToTheBitsOfTheRecursion) {
   for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
     const float want = recursive_sum({0, leaves});
     for (int64_t lo = 0; lo <= leaves; ++lo) {

@@ -28,7 +28,7 @@ std::string refusal_of(const std::string& folder) {
   return "";
 }
 
-TEST(FolderLock, ASecondOneIsRefusedAndToldWhoHoldsIt) {
+TEST(FolderLock, ASecondLockIsRefusedAndNamesTheHolder) {
   const ScratchFolder folder;
   const FolderLock lock(folder / "out", "out", "--out");
   EXPECT_EQ(lock.notice(), "");
@@ -58,14 +58,14 @@ TEST(FolderLock, FileIsLockedBesideIt) {
   EXPECT_THROW(FolderLock::beside(folder / "none/run.rec", "record", "--record"), Error);
 }
 
-TEST(FolderLock, LetsGoAndLeavesNothing) {
+TEST(FolderLock, ReleaseLeavesNoFile) {
   const ScratchFolder folder;
   { const FolderLock lock(folder.path(), "out", "--out"); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_EQ(refusal_of(folder.path()), "");
 }
 
-TEST(FolderLock, AProcessThatDiesHoldsNothingWhateverItLeft) {
+TEST(FolderLock, ADeadProcessHoldsNoLockEvenIfItsFileRemains) {
   const ScratchFolder folder;
   const pid_t child = fork();
   if (child == 0) {
@@ -78,7 +78,7 @@ TEST(FolderLock, AProcessThatDiesHoldsNothingWhateverItLeft) {
   EXPECT_THAT(refusal_of(folder.path()), HasSubstr("process " + std::to_string(getpid()) + " "));
 }
 
-TEST(FolderLock, ALineThatSomebodyElseWroteIsPrintedWithoutItsControls) {
+TEST(FolderLock, AForeignLineIsPrintedWithoutControlCharacters) {
   const ScratchFolder folder;
   const FolderLock lock(folder.path(), "out", "--out");
   write_bytes(folder / ".lock", std::string("\033[31mred\nmore ") + std::string(5000, 'x'));
@@ -88,12 +88,12 @@ TEST(FolderLock, ALineThatSomebodyElseWroteIsPrintedWithoutItsControls) {
   EXPECT_LT(refusal.size(), 500U);
 }
 
-TEST(FolderLock, AFolderThatCannotBeMadeIsAnErrorOfAFile) {
+TEST(FolderLock, AFolderThatCannotBeCreatedIsAFileError) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
   try {
     const FolderLock lock(folder / "file/out", "out", "--out");
-    FAIL() << "was locked";
+    FAIL() << "locked";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kIo);
     EXPECT_THAT(e.what(), HasSubstr(folder / "file/out"));

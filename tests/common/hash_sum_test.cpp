@@ -55,7 +55,7 @@ TEST(HashSum, TheOrderDoesNotMatter) {
   EXPECT_NE(want, HashSum());
 }
 
-TEST(HashSum, BytesAndBack) {
+TEST(HashSum, SurvivesConversionToBytes) {
   const HashSum sum = number({0x80, 0, 0, 0, 0, 0, 0, 0, 0xfe, 0x41});
   EXPECT_EQ(sum.bytes().size(), HashSum::kBytes);
   EXPECT_EQ(sum.bytes().back(), 'A');

@@ -1,5 +1,5 @@
-// Random jobs survive the trip through text; random damage to the text never does more than throw
-// Error. Seeded, so that a failure comes again.
+// Random jobs survive conversion to text and back, and parsing randomly damaged text throws nothing
+// but Error. The seeds are fixed, so a failure is reproducible.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Random {
     return min + static_cast<int64_t>(engine_() % static_cast<uint64_t>(max - min + 1));
   }
   bool coin() { return between(0, 1) == 1; }
-  // Spread over magnitudes, all digits in use.
+  // Spread over many magnitudes, with all digits used.
   double positive() {
     const double mantissa = 1.0 + static_cast<double>(engine_() >> 12U) * 0x1p-52;
     return std::ldexp(mantissa, static_cast<int>(between(-60, 20)));
@@ -109,7 +109,7 @@ TEST(JobProperty, ARandomJobReadsBackEqual) {
   }
 }
 
-// One edit: a byte changed, inserted, removed; a piece doubled, cut, or moved elsewhere.
+// One edit: a byte changed, inserted or removed; a piece doubled, cut or moved.
 void mutate(Random& random, std::string& text) {
   static constexpr std::string_view kSpice = "=#[]\n\r\t\0\xff-+.,:x0123456789e \"*"sv;
   if (text.empty()) text.push_back('=');
@@ -139,7 +139,7 @@ void mutate(Random& random, std::string& text) {
   }
 }
 
-// One edit within the value of one line, where the readers of numbers, lists and paths are.
+// One edit within the value of one line, to reach the parsers of numbers, lists and paths.
 void mutate_value(Random& random, std::string& text) {
   const auto at = static_cast<size_t>(random.between(0, static_cast<int64_t>(text.size())));
   const size_t equals = text.find('=', at);
@@ -164,7 +164,7 @@ TEST(JobFuzz, DamagedTextParsesOrThrowsErrorOnly) {
     }
     try {
       const Job damaged = parse_job_text(text, "fuzz");
-      // what parses is a job: it reads back equal
+      // text that parses is a job: it reads back equal
       ASSERT_EQ(parse_job_text(to_ini(damaged), "fuzz"), damaged) << text;
       ++parsed;
     } catch (const Error& e) {
@@ -173,7 +173,7 @@ TEST(JobFuzz, DamagedTextParsesOrThrowsErrorOnly) {
       ++refused;
     }
   }
-  // a test that sees only one of the two has lost its teeth
+  // both outcomes must occur often, or the test proves nothing
   EXPECT_GT(parsed, 1000);
   EXPECT_GT(refused, 1000);
 }

@@ -1,4 +1,4 @@
-// Sources, precedence, combinations, data, resume. Single values: job_values_test.cpp.
+// Tests sources, precedence, combinations, data and resume; job_values_test.cpp tests single values.
 #include "common/job/job.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(Job, WithoutSettingsIsOneEpochOfTheDefaults) {
   EXPECT_EQ(parse_job_text("", "empty"), expected);
 }
 
-TEST(Job, ARecordCannotHoldWhatCodecsKeepBack) {
+TEST(Job, ARecordCannotHoldResidualsOfCodecs) {
   const Flags recorded = {{"strategy", "async"}, {"record", "run.rec"}};
   const auto with = [&](const std::string& key, const std::string& value) {
     Flags flags = recorded;
@@ -85,7 +85,7 @@ TEST(Job, ReadsEveryKindOfValue) {
   EXPECT_EQ(job.data_dir, "/a folder/with = signs");
 }
 
-TEST(Job, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
+TEST(Job, FlagsOverrideTheEnvironmentAndTheEnvironmentTheFile) {
   const ScopedFile file("lr = 1\nseed = 1\nglobal-batch = 8\n");
   const ScopedVariable lr("PUSHPULL_LR", "2");
   const ScopedVariable batch("PUSHPULL_GLOBAL_BATCH", "16");
@@ -107,7 +107,7 @@ TEST(Job, ErrorsNameKeyValueAndSource) {
   EXPECT_THAT(error_of({}), StartsWith("[job] lr = 0 (PUSHPULL_LR): "));
 }
 
-TEST(Job, ErrorsEscapeWhatIsNotPrintable) {
+TEST(Job, ErrorsEscapeUnprintableBytes) {
   EXPECT_THAT(error_of({{"model", "a\nb\x1b\xff"}}),
               StartsWith("[job] model = a\\x0ab\\x1b\\xff (--model)"));
   EXPECT_LT(error_of({{"model", std::string(100'000, 'm')}}).size(), 200U);
@@ -134,7 +134,7 @@ TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   EXPECT_NO_THROW(parse({}));
 }
 
-TEST(Job, FileMustBeThereAndBeAJobFile) {
+TEST(Job, FileMustExistAndBeAJobFile) {
   const std::string deep = "/no/" + std::string(200, 'd') + "/nowhere.ini";
   for (const std::string& path : {deep, ::testing::TempDir(), std::string("/dev/zero")}) {
     EXPECT_THAT(usage_error([&] { parse_job(path, {}); }), HasSubstr(path));
@@ -148,7 +148,7 @@ TEST(Job, FileMustBeThereAndBeAJobFile) {
   EXPECT_THAT(error_of_text("= 1"), HasSubstr("''"));
 }
 
-TEST(Job, KeysThatFitTogetherAreTaken) {
+TEST(Job, ConsistentKeysAreAccepted) {
   EXPECT_EQ(parse({{"epochs", "3"}}).epochs, 3);
   EXPECT_EQ(parse({{"steps", "3"}}).epochs, 0);
   EXPECT_EQ(parse({{"steps", "0"}}).epochs, 1);
@@ -163,10 +163,10 @@ TEST(Job, KeysThatFitTogetherAreTaken) {
 
 struct Contradiction {
   Flags flags;
-  std::vector<std::string> named;  // keys with their values, and values that would be right
+  std::vector<std::string> named;  // keys with their values, and suggested values
 };
 
-TEST(Job, KeysThatContradictEachOtherAreRefusedAndNamed) {
+TEST(Job, ContradictingKeysAreRefusedAndNamed) {
   for (const auto& [flags, named] : std::vector<Contradiction>{
            {{{"epochs", "3"}, {"steps", "4"}}, {"epochs = 3 (--epochs)", "steps = 4 (--steps)"}},
            {{{"epochs", "0"}}, {"epochs", "steps"}},
@@ -231,7 +231,7 @@ TEST(Job, IsCheckedAgainstTheData) {
               AllOf(HasSubstr("train-samples = 640"), HasSubstr("639")));
 }
 
-TEST(Job, ResumeRefusesWhatShapesTheWeights) {
+TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
   const Job before = parse({{"steps", "40"}});
   EXPECT_THAT(keys_that_forbid_resume(before, before), IsEmpty());
   const Job moved = parse({{"steps", "80"},
@@ -255,14 +255,13 @@ TEST(Job, ResumeRefusesWhatShapesTheWeights) {
               ::testing::UnorderedElementsAre("threads", "lr", "seed"));
 }
 
-TEST(Job, LengthMayChangeAtAResumeUnlessTheCosineStretchesOverIt) {
+TEST(Job, LengthMayChangeAtAResumeExceptForCosine) {
   const Job before = parse({{"steps", "40"}, {"lr-schedule", "cosine"}});
   const Job now = parse({{"epochs", "2"}, {"lr-schedule", "cosine"}});
   EXPECT_THAT(keys_that_forbid_resume(before, now), ElementsAre("epochs", "steps"));
 }
 
-// Every key that may not change is found when it alone differs: guards against a key whose
-// difference nobody sees.
+// Each key that may not change is reported if only it differs, so that none is forgotten.
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
   const Flags other = {
       {"model", "convnet"},      {"hidden", "1"},       {"seed", "2"},        {"dataset", "digits"},
@@ -297,7 +296,7 @@ TEST(JobReference, HasARowWithTheDefaultOfEveryKey) {
   }
 }
 
-TEST(JobReference, ExampleIsAJobThatNamesEveryKey) {
+TEST(JobReference, ExampleNamesEveryKey) {
   const std::string page = reference_page();
   const size_t begin = page.find("```ini\n");
   ASSERT_NE(begin, std::string::npos);

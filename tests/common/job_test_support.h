@@ -1,4 +1,5 @@
-// Shared by the tests of the job: what a call throws, files and variables that clean up.
+// Helpers for the tests of the job: the error of a call, and files and variables that clean up
+// after themselves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 
 namespace pushpull {
 
-// The text of the Error(kUsage) that `call` throws; fails the test where it throws none.
+// Returns the text of the Error(kUsage) that `call` throws. The test fails if it throws none.
 template <class Call>
 std::string usage_error(const Call& call) {
   try {
@@ -27,7 +28,7 @@ std::string usage_error(const Call& call) {
   return "";
 }
 
-// A job file in the temporary folder of the test.
+// A job file in the test's temporary folder.
 class ScopedFile {
  public:
   explicit ScopedFile(const std::string& text) {

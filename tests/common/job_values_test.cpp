@@ -1,4 +1,4 @@
-// The range of every key, and numbers as text.
+// Tests the range of every key, and numbers as text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,7 +119,7 @@ const std::vector<Range>& ranges() {
   return all;
 }
 
-// What another key must be so that the value of this one makes a job.
+// Returns the value, with the other keys that it needs for a valid job.
 std::map<std::string, std::string> job_with(const std::string& key, const std::string& value) {
   std::map<std::string, std::string> flags = {{key, value}};
   if (key == "stop-after") flags["steps"] = "9";
@@ -136,7 +136,7 @@ TEST(JobValues, EveryKeyHasARangeHere) {
   EXPECT_THAT(tested, ::testing::UnorderedElementsAreArray(expected));
 }
 
-TEST(JobValues, GoodOnesAreTakenAndReadBack) {
+TEST(JobValues, GoodValuesAreAcceptedAndReadBack) {
   for (const Range& range : ranges()) {
     for (const std::string& value : range.good) {
       SCOPED_TRACE(range.key + " = " + value);
@@ -146,7 +146,7 @@ TEST(JobValues, GoodOnesAreTakenAndReadBack) {
   }
 }
 
-TEST(JobValues, BadOnesAreRefusedByNameAndSource) {
+TEST(JobValues, BadValuesAreRefusedByNameAndSource) {
   for (const Range& range : ranges()) {
     for (const std::string& value : range.bad) {
       SCOPED_TRACE(range.key + " = " + value);
@@ -157,8 +157,8 @@ TEST(JobValues, BadOnesAreRefusedByNameAndSource) {
   }
 }
 
-// Its losses are one message.
-TEST(JobValues, ARoundOfLocalStepsHasSoManyLosses) {
+// The losses of a round are one message, so their number is limited.
+TEST(JobValues, TheLossesOfARoundOfLocalStepsAreLimited) {
   const auto parse = [](const std::string& h) {
     return parse_job_text("global-batch = 64\nmicro-batch = 8\nstrategy = local:" + h, "test");
   };
@@ -167,7 +167,7 @@ TEST(JobValues, ARoundOfLocalStepsHasSoManyLosses) {
               AllOf(HasSubstr("local:250001"), HasSubstr("8 micro-batches")));
 }
 
-TEST(StrictNumber, TakesTheWholeTextOrNothing) {
+TEST(StrictNumber, ParsesTheWholeTextOrNothing) {
   EXPECT_EQ(parse_int64("-9223372036854775808"), std::numeric_limits<int64_t>::min());
   for (const char* text : {"", " 1", "1 ", "+1", "1x", "0x10", "1.0", "9223372036854775808"}) {
     EXPECT_EQ(parse_int64(text), std::nullopt) << text;
@@ -179,7 +179,7 @@ TEST(StrictNumber, TakesTheWholeTextOrNothing) {
   }
 }
 
-TEST(StrictNumber, PrintsTheShortestTextThatReadsBack) {
+TEST(StrictNumber, PrintsTheShortestTextThatParsesBack) {
   EXPECT_EQ(print_real(0.1), "0.1");
   EXPECT_EQ(print_real(60.0), "60");
   for (const double value : {1.0 / 3.0, 5e-324, std::numeric_limits<double>::max(), -1e-8}) {

@@ -1,4 +1,4 @@
-// Words: optimizers, schedules, strategies; suggestions; text that is safe to print.
+// Tests names and text: optimizers, schedules, strategies; suggestions; text that is safe to print.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST(OptionNames, ReadBackWhatTheyPrint) {
   }
 }
 
-TEST(OptionNames, UnknownOnesAreNamedWithTheListOfWhatExists) {
+TEST(OptionNames, UnknownNamesAreRefusedWithTheListOfKnownNames) {
   EXPECT_THAT(usage_error([] { parse_optimizer("lion"); }),
               AllOf(HasSubstr("'lion'"), HasSubstr("sgd, momentum, nesterov, adam or adamw")));
   EXPECT_THAT(usage_error([] { parse_schedule("linear"); }),
@@ -43,7 +43,7 @@ TEST(Strategy, ABufferOfOnePushIsAsync) {
   EXPECT_EQ(Strategy::parse("buffered:3").buffer, 3);
 }
 
-TEST(Strategy, TextsListThoseThatHaveAProperty) {
+TEST(Strategy, TextsListTheStrategiesWithAProperty) {
   EXPECT_EQ(strategies_with(&StrategyTraits::single_pushes), "async or ssp:S");
   EXPECT_EQ(strategies_with(&StrategyTraits::recordable), "async, buffered:K, ssp:S or backup:B");
   EXPECT_EQ(strategies_with(&StrategyTraits::outer_optimizer), "local:H");
@@ -66,7 +66,7 @@ TEST(Text, PlainTextIsUtf8WithoutControlCharacters) {
   for (const char* text : {"", "a b", "M\xc3\xbcller", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
     EXPECT_TRUE(is_plain_text(text)) << text;
   }
-  // control characters; a lone continuation; cut; overlong '/' twice; surrogate; above U+10FFFF
+  // control character; lone continuation; truncated; overlong '/' twice; surrogate; above U+10FFFF
   for (const char* text : {"\n", "\x7f", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
                            "\xf4\x90\x80\x80", "\xff", "\xc2\x9b"}) {
     EXPECT_FALSE(is_plain_text(text)) << printable(text);

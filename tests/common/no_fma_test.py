@@ -1,6 +1,5 @@
-"""P1 (same bits): no clone of a numeric loop holds a fused multiply-add, which rounds once where the
-others round twice: no_fma_test.py LIBRARY. Exit code 77 (skipped) where objdump is absent.
-"""
+"""Tests P1 (same bits): no clone of a numeric loop contains a fused multiply-add, which rounds once instead of
+twice: no_fma_test.py LIBRARY. Exit code 77 (skipped) without objdump."""
 
 import re
 import shutil

@@ -13,7 +13,7 @@
 namespace pushpull {
 namespace {
 
-// Magnitudes from 1e-6 to 1e3, so that the order of additions shows in the bits.
+// Magnitudes from 1e-6 to 1e3, so that the order of additions changes the bits.
 std::vector<float> gradient(int64_t n) {
   std::vector<float> out(static_cast<size_t>(n));
   for (size_t i = 0; i < out.size(); ++i) {
@@ -31,7 +31,7 @@ std::vector<double> squares_of(const std::vector<float>& x, Range elements) {
   return out;
 }
 
-// As the servers do it: each sums its own slices, the coordinator finishes the tree.
+// Computed as in a cluster: each server sums its slices, the coordinator finishes the tree.
 double over_cluster(const std::vector<float>& x, int64_t slice_bytes, int servers) {
   const SliceMap map(std::ssize(x), slice_bytes, servers);
   std::vector<NormPart> parts;
@@ -62,7 +62,7 @@ TEST(Norm, IsTheSumOfSquaresToDoublePrecision) {
     const std::vector<float> x = gradient(n);
     long double want = 0.0L;
     for (const float value : x) want += static_cast<long double>(value) * value;
-    // a tree of depth d errs by at most d roundings; 128 of them inside a block
+    // a tree of depth d errs by at most d roundings; a block adds 128 values in sequence
     const double bound = 160 * std::numeric_limits<double>::epsilon();
     EXPECT_NEAR(static_cast<double>(over_cluster(x, 4096, 3) / want), 1.0, bound) << n;
   }
@@ -73,7 +73,7 @@ TEST(Norm, DoesNotOverflowWhereFloatsWould) {
   EXPECT_DOUBLE_EQ(over_cluster(x, 4096, 2), 5000 * static_cast<double>(3e38F) * 3e38F);
 }
 
-TEST(Norm, SaysThatItIsNotFinite) {
+TEST(Norm, ReportsANonFiniteNorm) {
   std::vector<float> x(5000, 1.0F);
   x[4321] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(over_cluster(x, 4096, 2)));
@@ -95,13 +95,14 @@ TEST(Norm, RefusesPartsThatDoNotCoverTheGradient) {
   };
   EXPECT_EQ(code_of({}, 10), ErrorCode::kProtocol);
   EXPECT_EQ(code_of(whole, 11), ErrorCode::kProtocol) << "a hole";
-  EXPECT_EQ(code_of(whole, 9), ErrorCode::kProtocol) << "too much";
-  EXPECT_EQ(code_of({whole[0], whole[0]}, 10), ErrorCode::kProtocol) << "twice";
-  EXPECT_EQ(code_of({{{-5, 1LL << 60}, 1.0}}, 10), ErrorCode::kProtocol) << "absurd";
-  EXPECT_EQ(code_of({{{0, 5}, 1.0}, {{5, 10}, 1.0}}, 10), ErrorCode::kProtocol) << "no nodes";
+  EXPECT_EQ(code_of(whole, 9), ErrorCode::kProtocol) << "beyond the end";
+  EXPECT_EQ(code_of({whole[0], whole[0]}, 10), ErrorCode::kProtocol) << "the same part twice";
+  EXPECT_EQ(code_of({{{-5, 1LL << 60}, 1.0}}, 10), ErrorCode::kProtocol) << "absurd bounds";
+  EXPECT_EQ(code_of({{{0, 5}, 1.0}, {{5, 10}, 1.0}}, 10), ErrorCode::kProtocol)
+      << "not nodes of the tree";
 }
 
-TEST(Norm, ClipsOnlyWhatIsTooLong) {
+TEST(Norm, ClipsOnlyLongGradients) {
   EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);
   EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / (4.0 + 1e-6));  // PyTorch's clip_grad_norm_

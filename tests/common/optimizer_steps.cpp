@@ -1,4 +1,5 @@
-// What optimizer_torch_test.py compares with PyTorch. Kinds are numbers in the order of the enum.
+// Runs the optimizers and schedules, for optimizer_torch_test.py to compare with PyTorch. KIND is
+// the number of the enumerator.
 //   optimizer_steps update KIND WEIGHT_DECAY LR STEPS N < weights, then STEPS gradient sums of four
 //     micro-batches; N raw floats each. Writes the weights after each step.
 //   optimizer_steps schedule KIND LR STEP GAMMA MIN TOTAL: one rate per line.

@@ -13,7 +13,7 @@
 #include "common/base/simd.h"
 #include "tests/common/optimizer_width.h"
 
-// The oracle must stay one element at a time.
+// Keep the reference scalar: one element at a time.
 #if defined(__clang__)
 #define NOT_VECTORISED
 #else
@@ -54,7 +54,8 @@ Vectors random_vectors(OptimizerKind kind, size_t n, uint32_t seed) {
   return v;
 }
 
-// The plain reference: one element, written from the formulas, without the library's helpers.
+// The plain reference: one element at a time, written from the formulas, without the library's
+// helpers.
 NOT_VECTORISED void plain_update(const OptimizerOptions& o, const UpdateContext& c, Vectors& v) {
   const auto wd = static_cast<float>(o.weight_decay);
   const auto lr = static_cast<float>(c.learning_rate);
@@ -180,7 +181,7 @@ TEST(Optimizer, EqualsThePlainReferenceBitForBitAtEveryWidthAndSize) {
   }
 }
 
-TEST(Optimizer, GivesTheSameBitsHoweverTheRangeIsCut) {
+TEST(Optimizer, GivesTheSameBitsForAnyCutOfTheRange) {
   for (const Width& width : widths_of_this_machine()) {
     SCOPED_TRACE(width.name);
     for_each_rule([&](const OptimizerOptions& options, const UpdateContext& context) {
@@ -202,7 +203,7 @@ TEST(Optimizer, GivesTheSameBitsHoweverTheRangeIsCut) {
   }
 }
 
-TEST(Optimizer, WritesToAnotherVectorWhatItWouldWriteInPlace) {
+TEST(Optimizer, WritesTheSameToAnotherVectorAsInPlace) {
   constexpr size_t kMany = 517;
   for_each_rule([&](const OptimizerOptions& options, const UpdateContext& context) {
     Vectors in_place = random_vectors(options.kind, kMany, 5);
@@ -317,8 +318,8 @@ TEST(Optimizer, AdamWShrinksTheWeightApartFromTheGradient) {
               near({0.85F, 0.84411035F, 0.75993927F}));
 }
 
-TEST(Optimizer, AdamCorrectsItsBiasByTheUpdatesOfTheRange) {
-  // The state of two updates with beta2 = 0.5: told t = 2, v = 0.75 is corrected to 1.
+TEST(Optimizer, AdamCorrectsItsBiasByTheRangesUpdates) {
+  // v is as after one update with beta2 = 0.5. With t = 2, v = 0.75 is corrected to 1.
   float w = 0.0F;
   float m = 0.0F;
   float v = 0.5F;

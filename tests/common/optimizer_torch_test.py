@@ -1,6 +1,6 @@
 """Compares the optimizers and schedules with PyTorch's: optimizer_torch_test.py OPTIMIZER_STEPS
 
-Exit code 77 (skipped) where PyTorch is absent.
+Exit code 77 (skipped) without PyTorch.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ LR = 0.01
 
 
 def torch_optimizers(w, decay):
-    """In the order of OptimizerKind."""
+    """Returns PyTorch's optimizers, in the order of OptimizerKind."""
     sgd, optim = torch.optim.SGD, torch.optim
     return {
         "sgd": lambda: sgd([w], lr=LR, weight_decay=decay),
@@ -52,7 +52,7 @@ def worst_update_error(kind, name, decay):
         before = w.clone()
         w.grad = gradients[step].clone()
         optimizer.step()
-        # A weight near 0 is the difference of larger ones: relative to the larger of the two.
+        # A weight near 0 is the difference of larger ones, so the error is relative to the larger of the two.
         scale = torch.maximum(w.abs(), before.abs()).clamp(min=LR)
         worst = max(worst, ((ours[step] - w).abs() / scale).max().item())
     return worst

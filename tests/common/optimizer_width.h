@@ -1,6 +1,6 @@
-// common/update/optimizer.cpp and common/update/delay_compensation.cpp compiled once per instruction set, so that
-// a test can compare them on one machine; the library's own dispatch would only ever run the
-// widest.
+// common/update/optimizer.cpp and common/update/delay_compensation.cpp compiled once per
+// instruction set, so that a test can compare them on one machine; the library's own dispatch runs
+// only the widest.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-TEST(AwakeClock, GoesWithTheTimeWhileItIsAsked) {
+TEST(AwakeClock, AdvancesWithTimeWhileItIsPolled) {
   AwakeClock clock;
   const int64_t begin = clock.advance(1'000'000);
   EXPECT_EQ(clock.advance(1'000'050) - begin, 50);
@@ -22,18 +22,18 @@ TEST(AwakeClock, GoesWithTheTimeWhileItIsAsked) {
 TEST(AwakeClock, StandsStillWhileTheProcessIsStopped) {
   AwakeClock clock;
   const int64_t begin = clock.advance(1'000'000);
-  EXPECT_LE(clock.advance(1'060'000) - begin, 500) << "a minute of Ctrl-Z is no silence";
+  EXPECT_LE(clock.advance(1'060'000) - begin, 500) << "a minute of Ctrl-Z must not count";
   const int64_t awake = clock.advance(1'060'010);
   EXPECT_EQ(clock.advance(1'060'030) - awake, 20);
 }
 
-TEST(PeakRss, IsTheMostThatWasEverInUse) {
+TEST(PeakRss, IsTheLargestSizeSoFar) {
   constexpr int64_t kMib = 64;
   const int64_t before = peak_rss_kib();
   EXPECT_GT(before, 0);
   { const std::vector<char> touched(kMib << 20, 'x'); }
   const int64_t after = peak_rss_kib();
-  // at the moment of the peak other pages may have been given back
+  // at the moment of the peak, other pages may have been released
   EXPECT_GE(after, kMib * 1024 * 9 / 10);
   EXPECT_GE(after, before);
 }
@@ -45,7 +45,7 @@ TEST(CpuSeconds, GrowWithWork) {
   EXPECT_GT(cpu_seconds(), before);
 }
 
-TEST(RaiseFileLimit, LeavesNothingBelowTheHardLimit) {
+TEST(RaiseFileLimit, RaisesTheSoftLimitToTheHardLimit) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit low = before;
@@ -58,7 +58,7 @@ TEST(RaiseFileLimit, LeavesNothingBelowTheHardLimit) {
   setrlimit(RLIMIT_NOFILE, &before);
 }
 
-TEST(Log, WhatAStrangerHasSaidIsOneLineAndNoCommandToTheTerminal) {
+TEST(Log, TextFromPeersIsOneLineWithoutTerminalControls) {
   testing::internal::CaptureStderr();
   Log("server 0").info("lost worker (\x1b[2Jnode\nserver 0: error: fake, pid 1) \xc3\xa4");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),

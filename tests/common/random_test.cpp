@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Answers of Random123's kat_vectors for "philox4x32 10". Its counter words are ours as counter
+// Known answers from Random123's kat_vectors for "philox4x32 10". Its counter words are our counter
 // (low, high), index, stream; its key words are the halves of the seed, low first.
 TEST(Philox, GivesTheKnownAnswersOfRandom123) {
   EXPECT_THAT(philox(0, RandomStream{0}, 0, 0),
@@ -26,7 +26,7 @@ TEST(Philox, GivesTheKnownAnswersOfRandom123) {
               ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
 }
 
-TEST(Uniform, LiesInTheUnitIntervalAndFillsItEvenly) {
+TEST(Uniform, FillsTheUnitIntervalEvenly) {
   // 1,000 expected per bin, standard deviation 31: five of them are a one-in-a-million accident,
   // and the seed is fixed.
   constexpr int kBins = 100;
@@ -82,7 +82,7 @@ TEST(Normal, NeighboursAreNotCorrelated) {
   for (const double p : product) EXPECT_NEAR(p, 0.0, 5 / std::sqrt(kDraws));
 }
 
-TEST(FillUniform, GivesTheSameValuesHoweverTheRangeIsCut) {
+TEST(FillUniform, GivesTheSameValuesForAnyCutOfTheRange) {
   constexpr size_t kSize = 1003;
   std::vector<float> whole(kSize);
   fill_uniform(8, RandomStream::kInit, 4, 5, 0.3F, kSize, whole.data());
@@ -96,7 +96,7 @@ TEST(FillUniform, GivesTheSameValuesHoweverTheRangeIsCut) {
   }
 }
 
-TEST(FillUniform, StretchesUniform01OverTheBound) {
+TEST(FillUniform, ScalesUniform01ToTheBound) {
   std::vector<float> values(1000);
   fill_uniform(8, RandomStream::kInit, 4, 0, 0.5F, values.size(), values.data());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -126,7 +126,7 @@ TEST(Permutation, HoldsEachIndexOnce) {
   }
 }
 
-TEST(Permutation, DiffersByEpochAndBySeedAndRepeatsForBoth) {
+TEST(Permutation, DependsOnEpochAndSeedOnly) {
   const std::vector<int64_t> order = permutation(1, 0, 100);
   EXPECT_EQ(order, permutation(1, 0, 100));
   EXPECT_NE(order, permutation(1, 1, 100));
@@ -148,7 +148,7 @@ TEST(Permutation, ReachesEachOrderEquallyOften) {
   }
 }
 
-// Freezes the numbers: a change would silently break replay and resume of older runs.
+// Fixes the numbers: a change would silently break replay and resume of older runs.
 TEST(Permutation, NeverChangesBetweenReleases) {
   EXPECT_THAT(permutation(1, 0, 8), ElementsAre(1, 2, 6, 3, 4, 0, 5, 7));
 }

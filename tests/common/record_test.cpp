@@ -52,7 +52,7 @@ RunRecord large(size_t pushes) {
   return out;
 }
 
-// With a sum that fits: somebody who means it can make one.
+// Appends a matching sum, as an attacker can.
 std::string summed(std::string bytes) {
   return bytes + sha256_hex(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
@@ -69,7 +69,7 @@ std::string refusal_of(const std::string& bytes) {
   return "";
 }
 
-TEST(Record, ComesBackAsItWas) {
+TEST(Record, SurvivesEncodingAndDecoding) {
   EXPECT_EQ(decode_record(encode_record(small()), "r"), small());
   RunRecord cut = small();
   cut.weights_sha256 = "";
@@ -86,10 +86,10 @@ TEST(Record, IsSmall) {
   const RunRecord record = large(10'000);
   const std::string bytes = encode_record(record);
   EXPECT_EQ(decode_record(bytes, "r"), record);
-  EXPECT_LT(bytes.size(), 11 * record.pushes.size()) << "a push at two servers";
+  EXPECT_LT(bytes.size(), 11 * record.pushes.size()) << "per push at two servers";
 }
 
-TEST(Record, IsWholeOrAbsentOnDisk) {
+TEST(Record, IsCompleteOrAbsentOnDisk) {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/a.rec";
   write_record(path, small());
@@ -100,11 +100,11 @@ TEST(Record, IsWholeOrAbsentOnDisk) {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) {
     ++files;
   }
-  EXPECT_EQ(files, 1U) << "no temporary name is left";
+  EXPECT_EQ(files, 1U) << "a temporary file was left";
   EXPECT_THROW(write_record(folder.path() + "/none/a.rec", small()), Error);
 }
 
-TEST(Record, EveryFlippedBitIsNoticed) {
+TEST(Record, EveryFlippedBitIsDetected) {
   const std::string bytes = encode_record(small());
   for (size_t at = 0; at < bytes.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -115,7 +115,7 @@ TEST(Record, EveryFlippedBitIsNoticed) {
   }
 }
 
-TEST(Record, EveryCutIsNoticed) {
+TEST(Record, EveryTruncationIsDetected) {
   const std::string bytes = encode_record(small());
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_NE(refusal_of(bytes.substr(0, size)), "") << size;
@@ -132,7 +132,7 @@ TEST(Record, AnotherFormatIsNamed) {
   EXPECT_THAT(refusal_of(summed(bytes)), HasSubstr("format version 9"));
 }
 
-// What no sum protects from: a record that was made to be bad.
+// A record that was made to be bad has a matching sum, so its body must be checked.
 TEST(Record, RandomBodiesAreReadOrRefused) {
   const std::string whole = encode_record(large(40));
   std::mt19937 random(5);
@@ -176,7 +176,7 @@ TEST(Record, RandomBodiesAreReadOrRefused) {
   EXPECT_GT(refused, 0);
 }
 
-TEST(Record, AHeadThatPromisesMuchAllocatesNothing) {
+TEST(Record, AHeadWithLargeCountsAllocatesNothing) {
   std::string bytes = encode_record(small());
   bytes.resize(bytes.size() - kSumBytes);
   for (size_t i = 20; i < 28; ++i) bytes[i] = '\x7f';

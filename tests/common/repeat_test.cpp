@@ -11,11 +11,11 @@ TEST(Repeat, IsDueAtOnceAndThenOncePerInterval) {
   EXPECT_FALSE(repeat.due(5));
   EXPECT_FALSE(repeat.due(104));
   EXPECT_TRUE(repeat.due(105));
-  EXPECT_TRUE(repeat.due(1000)) << "however late the question comes";
+  EXPECT_TRUE(repeat.due(1000)) << "however late the call";
   EXPECT_FALSE(repeat.due(1099));
 }
 
-TEST(Repeat, CanBeDueSoonerOrLater) {
+TEST(Repeat, CanBeMadeDueSoonerOrLater) {
   Repeat repeat(100);
   repeat.restart(0);
   EXPECT_FALSE(repeat.due(99));
@@ -24,7 +24,7 @@ TEST(Repeat, CanBeDueSoonerOrLater) {
   EXPECT_FALSE(repeat.due(198));
 }
 
-TEST(Repeat, SomethingNewIsDueAtOnce) {
+TEST(Repeat, ANewValueIsDueAtOnce) {
   RepeatOf<int> repeat(100);
   EXPECT_TRUE(repeat.due(7, 0));
   EXPECT_FALSE(repeat.due(7, 50));

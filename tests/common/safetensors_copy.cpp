@@ -1,5 +1,5 @@
-// safetensors_copy IN OUT: reads one file and writes another with the same tensors. For
-// safetensors_python_test.py, which looks at both with other eyes than ours.
+// Copies a safetensors file: safetensors_copy IN OUT. safetensors_python_test.py checks both files
+// with independent readers.
 #include <cstdio>
 #include <exception>
 #include <vector>

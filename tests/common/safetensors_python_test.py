@@ -1,6 +1,5 @@
-"""Reads our safetensors files by hand and, where it is installed, by the format's own library;
-and ours reads theirs: safetensors_python_test.py SAFETENSORS_COPY
-"""
+"""Reads our safetensors files by hand and with the format's own library, if installed, and lets our reader read
+theirs: safetensors_python_test.py SAFETENSORS_COPY"""
 
 import json
 import os
@@ -10,7 +9,7 @@ import sys
 import tempfile
 
 COPY = sys.argv[1]
-TENSORS = {  # name: shape, values that floats hold exactly
+TENSORS = {  # name: shape, values exact in floats
     "layer.weight": ([2, 3], [1.0, -2.5, 3.25, 0.0, 1024.0, -0.125]),
     "layer.bias": ([2], [0.5, 0.75]),
     "scale \u00e4\"\n": ([], [42.0]),

@@ -37,8 +37,8 @@ std::string file_of(const std::string& header, const std::string& data) {
   return bytes + header + data;
 }
 
-// The text of the error, or "read" where there is none. Every refusal must be one line of kData
-// that names the file.
+// Returns the text of the error, or "read" if there is none. Every refusal must be one line, with
+// code kData, that names the file.
 std::string refusal(const std::string& bytes) {
   static const ScratchFolder folder;
   const std::string path = folder / "file.safetensors";
@@ -61,7 +61,7 @@ std::string sample_bytes() {
   return read_bytes(folder / "x");
 }
 
-TEST(Safetensors, ReadsWhatItWrote) {
+TEST(Safetensors, ReadsTheTensorsThatItWrote) {
   const ScratchFolder folder;
   const FileDigest digest =
       write_safetensors(folder / "x", sample_tensors(), {{"format", "pt"}, {"a", "\"\n\u00e4"}});
@@ -81,7 +81,7 @@ TEST(Safetensors, ReadsWhatItWrote) {
   EXPECT_EQ(digest, digest_file(folder / "x"));
 }
 
-TEST(Safetensors, WritesTheBytesThatTheFormatAsksFor) {
+TEST(Safetensors, WritesTheBytesThatTheFormatRequires) {
   const ScratchFolder folder;
   const std::vector<float> data = {1.0F, -2.0F};
   const NamedTensor tensor{"w", {2}, data};
@@ -92,7 +92,7 @@ TEST(Safetensors, WritesTheBytesThatTheFormatAsksFor) {
             file_of(header + "  ", std::string("\0\0\x80\x3f\0\0\0\xc0", 8)));
 }
 
-TEST(Safetensors, AFileWithoutTensorsIsAFile) {
+TEST(Safetensors, AFileWithoutTensorsIsValid) {
   const ScratchFolder folder;
   write_safetensors(folder / "x", {}, {});
   EXPECT_THAT(read_safetensors(folder / "x").tensors, IsEmpty());
@@ -108,7 +108,7 @@ TEST(Safetensors, AlignsTheDataToEightBytes) {
   }
 }
 
-TEST(Safetensors, RefusesAHeaderThatCannotBe) {
+TEST(Safetensors, RefusesAnImpossibleHeader) {
   EXPECT_THAT(refusal(""), HasSubstr("only 0 bytes"));
   EXPECT_THAT(refusal("1234567"), HasSubstr("only 7 bytes"));
   EXPECT_THAT(refusal(std::string(8, '\xff')), HasSubstr("at most 100000000 are allowed"));
@@ -122,12 +122,12 @@ TEST(Safetensors, RefusesAHeaderThatCannotBe) {
   EXPECT_THAT(refusal(file_of("{\"\xff\":1}", "")), HasSubstr("not JSON"));
 }
 
-// One tensor "a" with this description, and four bytes of data.
+// Returns the refusal of a file with a tensor "a" of this description and four bytes of data.
 std::string refusal_of_entry(const std::string& entry) {
   return refusal(file_of("{\"a\":" + entry + "}", "1234"));
 }
 
-TEST(Safetensors, RefusesAnEntryThatIsNotOne) {
+TEST(Safetensors, RefusesAnInvalidEntry) {
   EXPECT_EQ(refusal_of_entry(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), "read");
   EXPECT_THAT(refusal_of_entry(R"({"dtype":"I64","shape":[1],"data_offsets":[0,4]})"),
               HasSubstr(R"(tensor "a": dtype is "I64", only F32 is supported)"));
@@ -158,7 +158,7 @@ TEST(Safetensors, RefusesAnEntryThatIsNotOne) {
 }
 
 TEST(Safetensors, RefusesShapesThatOverflow) {
-  // 2^62 floats are 2^64 bytes, which a careless product makes 0.
+  // 2^62 floats are 2^64 bytes, which a careless product turns into 0.
   EXPECT_THAT(
       refusal_of_entry(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]})"),
       HasSubstr("over 2^62 bytes"));
@@ -298,7 +298,7 @@ TEST(Safetensors, TwentyThousandMutationsAreReadOrRefused) {
       }
       if (mutated.empty()) mutated = bytes;
     }
-    // Half of the time the length is made right again, so that the header's own checks are met.
+    // Half of the time the length is corrected, so that the header's own checks are reached.
     if (mutated.size() > 44 && below(2) == 0) {
       const uint64_t size = mutated.size() - 44;
       std::memcpy(mutated.data(), &size, 8);

@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-// Roundings of doubles near 0.1.
+// A few roundings of doubles near 0.1.
 constexpr double kTolerance = 1e-15;
 
 TEST(Schedule, ConstantStaysAtLr) {
@@ -19,7 +19,7 @@ TEST(Schedule, ConstantStaysAtLr) {
 }
 
 TEST(Schedule, StepDropsByGammaAfterEveryInterval) {
-  // As torch StepLR(step_size=3, gamma=0.5) from 0.8.
+  // The same as torch StepLR(step_size=3, gamma=0.5) from 0.8.
   const ScheduleOptions options{.kind = ScheduleKind::kStep, .lr = 0.8, .step = 3, .gamma = 0.5};
   const double expected[] = {0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.1};
   for (int64_t step = 0; step < 10; ++step) {
@@ -47,7 +47,7 @@ TEST(Schedule, WarmupRisesLinearlyAndEndsAtLr) {
   }
 }
 
-TEST(Schedule, TheScheduleProperStartsAfterTheWarmup) {
+TEST(Schedule, TheScheduleStartsAfterTheWarmup) {
   ScheduleOptions warm{.kind = ScheduleKind::kStep, .lr = 0.8, .step = 3, .gamma = 0.5};
   ScheduleOptions cold = warm;
   warm.warmup_steps = 5;
@@ -60,7 +60,7 @@ TEST(Schedule, TheScheduleProperStartsAfterTheWarmup) {
   }
 }
 
-TEST(Schedule, AWarmupOfTheWholeJobLeavesNothingToDivideBy) {
+TEST(Schedule, AWarmupAsLongAsTheJobDividesByNothing) {
   const ScheduleOptions options{
       .kind = ScheduleKind::kCosine, .lr = 0.1, .min = 0.01, .warmup_steps = 4};
   EXPECT_EQ(learning_rate(options, 3, 4), 0.1);

@@ -1,5 +1,4 @@
-// A folder of its own for one test, deleted afterwards; and the few file verbs that tests of files
-// need.
+// A temporary folder for one test, deleted afterwards, and a few file functions for tests.
 #pragma once
 
 #include <stdlib.h>
@@ -38,7 +37,8 @@ inline std::string read_bytes(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A new file each time: ext4 flushes one that was emptied and refilled, which takes milliseconds.
+// Writes a new file each time: ext4 flushes a file that is truncated and rewritten, which takes
+// milliseconds.
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

@@ -53,7 +53,7 @@ TEST(SliceMap, SlicesAreWholeBlocksOfTheNorm) {
   });
 }
 
-TEST(SliceMap, NoSliceIsLargerThanAskedForRoundedUpToWholeBlocks) {
+TEST(SliceMap, NoSliceExceedsSliceBytesRoundedUpToWholeBlocks) {
   for_each_map([](const SliceMap& map, int64_t bytes) {
     const int64_t block_bytes = kBlockElements * 4;
     const int64_t most = (bytes + block_bytes - 1) / block_bytes * block_bytes;
@@ -63,7 +63,7 @@ TEST(SliceMap, NoSliceIsLargerThanAskedForRoundedUpToWholeBlocks) {
   });
 }
 
-TEST(SliceMap, SlicesGoRoundRobinAndEachHasOneServer) {
+TEST(SliceMap, SlicesAreDistributedRoundRobin) {
   for_each_map([](const SliceMap& map, int64_t) {
     std::vector<int> owners(static_cast<size_t>(map.slices()), -1);
     for (int server = 0; server < map.servers(); ++server) {
@@ -78,7 +78,7 @@ TEST(SliceMap, SlicesGoRoundRobinAndEachHasOneServer) {
   });
 }
 
-TEST(SliceMap, EveryServerHoldsSomeWhereThereAreBlocksEnough) {
+TEST(SliceMap, EveryServerHoldsASliceIfThereAreEnoughBlocks) {
   for_each_map([](const SliceMap& map, int64_t) {
     if (map.blocks() < map.servers()) {
       ASSERT_EQ(map.slices(), map.blocks());
@@ -98,7 +98,7 @@ TEST(SliceMap, TwoThousandBytesMeansOneBlock) {
   EXPECT_EQ(map.slices_of(1), (std::vector<int>{1, 3, 5, 7, 9}));
 }
 
-TEST(SliceMap, DoesNotAnswerForSlicesThatItDoesNotHave) {
+TEST(SliceMap, RefusesSlicesThatItDoesNotHave) {
   const SliceMap map(10000, 4096, 2);
   EXPECT_THROW(map.elements(-1), Error);
   EXPECT_THROW(map.elements(map.slices()), Error);

@@ -11,7 +11,7 @@
 namespace pushpull {
 namespace {
 
-TEST(ThreadPool, RunsEachTaskOnceAndNoTwoOnOneThread) {
+TEST(ThreadPool, RunsEachTaskOnceAndNoTwoAtOnceOnOneThread) {
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.threads(), threads);
@@ -56,7 +56,7 @@ TEST(ThreadPool, WakesAfterASleep) {
   }
 }
 
-TEST(ThreadPool, ThrowsWhatATaskHasThrownAndGoesOn) {
+TEST(ThreadPool, RethrowsATasksExceptionAndKeepsWorking) {
   ThreadPool pool(2);
   for (int i = 0; i < 20; ++i) {
     EXPECT_THROW(pool.run(8,
@@ -70,7 +70,7 @@ TEST(ThreadPool, ThrowsWhatATaskHasThrownAndGoesOn) {
   }
 }
 
-TEST(ThreadPool, ServerThreadsAreThoseAskedForOrOneForEachCore) {
+TEST(ThreadPool, ServerThreadsDefaultToOnePerCore) {
   EXPECT_EQ(useful_threads(3), 3);
   EXPECT_GE(useful_threads(0), 1);
   EXPECT_LE(useful_threads(0), 16);

@@ -16,13 +16,13 @@ namespace cuda_on_host {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kFile = size_t{1} << 42;  // addresses; pages are there once they are touched
+constexpr size_t kFile = size_t{1} << 42;  // bytes of addresses; pages are allocated on first touch
 constexpr int kFill = 0xff;                // NaN
 constexpr size_t kFillWhole = size_t{1} << 20;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// What a handle holds.
+// The contents of a handle.
 struct Shared {
   uint64_t token[2];
   int32_t process;
@@ -38,7 +38,7 @@ static_assert(sizeof(Shared) <= sizeof(cudaIpcMemHandle_t));
   std::abort();
 }
 
-// At most a page and what alignment adds.
+// The range is at most a page plus alignment.
 bool is_filled(const std::byte* first, const std::byte* last) {
   static const std::vector<std::byte> pattern(2 * kPage, std::byte{kFill});
   return std::memcmp(first, pattern.data(), static_cast<size_t>(last - first)) == 0;
@@ -55,7 +55,7 @@ Arena::Arena() : file_(memfd_create("cuda_on_host", MFD_CLOEXEC)) {
   void* const all = mmap(nullptr, kFile, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file_, 0);
   if (all == MAP_FAILED) give_up("cuda_on_host: the device's addresses");
   pages_ = static_cast<std::byte*>(all);
-  next_ = kPage;  // behind the token
+  next_ = kPage;  // after the token
 }
 
 void* Arena::allocate(size_t bytes) {
@@ -67,7 +67,7 @@ void* Arena::allocate(size_t bytes) {
   if (mprotect(pages, page_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
   std::byte* const end = pages + page_bytes;
   std::byte* const first = end - rounded(bytes, kAlign);
-  // large memory is zero, which costs nothing
+  // large memory stays zero, which costs nothing
   if (page_bytes <= kFillWhole) {
     std::memset(pages, kFill, page_bytes);
   } else {
@@ -100,7 +100,7 @@ const Arena::Allocation* Arena::find(const void* first, size_t bytes) const {
   --found;
   const size_t offset = address - found->first;
   if (offset > found->second.bytes || bytes > found->second.bytes - offset) return nullptr;
-  // one past the end is of nobody
+  // one past the end belongs to no allocation
   return offset == found->second.bytes && bytes == 0 ? nullptr : &found->second;
 }
 
@@ -132,7 +132,7 @@ std::string Arena::beside(uintptr_t first, const Allocation& of) {
 
 bool Arena::open_at(const void* address) {
   const auto* const at = static_cast<const std::byte*>(address);
-  // an allocation's first byte lies less than a page behind its pages' first
+  // an allocation begins less than a page after the beginning of its pages
   auto found = all_.upper_bound(reinterpret_cast<uintptr_t>(address) + kPage);
   for (int i = 0; i < 2 && found != all_.begin(); ++i) {
     --found;
@@ -184,7 +184,7 @@ cudaError_t Arena::share(const void* first, cudaIpcMemHandle_t& handle) const {
 cudaError_t Arena::open(const cudaIpcMemHandle_t& handle, void*& first) {
   Shared shared{};
   std::memcpy(&shared, &handle, sizeof shared);
-  // a process opens what others have made
+  // a process may only open other processes' memory
   if (std::equal(token_, token_ + 2, shared.token)) return cudaErrorDeviceUninitialized;
   const std::string path =
       "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);

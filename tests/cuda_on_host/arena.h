@@ -1,9 +1,9 @@
-// The memory of the device: one file without a name, of which each allocation is a piece that ends
-// where a page begins that nobody may touch. What is freed is never given out again, and nobody may
-// touch it. What lies beside an allocation on its pages has a pattern (NaN) that is looked at.
+// The memory of the device, in one unnamed file. Each allocation ends at a page that is never
+// accessible. Freed memory is never reused and becomes inaccessible. The rest of an allocation's
+// pages has a pattern (NaN), which is checked.
 //
-// Nobody may touch an allocation either but work that runs: its first access opens it, in a signal
-// handler, and it is shut again when the work ends. So the host's accesses show as well.
+// Only running work can access an allocation: its first access opens it, in a signal handler, and
+// the end of the work closes it. So accesses by the host are detected too.
 //
 // Guarded by the runtime's lock.
 #pragma once
@@ -20,33 +20,34 @@ namespace cuda_on_host {
 
 class Arena {
  public:
-  static constexpr size_t kTotal = size_t{16} << 30;  // that the device says it has
-  static constexpr size_t kAlign = 256;               // as cudaMalloc promises
+  static constexpr size_t kTotal = size_t{16} << 30;  // memory that the device reports
+  static constexpr size_t kAlign = 256;               // alignment of cudaMalloc
 
   struct Allocation {
     size_t bytes;
-    std::byte* pages;  // with the guard behind them
+    std::byte* pages;  // including the guard after them
     size_t page_bytes;
-    bool is_foreign;  // another process's
+    bool is_foreign;  // opened from another process
     bool is_open;
   };
 
   Arena();
-  // Null: no room.
+  // Returns null if there is no room.
   void* allocate(size_t bytes);
   cudaError_t free(void* first);
   size_t used() const { return used_; }
 
-  // The allocation that all of [first, first + bytes) lies in; null: none.
+  // Returns the allocation that contains all of [first, first + bytes), or null.
   const Allocation* find(const void* first, size_t bytes) const;
-  // Sets bytes as memset does; whole pages of zeros are given back instead of being written.
+  // Sets bytes as memset does; whole pages of zeros are released instead of being written.
   void set(void* first, int value, size_t bytes);
-  // Lets whoever runs touch the allocation that `address` lies on the pages of; false: there is
-  // none, or it is open. For a signal handler.
+  // Makes the allocation on the page of `address` accessible. Returns false if there is none or it
+  // is already open. For a signal handler.
   bool open_at(const void* address);
-  // Nobody may touch anything again. Where someone wrote beside an allocation; empty: nowhere.
+  // Makes all allocations inaccessible. Returns a description of a write beside an allocation, or
+  // "".
   std::string shut();
-  // About an address that could not be touched.
+  // Returns a description of an inaccessible address.
   std::string about(const void* address) const;
 
   cudaError_t share(const void* first, cudaIpcMemHandle_t& handle) const;
@@ -60,9 +61,9 @@ class Arena {
   std::byte* pages_;  // of the whole file
   size_t next_ = 0;   // in the file
   size_t used_ = 0;
-  uint64_t token_[2];  // which file it is
+  uint64_t token_[2];  // identifies the file
   std::map<uintptr_t, Allocation> all_;
-  std::vector<uintptr_t> open_;  // with room for all, so that a handler needs none
+  std::vector<uintptr_t> open_;  // capacity for all, so that the signal handler does not allocate
 };
 
 }  // namespace cuda_on_host

@@ -11,7 +11,7 @@
 #include "tests/cuda_on_host/order.h"
 #include "tests/cuda_on_host/shared_memory.h"
 
-// NOLINTBEGIN(readability-identifier-naming): names of CUDA's
+// NOLINTBEGIN(readability-identifier-naming): CUDA's names
 uint3 threadIdx;
 uint3 blockIdx;
 dim3 blockDim;
@@ -22,11 +22,11 @@ namespace cuda_on_host {
 
 namespace {
 
-constexpr size_t kMostBytes = 16;  // that a shuffle moves
+constexpr size_t kMostBytes = 16;  // bytes that a shuffle moves at most
 
 enum class Waits { kNot, kBarrier, kShuffle };
 
-// A thread of the block, on the fiber that runs it.
+// A thread of the block and the fiber that runs it.
 struct Runner {
   std::unique_ptr<Fiber> fiber;
   unsigned thread = 0;
@@ -35,8 +35,8 @@ struct Runner {
   uint32_t mask = 0;
   uint32_t reach = 0;
   size_t bytes = 0;
-  bool any = false;                           // what the barrier gives
-  alignas(16) std::byte value[kMostBytes]{};  // what the shuffle takes and gives
+  bool any = false;                           // the barrier's result
+  alignas(16) std::byte value[kMostBytes]{};  // sent and received in a shuffle
 };
 
 bool same(const Site& a, const Site& b) {
@@ -49,7 +49,7 @@ std::string text_of(const Site& site) {
 
 class BlockRun {
  public:
-  // Empty, or what is wrong.
+  // Runs the launch. Returns "" or a description of its fault.
   std::string run(const Launch& launch, Order& order) {
     launch_ = &launch;
     order_ = &order;
@@ -98,13 +98,13 @@ class BlockRun {
     std::memcpy(value, me.value, bytes);
   }
 
-  // Ends the block: what a thread asks for cannot be.
+  // Ends the block because of a fault of the current thread.
   void fail(std::string why) {
     fault_ = "thread " + std::to_string(current_->thread) + " " + std::move(why);
     _longjmp(main_, 1);
   }
 
-  // What each fiber does for ever: threads that were not begun.
+  // The body of each fiber: runs threads that have not begun.
   [[noreturn]] void serve() {
     for (;;) {
       Runner* const me = current_;
@@ -140,7 +140,8 @@ class BlockRun {
     threadIdx.z = runner.thread / (block.x * block.y);
   }
 
-  // Who runs on: one that has what it waited for, or one that was not begun. Null: nobody can.
+  // Returns the thread to run next: one that is ready, or one that has not begun. Null if there is
+  // none.
   Runner* next() {
     const bool can_begin = started_ < threads_;
     if (!ready_.empty() && (!can_begin || order_->below(2) == 0)) {
@@ -162,7 +163,7 @@ class BlockRun {
     return runner;
   }
 
-  // To the next one, or to `run` where there is none.
+  // Switches to the next thread, or to `run` if there is none.
   void give_way() {
     Runner* const me = current_;
     Runner* const other = next();
@@ -241,7 +242,7 @@ class BlockRun {
     return "no thread can go on";
   }
 
-  // Fibers that hang in the middle of a thread are of no more use.
+  // Drops fibers that are suspended in the middle of a thread; they cannot be reused.
   void abandon() {
     idle_.clear();
     all_.clear();
@@ -258,14 +259,14 @@ class BlockRun {
   unsigned finished_ = 0;
   unsigned at_barrier_ = 0;
   bool any_ = false;
-  bool runs_ahead_ = false;  // a warp goes as far as it can before others begin; else all go alike
+  bool runs_ahead_ = false;  // run each warp as far as possible; else interleave all threads
   std::array<uint32_t, kMaxThreads / kWarpThreads> shuffling_{};  // lanes that wait, by warp
   std::string fault_;
   Runner* current_ = nullptr;
   std::vector<unsigned> unstarted_;
   std::vector<Runner*> ready_;
   std::vector<Runner*> idle_;
-  std::array<Runner*, kMaxThreads> running_{};  // by thread; null: not begun, or ended
+  std::array<Runner*, kMaxThreads> running_{};  // by thread; null if it has not begun or has ended
   std::vector<std::unique_ptr<Runner>> all_;
   jmp_buf main_;
 };

@@ -1,5 +1,5 @@
 // Runs a kernel on the processor: its blocks one after another in a shuffled order, the threads of
-// a block as fibers, which change at barriers and shuffles only. One launch at a time in the
+// a block as fibers, which switch at barriers and shuffles only. One launch at a time in the
 // process.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace cuda_on_host {
 
-// Of a launch, for what is said of it.
+// The place of a launch, for messages.
 struct Place {
   const char* file;
   int line;
@@ -26,36 +26,37 @@ struct Launch {
   dim3 grid;
   dim3 block;
   size_t shared_bytes;
-  std::function<void()> thread;  // what one thread does
+  std::function<void()> thread;  // the body of one thread
 };
 
 constexpr unsigned kWarpThreads = 32;
 constexpr unsigned kMaxThreads = 1024;
 constexpr size_t kMaxSharedBytes = size_t{48} << 10;
 
-// What the launch did wrong, in one line; empty: nothing.
+// Runs a launch. Returns a line that describes its fault, or "".
 std::string run(const Launch& launch, uint64_t seed);
 
-// "add_kernel (kernels.cu:57), block 3,0,0" while a launch runs, else empty: for whoever
-// handles a signal.
+// Returns "add_kernel (kernels.cu:57), block 3,0,0" while a launch runs, else "". For signal
+// handlers.
 const char* running_now();
 
-// ---- what threads of a kernel call ----
+// ---- called by threads of a kernel ----
 
-// Where in the source a thread waits for others.
+// The source line of a barrier or shuffle.
 struct Site {
   const char* file;
   int line;
 };
 
-// Waits for the whole block; whether `predicate` was true for any thread of it.
+// Waits for the whole block. Returns whether `predicate` was true for any thread.
 bool barrier(Site site, bool predicate);
 
-// Gives `value`, at most 16 bytes, to the other lanes named in `mask` and gets that of lane
-// `this ^ reach`.
+// Offers `value`, at most 16 bytes, to the other lanes named in `mask` and receives the value of
+// lane `this ^ reach`.
 void exchange(Site site, uint32_t mask, uint32_t reach, void* value, size_t bytes);
 
-// The block's own memory: for each variable (a function and a line in it) the same for all threads.
+// The block's shared memory. A variable is a function and a line in it; all threads get the same
+// address.
 void* shared_variable(const char* function, int line, size_t bytes, size_t align);
 void* shared_of_launch(size_t align);
 

@@ -1,4 +1,4 @@
-// What is wrong in a kernel shows, and what is right runs.
+// Tests that faults of a kernel are reported and that correct kernels run.
 #include "tests/cuda_on_host/block.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ class Block : public testing::TestWithParam<int> {
     launch(what, values_, at, stream_);
     EXPECT_EQ(cudaStreamSynchronize(stream_), expected);
     EXPECT_EQ(cudaGetLastError(), expected);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), expected) << "it stays so";
+    EXPECT_EQ(cudaStreamSynchronize(stream_), expected) << "the error is sticky";
     return latest_fault();
   }
 
@@ -62,7 +62,7 @@ class Block : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(, Block, testing::Range(0, 8));
 
-TEST_P(Block, ThreadsMeetAtABarrierAndThenSeeWhatOthersWrote) {
+TEST_P(Block, ThreadsSeeOthersWritesAfterABarrier) {
   std::reverse(host_.begin(), host_.end());
   EXPECT_EQ(after(Wrong::kRightReverse), host_);
 }
@@ -72,19 +72,19 @@ TEST_P(Block, AMissingBarrierLeavesNaN) {
   EXPECT_TRUE(std::any_of(got.begin(), got.end(), [](float x) { return std::isnan(x); }));
 }
 
-TEST_P(Block, ABarrierThatNotAllReachIsNamed) {
+TEST_P(Block, ABarrierThatSomeThreadsMissIsNamed) {
   EXPECT_THAT(fault_of(Wrong::kHalfWaits, cudaErrorLaunchFailure),
               AllOf(HasSubstr("half_waits (tests/cuda_on_host/wrong_kernels.cu:"),
                     HasSubstr("waits at the barrier of "), HasSubstr("wrong_kernels.cu:21"),
                     HasSubstr("32 of 64 threads have ended")));
 }
 
-TEST_P(Block, TwoBarriersAreNotOne) {
+TEST_P(Block, WaitingAtDifferentBarriersIsAFault) {
   EXPECT_THAT(fault_of(Wrong::kTwoBarriers, cudaErrorLaunchFailure),
               AllOf(HasSubstr("wrong_kernels.cu:27"), HasSubstr("wrong_kernels.cu:29")));
 }
 
-TEST_P(Block, AShuffleThatHalfAWarpDoesIsNamed) {
+TEST_P(Block, AShuffleOfHalfAWarpIsNamed) {
   EXPECT_THAT(fault_of(Wrong::kHalfShuffles, cudaErrorLaunchFailure),
               HasSubstr("waits at the shuffle of "));
 }
@@ -105,7 +105,7 @@ TEST_P(Block, TooMuchSharedMemoryIsRefused) {
               HasSubstr("more shared memory than a block may have"));
 }
 
-TEST_P(Block, BlocksComeInAnyOrderAndAllOfThem) {
+TEST_P(Block, AllBlocksRun) {
   ASSERT_EQ(cudaMemset(values_, 0, kBytes), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
   int flags = 0;
@@ -114,7 +114,7 @@ TEST_P(Block, BlocksComeInAnyOrderAndAllOfThem) {
   EXPECT_EQ(flags, 0xff);
 }
 
-TEST_P(Block, LaunchesThatNoDeviceTakesAreRefusedAtOnce) {
+TEST_P(Block, InvalidLaunchesAreRefusedAtOnce) {
   for (const Wrong what : {Wrong::kNoBlocks, Wrong::kManyThreads}) {
     launch(what, values_, 0, stream_);
     EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
@@ -122,15 +122,15 @@ TEST_P(Block, LaunchesThatNoDeviceTakesAreRefusedAtOnce) {
   }
 }
 
-// The 44 bytes that a smaller allocation leaves up to 256.
-TEST_P(Block, AWriteBetweenAnAllocationAndItsGuardShowsWhenTheKernelEnds) {
+// The write hits the 44 bytes between the end of a smaller allocation and its guard.
+TEST_P(Block, AWriteBeforeTheGuardIsReportedWhenTheKernelEnds) {
   void* small = nullptr;
   ASSERT_EQ(cudaMalloc(&small, 212), cudaSuccess);
   launch(Wrong::kWriteAt, static_cast<float*>(small), 53, stream_);
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorIllegalAddress);
   EXPECT_THAT(latest_fault(), HasSubstr("a write behind an allocation of 212 bytes"));
 }
-TEST_P(Block, AWriteInFrontOfAnAllocationShows) {
+TEST_P(Block, AWriteInFrontOfAnAllocationIsReported) {
   EXPECT_THAT(fault_of(Wrong::kWriteAt, cudaErrorIllegalAddress, -1),
               HasSubstr("a write in front of an allocation of 256 bytes"));
 }
@@ -153,11 +153,11 @@ TEST_P(BlockDeathTest, AnAccessToFreedMemoryEndsTheProcess) {
       },
       "write_at .*touches ");
 }
-TEST_P(BlockDeathTest, AnAccessThatIsNotAlignedEndsTheProcess) {
+TEST_P(BlockDeathTest, AnUnalignedAccessEndsTheProcess) {
   EXPECT_DEATH(after(Wrong::kWritePairAt, 1), "write_pair_at .*is not aligned");
   EXPECT_EQ(after(Wrong::kWritePairAt, 2)[3], 2.0F);
 }
-TEST_P(BlockDeathTest, MoreThanTheLaunchsSharedMemoryEndsTheProcess) {
+TEST_P(BlockDeathTest, AccessBeyondTheLaunchsSharedMemoryEndsTheProcess) {
   after(Wrong::kWriteLaunchMemory, 15);
   EXPECT_DEATH(after(Wrong::kWriteLaunchMemory, 16), "write_launch_memory .*touches ");
 }

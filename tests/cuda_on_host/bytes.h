@@ -9,7 +9,7 @@
 
 namespace pushpull::cuda_on_host {
 
-// Aligned as device memory is.
+// Memory with the alignment of device memory.
 class Bytes {
  public:
   explicit Bytes(size_t bytes) : data_(new (std::align_val_t{256}) std::byte[bytes]) {}
@@ -22,8 +22,8 @@ class Bytes {
   std::byte* data_;
 };
 
-// `count` multiples of a quarter that differ with `seed`. Every type holds them, and f32 their
-// sums of products, in any order.
+// Returns `count` multiples of a quarter that depend on `seed`. Every type holds them exactly, and
+// f32 holds their sums of products exactly, in any order.
 inline std::vector<double> some_values(size_t count, size_t seed) {
   std::vector<double> values(count);
   for (size_t i = 0; i < count; ++i) {

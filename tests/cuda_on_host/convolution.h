@@ -1,4 +1,4 @@
-// A convolution that is asked of cuDNN's stand-in, with memory of its own.
+// A convolution with its memory, for calls of cuDNN's stand-in.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace pushpull::cuda_on_host {
 
-// One row of what an _v7 query gives.
+// One row of the result of a _v7 query.
 struct Found {
   int id = 0;
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;

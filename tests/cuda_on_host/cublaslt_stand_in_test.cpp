@@ -1,4 +1,5 @@
-// cuBLASLt's stand-in: what it computes, and that it refuses what the real one refuses.
+// Tests that cuBLASLt's stand-in computes correctly and refuses the calls that the real one
+// refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +63,7 @@ TEST(CublasLtStandIn, ComputesEveryTransposeTypeAndEpilogue) {
   }
 }
 
-TEST(CublasLtStandIn, TakesSizesOfAnyParityWithoutVectorLoads) {
+TEST(CublasLtStandIn, AcceptsAnySizeWithoutVectorLoads) {
   ProductCase asked;
   asked.m = 7;
   asked.n = 5;
@@ -79,7 +80,7 @@ TEST(CublasLtStandIn, TakesSizesOfAnyParityWithoutVectorLoads) {
   EXPECT_LT(odd.results.size(), even.results.size());
 }
 
-TEST(CublasLtStandIn, RoundsOperandsAsTheComputeTypeSays) {
+TEST(CublasLtStandIn, RoundsOperandsByTheComputeType) {
   const float value = 1.0F + 0x1p-12F;
   const std::pair<cublasComputeType_t, float> expected[] = {{CUBLAS_COMPUTE_32F, value},
                                                             {CUBLAS_COMPUTE_32F_FAST_TF32, 1.0F}};
@@ -99,17 +100,17 @@ TEST(CublasLtStandIn, RoundsOperandsAsTheComputeTypeSays) {
   EXPECT_EQ(round_operand(1.0F + 0x1p-10F, Rounding::kTf32), 1.0F + 0x1p-10F);
 }
 
-TEST(CublasLtStandIn, GivesOnlyAlgorithmsThatThePreferenceAllows) {
+TEST(CublasLtStandIn, ReturnsOnlyAlgorithmsThatThePreferenceAllows) {
   Product product(lt(), {});
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
   const size_t allowed = product.results.size();
   product.prefer<uint64_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{1} << 30);
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(product.results.size(), allowed + 1);  // that wants 64 MiB
+  EXPECT_EQ(product.results.size(), allowed + 1);  // the one that needs 64 MiB
   product.prefer<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                            CUBLASLT_REDUCTION_SCHEME_MASK);
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(product.results.size(), allowed + 2);  // that adds in any order
+  EXPECT_EQ(product.results.size(), allowed + 2);  // the one that adds in any order
   product.align(256);
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(product.results.size(), allowed + 3);
@@ -130,7 +131,7 @@ TEST(CublasLtStandIn, ABiasThatIsNotAlignedExcludesVectorLoads) {
   EXPECT_TRUE(product.results.empty());
 }
 
-TEST(CublasLtStandIn, RefusesWhatIsNotInItsTableOfTypes) {
+TEST(CublasLtStandIn, RefusesTypesOutsideItsTable) {
   const auto refused = [](Number in, Number out, cublasComputeType_t compute) {
     ProductCase asked;
     asked.in = in;
@@ -155,7 +156,7 @@ TEST(CublasLtStandIn, RefusesWhatIsNotInItsTableOfTypes) {
   EXPECT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
 }
 
-TEST(CublasLtStandIn, RefusesSizesThatDoNotAgree) {
+TEST(CublasLtStandIn, RefusesMismatchedSizes) {
   Product product(lt(), {});
   product.layout(product.b_layout, Number::kF32, product.of.k + 4, product.of.n);
   EXPECT_EQ(product.ask(), CUBLAS_STATUS_INVALID_VALUE);
@@ -170,7 +171,7 @@ TEST(CublasLtStandIn, RefusesSizesThatDoNotAgree) {
   EXPECT_EQ(product.ask(), CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST(CublasLtStandIn, RefusesWorkspaceThatIsTooSmallOrNotAligned) {
+TEST(CublasLtStandIn, RefusesASmallOrUnalignedWorkspace) {
   Product product(lt(), {});
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
   const auto found = std::find_if(product.results.begin(), product.results.end(),
@@ -191,7 +192,7 @@ TEST(CublasLtStandIn, RefusesPointersThatTheAlgorithmCannotLoadFrom) {
   EXPECT_EQ(product.run(elements, Product::kWorkspace, 2), CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-TEST(CublasLtStandIn, AnAlgorithmIsOfOneProductAndSurvivesBeingWrittenDown) {
+TEST(CublasLtStandIn, AnAlgorithmFitsOneProductAndSurvivesACopyOfItsBytes) {
   Product product(lt(), {});
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
   cublasLtMatmulHeuristicResult_t result{};
@@ -213,7 +214,7 @@ TEST(CublasLtStandIn, AnAlgorithmIsOfOneProductAndSurvivesBeingWrittenDown) {
   EXPECT_EQ(check(product.results[0].algo), CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST(CublasLtStandIn, RefusesNullWhereTheRealOneDoes) {
+TEST(CublasLtStandIn, RefusesNullLikeTheRealLibrary) {
   Product product(lt(), {});
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
   cublasLtHandle_t handle = nullptr;
@@ -239,9 +240,9 @@ std::vector<int> statuses_of_descriptions(const device::CublasLt& library) {
   all.push_back(library.cublasLtMatrixLayoutCreate(nullptr, CUDA_R_32F, 4, 4, 4));
   all.push_back(library.cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 4, 4, 3));
   const std::vector<std::byte> value(64);
-  // up to the newest attribute of CUDA 12.0, which later ones have too
+  // up to the newest attribute of CUDA 12.0, which later versions have too
   for (int name = 0; name <= CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE; ++name) {
-    if (name == 16) continue;  // an attribute that no header names any more
+    if (name == 16) continue;  // an attribute that was removed from the headers
     for (size_t bytes = 0; bytes <= 16; ++bytes) {
       all.push_back(library.cublasLtMatmulDescSetAttribute(
           desc, static_cast<cublasLtMatmulDescAttributes_t>(name), value.data(), bytes));
@@ -271,9 +272,9 @@ std::vector<int> statuses_of_descriptions(const device::CublasLt& library) {
   return all;
 }
 
-TEST(CublasLtStandIn, DescriptionsTakeWhatTheRealLibraryTakes) {
+TEST(CublasLtStandIn, DescriptionsAcceptWhatTheRealLibraryAccepts) {
   const std::string real = real_library("libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR));
-  if (real.empty()) GTEST_SKIP() << "the real library is not where the toolkit has it";
+  if (real.empty()) GTEST_SKIP() << "the toolkit's folder does not contain the real library";
   device::CublasLt functions;
   open(real, functions);
   ASSERT_NE(functions.cublasLtMatmul, lt().cublasLtMatmul);

@@ -1,4 +1,4 @@
-// cuDNN's stand-in: what it computes, and that it refuses what the real one refuses.
+// Tests that cuDNN's stand-in computes correctly and refuses the calls that the real one refuses.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,7 +14,7 @@ const ops::cuda::Cudnn& cudnn() {
   return library;
 }
 
-// What `expected` is once it is stored.
+// Compares with `expected`, rounded to the stored type.
 void expect_values(const std::vector<double>& expected, const Bytes& found, Number type) {
   for (size_t i = 0; i < expected.size(); ++i) {
     std::array<std::byte, 4> rounded{};
@@ -63,7 +63,7 @@ TEST(CudnnStandIn, EveryAlgorithmComputesEveryDirectionAndType) {
   }
 }
 
-TEST(CudnnStandIn, ListsWhatIsNotSupportedAndWhatIsNotDeterministic) {
+TEST(CudnnStandIn, ListsUnsupportedAndNondeterministicAlgorithms) {
   ConvolutionCase asked(cudnn(), shapes()[1], Number::kBf16);
   for (const Direction direction : {Direction::kForward, Direction::kFilter, Direction::kData}) {
     bool refused = false;
@@ -77,7 +77,7 @@ TEST(CudnnStandIn, ListsWhatIsNotSupportedAndWhatIsNotDeterministic) {
   }
 }
 
-// Another arithmetic is another kernel or none.
+// Another arithmetic uses another kernel or is not supported.
 TEST(CudnnStandIn, SixteenBitsNeedTensorCores) {
   ConvolutionCase asked(cudnn(), shapes()[0], Number::kBf16);
   size_t bytes = 0;
@@ -87,7 +87,7 @@ TEST(CudnnStandIn, SixteenBitsNeedTensorCores) {
   EXPECT_EQ(asked.workspace(Direction::kForward, 1, &bytes), CUDNN_STATUS_NOT_SUPPORTED);
 }
 
-TEST(CudnnStandIn, RoundsToTf32UnlessFmaIsAskedFor) {
+TEST(CudnnStandIn, RoundsToTf32UnlessFmaIsRequested) {
   const float value = 1.0F + 0x1p-12F;
   for (const auto& [math, expected] :
        {std::pair{CUDNN_FMA_MATH, value}, std::pair{CUDNN_DEFAULT_MATH, 1.0F}}) {
@@ -102,7 +102,7 @@ TEST(CudnnStandIn, RoundsToTf32UnlessFmaIsAskedFor) {
   }
 }
 
-TEST(CudnnStandIn, ScalesAndAddsToWhatIsThere) {
+TEST(CudnnStandIn, ScalesAndAddsToTheOldResult) {
   const ops::ConvolutionShape shape = shapes()[0];
   ConvolutionCase asked(cudnn(), shape, Number::kF32);
   const std::vector<double> nothing(static_cast<size_t>(shape.outputs));
@@ -112,7 +112,7 @@ TEST(CudnnStandIn, ScalesAndAddsToWhatIsThere) {
   expect_values(y, asked.y, Number::kF32);
 }
 
-TEST(CudnnStandIn, RefusesWorkspaceThatIsTooSmall) {
+TEST(CudnnStandIn, RefusesASmallWorkspace) {
   ConvolutionCase asked(cudnn(), shapes()[0], Number::kF32);
   for (const Direction direction : {Direction::kForward, Direction::kFilter, Direction::kData}) {
     size_t bytes = 0;
@@ -124,7 +124,7 @@ TEST(CudnnStandIn, RefusesWorkspaceThatIsTooSmall) {
   }
 }
 
-TEST(CudnnStandIn, RefusesDescriptionsThatDoNotAgree) {
+TEST(CudnnStandIn, RefusesMismatchedDescriptions) {
   const auto status_of = [](const ops::ImageShape& output, Number y_type) {
     ConvolutionCase asked(cudnn(), shapes()[0], Number::kF32);
     asked.describe_image(asked.y_desc, output, y_type);
@@ -138,7 +138,7 @@ TEST(CudnnStandIn, RefusesDescriptionsThatDoNotAgree) {
   EXPECT_EQ(status_of({2, 4, 7, 6}, Number::kF32), CUDNN_STATUS_NOT_SUPPORTED);
 }
 
-TEST(CudnnStandIn, RefusesAFilterThatIsLargerThanThePaddedImage) {
+TEST(CudnnStandIn, RefusesAFilterLargerThanThePaddedImage) {
   ConvolutionCase asked(cudnn(), {{1, 1, 9, 8}, 2, 3, 0}, Number::kF32);
   ASSERT_EQ(cudnn().cudnnSetFilter4dDescriptor(asked.w_desc, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 2,
                                                1, 3, 9),
@@ -204,9 +204,9 @@ std::vector<int> statuses_of_descriptions(const ops::cuda::Cudnn& library) {
   return all;
 }
 
-TEST(CudnnStandIn, DescriptionsTakeWhatTheRealLibraryTakes) {
+TEST(CudnnStandIn, DescriptionsAcceptWhatTheRealLibraryAccepts) {
   const std::string real = real_library("libcudnn.so." + std::to_string(CUDNN_MAJOR));
-  if (real.empty()) GTEST_SKIP() << "the real library is not where the toolkit has it";
+  if (real.empty()) GTEST_SKIP() << "the toolkit's folder does not contain the real library";
   ops::cuda::Cudnn functions;
   open(real, functions);
   ASSERT_NE(functions.cudnnConvolutionForward, cudnn().cudnnConvolutionForward);

@@ -1,9 +1,9 @@
-// Stands in for the language of .cu files where they are compiled for the host (translate.py): the
-// compiler includes it first. What is computed is the text of the kernels; only conversions that
-// they ask the hardware for are the toolkit's own for the host.
+// Replaces CUDA's language in .cu files that are compiled for the host (translate.py); the compiler
+// includes it first. The kernels' own text does the computing; only the conversions that they ask
+// the hardware for are the toolkit's host versions.
 #pragma once
 
-// before the macros below: for these headers we are the host
+// before the macros below, so that these headers see a host compiler
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -35,10 +35,10 @@ extern dim3 gridDim;
 
 namespace cuda_on_host {
 
-// Checks it and puts it into the stream's order.
+// Checks a launch and puts it into the stream's order.
 void enqueue(Launch launch, cudaStream_t stream);
 
-// The arguments are copied now, and given to every thread when the launch's turn comes.
+// Copies the arguments now and passes them to every thread when the launch runs.
 template <class Kernel, class... Arguments>
 void launch(Place place, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             const Kernel& kernel, const Arguments&... arguments) {
@@ -70,7 +70,7 @@ inline void ptx_cvt_rn_bf16_f32(uint16_t& to, float from) {
 
 }  // namespace cuda_on_host
 
-// NOLINTBEGIN: names of CUDA's
+// NOLINTBEGIN: CUDA's names
 inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   cuda_on_host::barrier({file, line}, false);
 }

@@ -10,11 +10,11 @@ namespace cuda_on_host {
 namespace {
 
 constexpr size_t kStackBytes = size_t{128} << 10;
-constexpr size_t kGuardBytes = 4096;  // below it: what needs more faults
+constexpr size_t kGuardBytes = 4096;  // unmapped, below the stack: an overflow faults
 
-// Stacks that all begin at the same place of a page would share a few lines of the cache.
+// Stacks that all begin at the same offset in a page would share a few cache lines.
 constexpr size_t kStagger = 1088;
-constexpr size_t kStaggered = 61;  // stacks, until one begins as the first
+constexpr size_t kStaggered = 61;  // stacks until the offset repeats
 
 Fiber* beginning = nullptr;  // fibers are made one at a time
 size_t made = 0;
@@ -23,7 +23,7 @@ size_t made = 0;
 
 void Fiber::begin() {
   Fiber* const me = beginning;
-  // kept here for the first resume; back to whoever makes it
+  // saves the context for the first resume and returns to the constructor
   if (_setjmp(me->at_) == 0) setcontext(&me->maker_);
   me->body_();
   std::abort();

@@ -1,5 +1,5 @@
-// A stack of its own on which a function runs that gives way to others. ucontext makes it, and
-// _setjmp changes from one to another: swapcontext would ask the kernel for the signal mask each
+// A function on a stack of its own that can suspend itself. ucontext makes the stack's context, and
+// _setjmp switches between contexts: swapcontext would ask the kernel for the signal mask each
 // time.
 #pragma once
 
@@ -12,13 +12,13 @@ namespace cuda_on_host {
 
 class Fiber {
  public:
-  // body: never returns. It is called at the first resume.
+  // body: never returns; called by the first resume.
   explicit Fiber(void (*body)());
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // From `here`, which is where the caller's own way on is kept.
+  // Continues the fiber. Saves the caller's context in `here`.
   void resume(jmp_buf& here) {
     if (_setjmp(here) == 0) _longjmp(at_, 1);
   }

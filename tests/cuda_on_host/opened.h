@@ -1,4 +1,4 @@
-// A stand-in as our code opens it: every function that it looks up, by name.
+// Loads a stand-in like the product does: looks up every function by its name.
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ void find(void* library, Function& function, const char* name) {
   ASSERT_NE(function, nullptr) << name;
 }
 
-// They stay open, as in our code.
+// The libraries stay loaded, as in the product.
 inline void open(const std::string& path, device::CublasLt& to) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
@@ -36,7 +36,7 @@ inline void open(const std::string& path, ops::cuda::Cudnn& to) {
 #undef PUSHPULL_FIND
 }
 
-// The folder of the stand-ins is the build's.
+// The stand-ins are in the build folder.
 inline device::CublasLt cublas_lt_stand_in() {
   device::CublasLt lt;
   open(std::string(PUSHPULL_STAND_INS) + "/libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR), lt);
@@ -49,8 +49,8 @@ inline ops::cuda::Cudnn cudnn_stand_in() {
   return cudnn;
 }
 
-// The file of the real library; empty: it is not here. Not by its bare name, which is the
-// stand-in's too once that is open.
+// Returns the path of the real library, or "" if it is not installed. Not its bare name, which is
+// the stand-in's too once that is loaded.
 inline std::string real_library(const std::string& soname) {
   for (const std::string& file : device::library_candidates(soname)) {
     if (file.find('/') != std::string::npos && std::filesystem::exists(file)) return file;

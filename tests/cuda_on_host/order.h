@@ -1,4 +1,4 @@
-// What a seed decides: who comes next where any order is right. Source of the mixer: Steele, Lea &
+// Random choices drawn from a seed, where any order is right. Source of the mixer: Steele, Lea &
 // Flood, OOPSLA 2014 (SplitMix64).
 #pragma once
 
@@ -31,7 +31,7 @@ class Order {
   uint64_t state_;
 };
 
-// 0, ..., count - 1 in another order, without a list of them.
+// The numbers 0, ..., count - 1 in a shuffled order, without a list.
 class Stride {
  public:
   Stride(uint64_t count, Order& order) : count_(count), first_(order.below(count)) {

@@ -1,4 +1,4 @@
-// A product that is asked of cuBLASLt's stand-in, with memory of its own.
+// A matrix product with its memory, for calls of cuBLASLt's stand-in.
 #pragma once
 
 #include <cublasLt.h>
@@ -114,7 +114,7 @@ class Product {
     return status;
   }
 
-  // shift: bytes that A begins late
+  // shift: bytes between the buffer's begin and A
   cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm, size_t workspace_bytes = kWorkspace,
                      size_t shift = 0, size_t workspace_shift = 0) {
     return lt.cublasLtMatmul(handle, desc, &of.alpha, a.at(shift), a_layout, b.at(), b_layout,
@@ -122,7 +122,7 @@ class Product {
                              workspace.at(workspace_shift), workspace_bytes, nullptr);
   }
 
-  // What element (i, j) of D must be.
+  // Returns the right value of element (i, j) of D.
   float expected(size_t i, size_t j) const {
     double sum = 0.0;
     for (size_t at = 0; at < of.k; ++at) {

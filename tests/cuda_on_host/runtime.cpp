@@ -1,4 +1,4 @@
-// The device, errors, kernels' launches, and the signals of work that touches what it may not.
+// The device, errors, kernel launches, and the signals of invalid accesses.
 #include "tests/cuda_on_host/runtime.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 namespace cuda_on_host {
 
-// of device_language.h, which is for kernels
+// declared in device_language.h, which is for kernels
 void enqueue(Launch launch, cudaStream_t stream);
 
 namespace {
@@ -26,7 +26,8 @@ uint64_t seed_of_environment() {
   return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
 }
 
-// The first touch of memory opens it. All else is said, and then ends the process as ever.
+// A first access to memory opens it. Any other fault is reported, and then ends the process as
+// usual.
 void on_signal(int signal, siginfo_t* info, void* /*context*/) {
   Runtime& all = runtime();
   if (signal == SIGSEGV && all.is_running && all.arena.open_at(info->si_addr)) return;
@@ -58,7 +59,7 @@ Runtime::Runtime() : streams(seed_of_environment()) {
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO;
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL}) sigaction(signal, &action, nullptr);
-  // libraries take megabytes for each product: fresh pages would cost more than the product
+  // libraries allocate megabytes for each product: fresh pages would cost more than the product
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT32_MAX);
 }
@@ -70,7 +71,7 @@ void Runtime::fail(cudaError_t status, const std::string& why) {
   streams.drop_all();
 }
 
-// Never destroyed: what is static may end after it.
+// Never destroyed: static objects may be destroyed after it.
 Runtime& runtime() {
   static auto* const all = new Runtime;
   return *all;
@@ -125,7 +126,8 @@ using cuda_on_host::runtime;
 using cuda_on_host::Runtime;
 using cuda_on_host::Step;
 
-// What stand-ins of libraries put on a stream. 0: it will run; else the error's number.
+// Called by the stand-ins of libraries to put work on a stream. Returns 0 if it will run, else an
+// error.
 extern "C" int cuda_on_host_enqueue(cudaStream_t handle, void (*work)(void*), void* argument,
                                     void (*destroy)(void*)) {
   const std::shared_ptr<void> kept(argument, destroy == nullptr ? [](void*) {} : destroy);
@@ -230,7 +232,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (device != 0) return cudaErrorInvalidDevice;
     *properties = {};
     std::strcpy(properties->name, "CUDA on the host");
-    // processes of one machine see the same one
+    // all processes of a machine see the same device
     std::memcpy(properties->uuid.bytes, "cuda on the host", sizeof properties->uuid.bytes);
     properties->major = 9;
     properties->minor = 0;

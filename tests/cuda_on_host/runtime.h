@@ -1,6 +1,5 @@
-// What the stand-in of CUDA's runtime keeps: one device, its memory and streams, registered host
-// memory, and the errors. As strict as the real one where its documentation says what it demands
-// (CUDA Runtime API, v13.0).
+// The state of the stand-in for CUDA's runtime: one device, its memory and streams, registered host
+// memory, and errors. As strict as the documentation of the real one (CUDA Runtime API, v13.0).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,7 +25,7 @@ class HostPages {
 
  private:
   struct Range {
-    uintptr_t last;  // one past
+    uintptr_t last;  // one past the end
     uintptr_t last_page;
     unsigned flags;
   };
@@ -40,12 +39,12 @@ struct Runtime {
   Arena arena;
   Streams streams;
   HostPages host;
-  cudaError_t broken = cudaSuccess;  // by work that failed; every call gives it from then on
-  std::string fault;                 // in words
+  cudaError_t broken = cudaSuccess;  // set by failed work; every later call returns it
+  std::string fault;                 // a description of the failure
 
-  // Work has failed: what was enqueued is lost, as all that comes.
+  // Breaks the device: all enqueued and all later work is dropped.
   void fail(cudaError_t status, const std::string& why);
-  // Runs work of a step, which alone may touch the device's memory.
+  // Runs the work of a step. Only there may device memory be accessed.
   template <class Work>
   void run_work(const std::string& what, const Work& work) {
     is_running = true;
@@ -60,11 +59,11 @@ struct Runtime {
 
 Runtime& runtime();
 
-// Of the calling thread.
+// The calling thread's latest error.
 cudaError_t& latest_error();
 
-// Every function of the API: under the lock, not at all once the device has failed, and what fails
-// is the thread's latest error. Not being ready is no error (CUDA C++ Programming Guide, "Error
+// Wraps every function of the API: takes the lock, refuses if the device has failed, and stores an
+// error as the thread's latest. "Not ready" is no error (CUDA C++ Programming Guide, "Error
 // Checking").
 template <class Body>
 cudaError_t call(const Body& body) {
@@ -79,9 +78,9 @@ cudaError_t call(const Body& body) {
 
 // ---- for tests of the stand-in itself ----
 
-// As after a start with this seed: nothing is enqueued, nothing has failed. Memory stays.
+// Resets to the state after a start with this seed: no enqueued work, no failure. Memory stays.
 void restart(uint64_t seed);
-// What broke the device, in words.
+// Returns a description of the failure that broke the device.
 std::string latest_fault();
 
 }  // namespace cuda_on_host

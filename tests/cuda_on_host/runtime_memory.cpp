@@ -1,4 +1,4 @@
-// The runtime's functions for memory: of the device, of the host, and copies.
+// The runtime's functions for memory of the device and the host, and for copies.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 
-// Of every page of the range.
+// Returns whether every page of the range is writable.
 bool is_writable(uintptr_t first, uintptr_t last) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -48,7 +48,7 @@ cudaError_t HostPages::add(void* first, size_t bytes, unsigned flags) {
       return cudaErrorHostMemoryAlreadyRegistered;
     }
   }
-  // pages are pinned for writing unless the caller says that the device will only read
+  // pages are pinned for writing unless the caller says that the device only reads them
   if ((flags & cudaHostRegisterReadOnly) == 0 && !is_writable(page, last_page)) {
     return cudaErrorInvalidValue;
   }
@@ -113,7 +113,7 @@ bool overlap(const void* a, const void* b, size_t bytes) {
   return x < y + bytes && y < x + bytes;
 }
 
-// The work of a copy or of a memset: what it touches must still be there then.
+// Makes the node of a copy or memset, which checks at its run that the memory still exists.
 Node touching(Runtime& all, const void* first, size_t bytes, std::function<void()> work) {
   const bool on_device = all.arena.find(first, bytes) != nullptr;
   return [&all, first, bytes, on_device, work = std::move(work)] {
@@ -142,7 +142,7 @@ cudaError_t copy(Runtime& all, void* to, const void* from, size_t bytes, cudaMem
     return cudaErrorInvalidValue;
   }
   const bool is_pageable = source == Side::kPageable || target == Side::kPageable;
-  // which would be read at each launch, wherever it is by then
+  // each launch would access pageable memory, which the caller may have freed by then
   if (stream->capture && is_pageable) {
     stream->capture->is_broken = true;
     return cudaErrorStreamCaptureUnsupported;
@@ -150,7 +150,7 @@ cudaError_t copy(Runtime& all, void* to, const void* from, size_t bytes, cudaMem
   const void* const on_device = source == Side::kDevice ? from : to;
   all.streams.push(
       stream, touching(all, on_device, bytes, [to, from, bytes] { std::memcpy(to, from, bytes); }));
-  // pageable memory is written when the call returns; when it is read nothing is promised
+  // pageable memory is written when the call returns; its time of reading is not specified
   // (cudaDevAttrPageableMemoryAccess), so it is read late
   if (target == Side::kPageable) {
     all.streams.run_until([&] { return stream->steps.empty(); }, "a copy to pageable memory");
@@ -190,7 +190,7 @@ cudaError_t cudaMalloc(void** first, size_t bytes) {
   });
 }
 
-// Waits for all that the device does.
+// Waits until the device is idle.
 cudaError_t cudaFree(void* first) {
   return call([&](Runtime& all) {
     if (all.streams.forbids_unsafe()) return cudaErrorStreamCaptureUnsupported;
@@ -241,7 +241,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemsetAsync(void* first, int value, size_t bytes, cudaStream_t stream) {
   return call([&](Runtime& all) { return set(all, first, value, bytes, stream); });
 }
-// Returns before it is done, as the real one does for memory of the device.
+// Returns before the memset has run, like the real one on device memory.
 cudaError_t cudaMemset(void* first, int value, size_t bytes) {
   return call([&](Runtime& all) {
     if (all.streams.forbids_unsafe()) return cudaErrorStreamCaptureUnsupported;

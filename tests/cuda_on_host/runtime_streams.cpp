@@ -3,13 +3,13 @@
 
 using namespace cuda_on_host;  // NOLINT(google-build-using-namespace)
 
-// behind CUDA's handles
+// the targets of CUDA's handles
 struct CUgraph_st : Graph {};
 struct CUgraphExec_st : GraphExec {};
 
 namespace {
 
-// Calls body(stream), unless there is no such stream or a capture may not do it.
+// Calls body(stream), unless there is no such stream or a capture forbids it.
 template <class Body>
 cudaError_t on_stream(cudaStream_t handle, const Body& body) {
   return call([&](Runtime& all) {
@@ -49,7 +49,8 @@ cudaError_t record(cudaEvent_t event, cudaStream_t handle, unsigned flags) {
   });
 }
 
-// A stream that is not captured would become a part of the other's capture: nobody here does that.
+// A stream that is not captured would join the other's capture. No caller does this, so it is not
+// supported.
 cudaError_t wait(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
   return on_stream(handle, [&](Runtime& all, cudaStream_t stream) {
     if (!all.streams.knows(event)) return cudaErrorInvalidResourceHandle;
@@ -58,7 +59,7 @@ cudaError_t wait(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
       return cudaErrorInvalidValue;
     }
     if (event->captured != nullptr && !is_external) {
-      if (event->captured == stream->capture.get()) return cudaSuccess;  // its own order
+      if (event->captured == stream->capture.get()) return cudaSuccess;  // already in its own order
       return stream->capture ? broken(*stream->capture, cudaErrorStreamCaptureIsolation)
                              : cudaErrorNotSupported;
     }
@@ -71,7 +72,7 @@ cudaError_t wait(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
   });
 }
 
-// For calls that ask or wait for an event.
+// Calls body for a function that queries an event or waits for it.
 template <class Body>
 cudaError_t on_event(cudaEvent_t event, const Body& body) {
   return call([&](Runtime& all) {
@@ -94,7 +95,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 
-// Its work is done all the same.
+// Its pending work still runs.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return call([&](Runtime& all) {
     const cudaStream_t stream = all.streams.find(handle);

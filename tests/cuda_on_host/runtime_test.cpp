@@ -1,5 +1,5 @@
-// The stand-in of CUDA's runtime: late, in no order but the one asked for, and as strict as the
-// real one where its documentation says so.
+// Tests the stand-in of CUDA's runtime: it runs work late, in no order but the required one, and is
+// as strict as the documentation of the real one.
 #include "tests/cuda_on_host/runtime.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ class RuntimeOnHost : public testing::TestWithParam<int> {
     EXPECT_EQ(cudaMemcpyAsync(&first, device_, 1, cudaMemcpyDeviceToHost, stream_), cudaSuccess);
     return first;
   }
-  // Of a step that does nothing, so that the stream has work.
+  // Enqueues a step without effect, so that the stream has work.
   static void enqueue_nothing(cudaStream_t stream) {
     EXPECT_EQ(cuda_on_host_enqueue(
                   stream, [](void*) {}, nullptr, nullptr),
@@ -73,30 +73,30 @@ class RuntimeOnHost : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(, RuntimeOnHost, testing::Range(0, 8));
 
-using RuntimeThatIsLate = RuntimeOnHost;
-INSTANTIATE_TEST_SUITE_P(, RuntimeThatIsLate, testing::Values(0));
+using LateRuntime = RuntimeOnHost;
+INSTANTIATE_TEST_SUITE_P(, LateRuntime, testing::Values(0));
 
-TEST_P(RuntimeThatIsLate, NothingRunsBeforeSomebodyAsks) {
+TEST_P(LateRuntime, NoWorkRunsBeforeAWait) {
   const cudaEvent_t done = event();
   EXPECT_EQ(cudaEventQuery(done), cudaSuccess) << "never recorded";
   for (int i = 0; i < 3; ++i) enqueue_nothing(stream_);
   ASSERT_EQ(cudaEventRecord(done, stream_), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(done), cudaErrorNotReady);
   EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady);
-  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "not being ready is no error";
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "cudaErrorNotReady is no error";
   EXPECT_EQ(cudaEventSynchronize(done), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(done), cudaSuccess);
   EXPECT_EQ(cudaEventDestroy(done), cudaSuccess);
 }
 
-TEST_P(RuntimeThatIsLate, PageableMemoryIsReadLate) {
+TEST_P(LateRuntime, PageableMemoryIsReadLate) {
   host_[0] = 1;
   ASSERT_EQ(cudaMemcpyAsync(device_, host_, 1, cudaMemcpyHostToDevice, stream_), cudaSuccess);
   host_[0] = 2;
   EXPECT_EQ(read(), 2);
 }
 
-TEST_P(RuntimeOnHost, AWaitOrdersStreamsAndNothingElseDoes) {
+TEST_P(RuntimeOnHost, OnlyAWaitOrdersStreams) {
   std::vector<int> order;
   const auto push = [&order](cudaStream_t stream, int value) {
     struct Push {
@@ -122,7 +122,7 @@ TEST_P(RuntimeOnHost, AWaitOrdersStreamsAndNothingElseDoes) {
   EXPECT_EQ(cudaEventDestroy(first), cudaSuccess);
 }
 
-TEST_P(RuntimeOnHost, AGraphRunsALibrarysWorkAtEachLaunchAndDropsItWithTheGraph) {
+TEST_P(RuntimeOnHost, AGraphRunsALibrarysWorkAtEachLaunch) {
   int runs = 0;
   static int dropped;
   dropped = 0;
@@ -146,7 +146,7 @@ TEST_P(RuntimeOnHost, AGraphRunsALibrarysWorkAtEachLaunchAndDropsItWithTheGraph)
   EXPECT_EQ(dropped, 1);
 }
 
-TEST_P(RuntimeOnHost, ACaptureRefusesWhatItCannotSee) {
+TEST_P(RuntimeOnHost, ACaptureRefusesCallsThatItCannotRecord) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
   const cudaEvent_t outside = event();
   ASSERT_EQ(cudaEventRecord(outside, other_), cudaSuccess);
@@ -169,13 +169,13 @@ TEST_P(RuntimeOnHost, ACaptureRefusesWhatItCannotSee) {
     EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorStreamCaptureInvalidated) << name;
     EXPECT_EQ(graph, nullptr);
   }
-  // a dependency on what is no part of it, unless it is said to be outside
+  // a dependency outside of the capture, unless it is declared external
   ASSERT_EQ(cudaStreamBeginCapture(stream_, mode), cudaSuccess);
   EXPECT_EQ(cudaStreamWaitEvent(stream_, outside, cudaEventWaitExternal), cudaSuccess);
   EXPECT_EQ(cudaStreamWaitEvent(stream_, outside, 0), cudaErrorStreamCaptureIsolation);
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorStreamCaptureInvalidated);
-  // other threads are not its business
+  // other threads are not affected
   ASSERT_EQ(cudaStreamBeginCapture(stream_, mode), cudaSuccess);
   std::jthread([&] { EXPECT_EQ(cudaMalloc(&made, 1), cudaSuccess); }).join();
   EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
@@ -183,11 +183,11 @@ TEST_P(RuntimeOnHost, ACaptureRefusesWhatItCannotSee) {
   EXPECT_EQ(cudaFree(made), cudaSuccess);
   EXPECT_EQ(cudaEventRecordWithFlags(outside, stream_, cudaEventRecordExternal),
             cudaErrorInvalidValue)
-      << "outside of a capture";
+      << "outside a capture";
   EXPECT_EQ(cudaEventDestroy(outside), cudaSuccess);
 }
 
-TEST_P(RuntimeOnHost, CopiesAreHeldAgainstWhatThePointersAre) {
+TEST_P(RuntimeOnHost, CopiesMustMatchTheirPointers) {
   const auto copy = [&](void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return cudaMemcpyAsync(to, from, bytes, kind, stream_);
   };
@@ -221,7 +221,7 @@ TEST_P(RuntimeOnHost, PagesAreRegisteredOnce) {
   cudaGetLastError();
 }
 
-TEST_P(RuntimeOnHost, PagesThatMayOnlyBeReadAreRegisteredForReading) {
+TEST_P(RuntimeOnHost, ReadOnlyPagesAreRegisteredForReading) {
   ASSERT_EQ(mprotect(host_, kPage, PROT_READ), 0);
   EXPECT_EQ(cudaHostRegister(host_, kPage, 0), cudaErrorInvalidValue);
   ASSERT_EQ(cudaHostRegister(host_, kPage, cudaHostRegisterReadOnly), cudaSuccess);
@@ -233,7 +233,7 @@ TEST_P(RuntimeOnHost, PagesThatMayOnlyBeReadAreRegisteredForReading) {
   ASSERT_EQ(mprotect(host_, kPage, PROT_READ | PROT_WRITE), 0);
 }
 
-TEST_P(RuntimeOnHost, OnlyOthersOpenWhatIsShared) {
+TEST_P(RuntimeOnHost, AProcessCannotOpenItsOwnHandle) {
   cudaIpcMemHandle_t handle{};
   EXPECT_EQ(cudaIpcGetMemHandle(&handle, device_ + 1), cudaErrorInvalidValue);
   ASSERT_EQ(cudaIpcGetMemHandle(&handle, device_), cudaSuccess);
@@ -242,13 +242,13 @@ TEST_P(RuntimeOnHost, OnlyOthersOpenWhatIsShared) {
   void* opened = nullptr;
   EXPECT_EQ(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
             cudaErrorDeviceUninitialized)
-      << "its own";
+      << "opened its own handle";
   handle.reserved[0] ^= 1;
   EXPECT_NE(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess), cudaSuccess);
   cudaGetLastError();
 }
 
-TEST_P(RuntimeOnHost, WhatIsNoHandleAnyMoreIsRefused) {
+TEST_P(RuntimeOnHost, DestroyedHandlesAreRefused) {
   const cudaEvent_t gone = event();
   EXPECT_EQ(cudaEventDestroy(gone), cudaSuccess);
   EXPECT_EQ(cudaEventRecord(gone, stream_), cudaErrorInvalidResourceHandle);

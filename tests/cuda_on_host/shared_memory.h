@@ -1,6 +1,6 @@
-// The memory that the threads of a block share, 48 KiB, filled with NaN for each block. What the
-// launch asks for ends where a page begins that nobody may touch; variables have NaN around them,
-// which is looked at when the block ends.
+// The memory that the threads of a block share, 48 KiB, filled with NaN for each block. The
+// launch's dynamic memory ends at an inaccessible page; variables are surrounded by NaN, which is
+// checked when the block ends.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,13 @@ class SharedMemory {
  public:
   SharedMemory();
 
-  // A block begins.
+  // Prepares the memory for a block.
   void begin(size_t launch_bytes);
-  // The same for every thread of the block. Null: more than a block may have.
+  // Returns the variable's memory, the same for every thread of the block. Null if the block has no
+  // room.
   void* variable(const char* function, int line, size_t bytes, size_t align);
   void* of_launch() const { return of_launch_; }
-  // Whether someone wrote beside a variable.
+  // Returns a description of a write beside a variable, or "".
   std::string check() const;
 
  private:
@@ -30,10 +31,10 @@ class SharedMemory {
   };
 
   std::byte* variables_;  // first of kArea bytes
-  std::byte* end_;        // of what launches ask for
+  std::byte* end_;        // of the launch's dynamic memory
   std::byte* of_launch_ = nullptr;
   size_t launch_bytes_ = 0;
-  size_t used_ = 0;  // of variables_
+  size_t used_ = 0;  // bytes of variables_
   std::vector<Variable> known_;
 };
 

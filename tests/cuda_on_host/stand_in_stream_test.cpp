@@ -1,4 +1,5 @@
-// The stand-ins' work goes where the program says that streams are: this one keeps it.
+// Tests that the stand-ins enqueue their work with the program's cuda_on_host_enqueue. This
+// program's stores it.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -42,7 +43,7 @@ void run_kept(int times) {
   kept.clear();
 }
 
-TEST(StandInStream, AProductRunsLaterFromWhatItWasToldAtTheCall) {
+TEST(StandInStream, AProductRunsLaterWithTheArgumentsOfTheCall) {
   const device::CublasLt lt = cublas_lt_stand_in();
   Product product(lt, {});
   ASSERT_EQ(product.ask(), CUBLAS_STATUS_SUCCESS);
@@ -54,7 +55,7 @@ TEST(StandInStream, AProductRunsLaterFromWhatItWasToldAtTheCall) {
   product.of.alpha = 100.0F;
   product.forget_descriptions();
   product.results.clear();
-  run_kept(2);  // as a graph is launched
+  run_kept(2);  // twice, like launches of a graph
   EXPECT_EQ(product.result(3, 5), expected);
 }
 

@@ -29,7 +29,7 @@ cudaStream_t Streams::create(bool is_blocking) {
 
 cudaError_t Streams::destroy(cudaStream_t stream) {
   if (stream->capture) return cudaErrorStreamCaptureUnsupported;
-  stream->is_destroyed = true;  // it goes when its work is done
+  stream->is_destroyed = true;  // deleted after its work is done
   return cudaSuccess;
 }
 
@@ -67,7 +67,7 @@ std::shared_ptr<Record> Streams::mark(cudaStream_t stream) {
   return record;
 }
 
-// The legacy stream waits for every blocking one, and they for it.
+// The legacy stream waits for every blocking stream, and they wait for it.
 void Streams::order_with_legacy(cudaStream_t stream) {
   if (!stream->is_blocking) return;
   for (const auto& other : streams_) {
@@ -149,7 +149,7 @@ void Streams::run_all() {
   }
 }
 
-// Moods: nothing before somebody asks, everything at once, and two between.
+// Moods: run nothing before a wait, run everything at once, and two in between.
 void Streams::run_some() {
   if (mood_ == 0) return;
   if (mood_ == 1) return run_all();

@@ -1,6 +1,5 @@
-// Streams and what is recorded of them. Nothing runs by itself: a call into the runtime runs work
-// that is ready, more or less of it as the seed says, of any stream; only a stream's own order and
-// events hold it back.
+// Streams and the work enqueued on them. A call into the runtime runs ready work of any stream,
+// more or less of it depending on the seed; only a stream's own order and events hold work back.
 //
 // Guarded by the runtime's lock.
 #pragma once
@@ -18,24 +17,24 @@
 
 #include "tests/cuda_on_host/order.h"
 
-// behind CUDA's handles, which are pointers to these names
+// targets of CUDA's handles, which are pointers to these names
 struct CUevent_st;
 
 namespace cuda_on_host {
 
-// One record of an event, or of the end of a graph.
+// A record of an event, or of the end of a graph.
 struct Record {
   bool done = false;
   double seconds = 0.0;
 };
 
-// What a stream does next, as soon as `after` is done.
+// A stream's next work. It may run once `after` is done.
 struct Step {
   std::shared_ptr<Record> after;
   std::function<void()> run;
 };
 
-// Makes a step when it is enqueued: now, or at each launch of the graph that it was captured into.
+// Makes a step when it is enqueued: now, or at each launch of the graph that captured it.
 using Node = std::function<Step()>;
 
 struct Capture {
@@ -51,7 +50,7 @@ struct Graph {
 
 struct GraphExec {
   std::vector<Node> nodes;
-  std::shared_ptr<Record> latest;  // launches of one run one after another
+  std::shared_ptr<Record> latest;  // launches of one graph run one after another
 };
 
 }  // namespace cuda_on_host
@@ -65,7 +64,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   bool is_timed = false;
-  std::shared_ptr<cuda_on_host::Record> latest;  // null: never recorded
+  std::shared_ptr<cuda_on_host::Record> latest;  // null if it was never recorded
   const cuda_on_host::Capture* captured = nullptr;
 };
 
@@ -74,12 +73,12 @@ namespace cuda_on_host {
 class Streams {
  public:
   explicit Streams(uint64_t seed);
-  // Drops what is enqueued; streams and events stay.
+  // Drops enqueued work; streams and events stay.
   void restart(uint64_t seed);
 
   cudaStream_t create(bool is_blocking);
   cudaError_t destroy(cudaStream_t stream);
-  // Null: no such stream. The legacy one where it is 0 or cudaStreamLegacy.
+  // Returns null if there is no such stream. 0 and cudaStreamLegacy name the legacy stream.
   cudaStream_t find(cudaStream_t handle);
   bool is_legacy(cudaStream_t stream) const { return stream == legacy_; }
 
@@ -87,26 +86,26 @@ class Streams {
   cudaError_t destroy(cudaEvent_t event);
   bool knows(cudaEvent_t event) const { return events_.count(event) != 0; }
 
-  // Into the stream's order, or into its capture.
+  // Appends to the stream, or to its capture.
   void push(cudaStream_t stream, Node node);
   void launch(GraphExec& graph, cudaStream_t stream);
-  // The record that is done once all is that the stream has so far.
+  // Returns a record that is done once all work enqueued so far is done.
   std::shared_ptr<Record> mark(cudaStream_t stream);
   static Step step_of(const std::shared_ptr<Record>& record);
 
-  // Whether a capture of this thread, or a global one, forbids what graphs would not see; it is
-  // broken then.
+  // Returns whether a capture of this thread, or a global one, forbids a call that graphs cannot
+  // record. Such a call breaks the capture.
   bool forbids_unsafe();
-  // A blocking stream is captured, so that the legacy one may not be used.
+  // Returns whether a blocking stream is captured, so that the legacy stream may not be used.
   bool forbids_legacy();
 
-  // Runs something of some stream; false: nothing is ready.
+  // Runs one piece of ready work of some stream. Returns false if none is ready.
   bool run_one();
   void run_until(const std::function<bool()>& done, const char* what);
   void run_all();
-  // As much as the seed's mood wants.
+  // Runs as much as the seed's mood says.
   void run_some();
-  // What was enqueued is dropped: the device has failed.
+  // Drops enqueued work after a failure of the device.
   void drop_all();
 
   Order& order() { return order_; }

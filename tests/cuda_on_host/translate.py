@@ -18,7 +18,7 @@ SHARED = re.compile(r"__shared__\s+(?:alignas\(\s*([\w:]+)\s*\)\s+)?([A-Za-z_][\
                     r"(\w+)\s*((?:\[[^\[\]]*\]\s*)*);")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+([\w:]+)\s+(\w+)\s*\[\s*\]\s*;")
 ASM = re.compile(r'asm\(\s*"([\w.]+) %0, %1;"\s*:\s*"=\w"\(([^()]*)\)\s*:\s*"\w"\(([^()]*)\)\s*\)\s*;')
-# what would compile on the host and mean something else
+# would compile on the host with another meaning
 FOREIGN = ["<<<", ">>>", "__shared__", "asm", "__constant__", "__managed__", "__grid_constant__",
            "__cluster_dims__", "__syncwarp", "__threadfence", "cooperative_groups", "__nanosleep"]
 
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 def blanked(text):
-    """The same length, without what stands in comments and strings."""
+    """Replaces the text in comments and strings by spaces; the length stays."""
     pattern = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'(?!\w)", re.S)
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
@@ -38,7 +38,7 @@ def line_of(text, at):
 
 
 def end_of_group(plain, at):
-    """One past the bracket that closes the one at `at`."""
+    """Returns the position after the bracket that closes the one at `at`."""
     depth = 0
     for i in range(at, len(plain)):
         depth += (plain[i] in OPEN) - (plain[i] in CLOSE)
@@ -48,7 +48,7 @@ def end_of_group(plain, at):
 
 
 def arguments(text, plain):
-    """Splits at the commas that stand in no bracket. A template's commas are not known apart."""
+    """Splits at the commas outside brackets. Does not recognise the commas of templates."""
     parts, depth, begin = [], 0, 0
     for i, c in enumerate(plain):
         depth += (c in OPEN) - (c in CLOSE)
@@ -60,7 +60,7 @@ def arguments(text, plain):
 
 
 def kernel_before(plain, at):
-    """Where the name of the kernel begins that is launched at `at`."""
+    """Returns the position of the name of the kernel that is launched at `at`."""
     i = len(plain[:at].rstrip())
     if plain[i - 1] == ">":
         depth = 0

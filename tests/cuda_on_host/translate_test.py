@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What translate.py makes of a launch, and that it refuses what it does not understand."""
+"""Tests the translation of a launch, and that translate.py refuses text that it does not understand."""
 import pathlib
 import sys
 import unittest
@@ -21,7 +21,7 @@ class Translate(unittest.TestCase):
         text = '// a<<<b>>>(c) and __shared__\nconst char* t = "asm __shared__ <<<";\n'
         self.assertEqual(translate(text, "k.cu"), '#line 1 "k.cu"\n' + text)
 
-    def test_what_is_not_understood_is_refused(self):
+    def test_text_that_is_not_understood_is_refused(self):
         for text in ("f<<<1, 2>>>(a);", "f<<<1, 2, 0, s>>>;", "(*f)<<<1, 2, 0, s>>>(a);", "x::f<<<1, 2, 0, s>>>(a);",
                      "x = a.f<<<1, 2, 0, s>>>(a);", "__shared__ int a, b;", "__shared__ T* p = q;",
                      'asm volatile("bar.sync 0;");', "__constant__ int table[4];", "__syncwarp();", "f<<<1, 2, 0, s;"):

@@ -1,4 +1,4 @@
-// Kernels that are wrong, or right, in the ways that cuda_on_host_test.cpp looks for.
+// Faulty and correct kernels for block_test.cpp.
 #include "tests/cuda_on_host/wrong_kernels.h"
 
 namespace cuda_on_host {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 64;
 
-// Each thread reads what its neighbour wrote.
+// Each thread reads the value that its neighbour wrote.
 template <bool kWaits>
 __global__ void reverse(float* values) {
   __shared__ float all[kThreads];
@@ -52,7 +52,7 @@ __global__ void write_launch_memory(int at) {
   memory[at] = 1.0F;
 }
 
-// NaN where nobody has written yet.
+// Reads NaN, because no thread has written the memory.
 __global__ void read_shared(float* values) {
   extern __shared__ float memory[];
   __shared__ float variable[kThreads];

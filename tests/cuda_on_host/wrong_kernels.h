@@ -24,7 +24,7 @@ enum class Wrong {
   kManyThreads,
 };
 
-// values: 64 floats of the device; at: the place for those that write at one.
+// values: 64 floats on the device; at: the index for the kernels that write one element.
 void launch(Wrong what, float* values, int64_t at, cudaStream_t stream);
 
 }  // namespace cuda_on_host

@@ -1,4 +1,4 @@
-// Counts what goes through operator new in this test program, on all threads.
+// Counts the calls of operator new in this test program, on all threads.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 namespace pushpull {
 
 size_t allocation_count();
-// The largest single allocation since the last reset.
+// Returns the largest single allocation since the last reset, in bytes.
 size_t largest_allocation();
 void reset_largest_allocation();
 

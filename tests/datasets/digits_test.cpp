@@ -36,7 +36,7 @@ TEST(Digits, ReadsTheFirstDigitAsPublished) {
   const std::vector<float> row = {0, 0, 5, 13, 9, 1, 0, 0};
   for (size_t i = 0; i < row.size(); ++i) EXPECT_EQ(image[i], row[i] / 16.0F);
   data->read_test(std::vector<int64_t>{0}, image.data(), &label);
-  EXPECT_EQ(label, 4);  // sample 4 of the original order
+  EXPECT_EQ(label, 4);  // the original file's sample 4
 }
 
 TEST(Digits, PixelsAreSixteenthsUpToOne) {
@@ -51,7 +51,7 @@ TEST(Digits, PixelsAreSixteenthsUpToOne) {
   for (const float pixel : images) ASSERT_EQ(pixel * 16.0F, std::round(pixel * 16.0F));
 }
 
-// Sets PUSHPULL_SHARE for one test.
+// Sets PUSHPULL_SHARE while it lives.
 class Share {
  public:
   explicit Share(const std::string& path) { setenv("PUSHPULL_SHARE", path.c_str(), 1); }
@@ -60,7 +60,7 @@ class Share {
   Share& operator=(const Share&) = delete;
 };
 
-TEST(Digits, AreTakenFromPushpullShareFirst) {
+TEST(Digits, AreReadFromPushpullShareFirst) {
   const TestFolder folder;
   std::filesystem::copy(PUSHPULL_SOURCE_DIR "/datasets/digits", folder.file("digits"));
   const Share share(folder.path());
@@ -85,7 +85,7 @@ TEST(Digits, RefusesAPixelAboveSixteen) {
                   testing::HasSubstr("train-images.idx3-ubyte"), testing::HasSubstr("got 17"))));
 }
 
-TEST(Digits, TakesTheFirstSamplesThatAreAskedFor) {
+TEST(Digits, HoldsTheFirstSamplesUpToTheKeys) {
   Job job = digits_job();
   const std::string whole = open_dataset(job)->digest();
   job.train_samples = 100;

@@ -37,7 +37,8 @@ Samples read_all(const Dataset& data, bool train) {
   return samples;
 }
 
-// Share of test samples that the nearest mean of the training samples of a class gets right.
+// Returns the share of test samples for which the nearest class mean of the training samples is
+// right.
 double nearest_mean_accuracy(const Dataset& data) {
   const Samples train = read_all(data, true);
   const Samples test = read_all(data, false);
@@ -77,7 +78,7 @@ TEST(Dummy, HasDefaultSizes) {
   EXPECT_EQ(data.classes(), 3);
 }
 
-TEST(Dummy, PlantsAnAnswerThatCanBeLearned) {
+TEST(Dummy, CanBeLearned) {
   for (const InputShape& input :
        {InputShape{1, 28, 28}, InputShape{100, 1, 1}, InputShape{3, 5, 9}}) {
     const Dummy data(dummy_job(input, 10));
@@ -113,11 +114,11 @@ TEST(Dummy, SplitsShareNoSample) {
   }
 }
 
-TEST(Dummy, SampleDependsOnSeedAndIndexAlone) {
+TEST(Dummy, SampleDependsOnSeedAndIndexOnly) {
   Job job = dummy_job({1, 64, 64}, 10);
-  const Dummy kept(job);  // 64 MiB of images: made at the start
+  const Dummy kept(job);  // 64 MiB of images: generated at the start
   job.train_samples = 8192;
-  const Dummy made(job);  // made when they are read
+  const Dummy made(job);  // generated when they are read
   job.seed = 9;
   const Dummy other(job);
   const std::vector<int64_t> indices = {4095, 0, 77};
@@ -131,7 +132,7 @@ TEST(Dummy, SampleDependsOnSeedAndIndexAlone) {
   EXPECT_NE(read(kept).images, read(other).images);
 }
 
-TEST(Dummy, DigestNamesWhatDefinesIt) {
+TEST(Dummy, DigestNamesTheKeysThatDefineTheData) {
   Job job = dummy_job({1, 4, 4}, 2);
   const std::string digest = Dummy(job).digest();
   EXPECT_EQ(digest.size(), 64U);

@@ -1,5 +1,5 @@
-// Seeded mutations of a small IDX file: each is read or refused, and never costs more memory than
-// the file justifies.
+// Seeded mutations of a small IDX file: each is read or refused, and none allocates more memory
+// than the file justifies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class Mutator {
 
   void mutate_once(std::string& bytes) {
     if (bytes.empty()) return;
-    // half of the time where it hurts: the header
+    // half of the edits hit the header
     const size_t at =
         below(2) == 0 ? below(std::min<size_t>(bytes.size(), 16)) : below(bytes.size());
     switch (below(6)) {
@@ -94,7 +94,7 @@ TEST(IdxFuzz, PlainFilesAreReadOrRefused) {
   Mutator mutator(1);
   Tally tally;
   for (int n = 0; n < kMutations; ++n) tally.add(parse(mutator.mutate(small_file()), false));
-  EXPECT_GT(tally.read, 100);  // a changed pixel is no damage
+  EXPECT_GT(tally.read, 100);  // a changed pixel is valid
   EXPECT_GT(tally.refused, 1000);
 }
 
@@ -117,14 +117,14 @@ TEST(IdxFuzz, GzipOfDamagedFilesIsReadOrRefused) {
   EXPECT_GT(tally.refused, 1000);
 }
 
-TEST(IdxFuzz, StopsInflatingWhereTheHeaderEnds) {
-  // 64 MiB of zeros behind a header that speaks of 12 bytes
+TEST(IdxFuzz, StopsInflatingAfterTheAnnouncedBytes) {
+  // 64 MiB of zeros behind a header that announces 12 bytes
   const std::string bomb = gzip_bytes(idx_bytes({12}, std::string(size_t{64} << 20, '\0')));
   EXPECT_LT(bomb.size(), size_t{1} << 20);
   EXPECT_EQ(parse(bomb, true), Outcome::kRefused);
 }
 
-TEST(IdxFuzz, AForgedHeaderCostsNoMemory) {
+TEST(IdxFuzz, AForgedHeaderAllocatesNoMemory) {
   const std::string forged = idx_bytes({0x7fffffff, 1000}, "few bytes");
   EXPECT_EQ(parse(forged, false), Outcome::kRefused);
   EXPECT_EQ(parse(gzip_bytes(forged), true), Outcome::kRefused);

@@ -21,7 +21,7 @@ std::unique_ptr<Dataset> open(const std::string& dir) {
   return open_dataset(job);
 }
 
-// The message of the kData error that opening the folder ends with; one line.
+// Returns the message of the kData error of opening the folder; it must be one line.
 std::string failure(const std::string& dir) {
   try {
     open(dir);
@@ -58,7 +58,7 @@ TEST_F(Idx, ReadsPixelsOver255AndLabels) {
   EXPECT_EQ(images[5], 17.0F / 255.0F);
 }
 
-TEST_F(Idx, ReadsGzipAlike) {
+TEST_F(Idx, ReadsGzipTheSame) {
   const TestFolder packed;
   packed.write_small(".gz");
   EXPECT_EQ(open(packed.path())->digest(), open(folder_.path())->digest());
@@ -89,7 +89,7 @@ TEST_F(Idx, ReadsChannels) {
   EXPECT_EQ(open(folder_.path())->input(), (InputShape{3, 2, 1}));
 }
 
-TEST_F(Idx, DigestFollowsEveryByteThatARunReads) {
+TEST_F(Idx, DigestDependsOnEveryByteThatARunReads) {
   const std::string digest = open(folder_.path())->digest();
   folder_.write("t10k-labels-idx1-ubyte", idx_bytes({3}, std::string("\0\1\1", 3)));
   const std::string labels = open(folder_.path())->digest();
@@ -98,14 +98,14 @@ TEST_F(Idx, DigestFollowsEveryByteThatARunReads) {
   EXPECT_NE(open(folder_.path())->digest(), labels);
 }
 
-TEST_F(Idx, DataDirOfTheMachineGoesFirst) {
+TEST_F(Idx, DataDirOfTheMachineHasPriority) {
   Job job;
   job.dataset = "idx";
   job.data_dir = "/does-not-exist";
   EXPECT_EQ(open_dataset(job, folder_.path())->train_size(), 6);
 }
 
-TEST_F(Idx, TakesTheFirstSamplesAndKeepsTheClasses) {
+TEST_F(Idx, ReadsTheFirstSamplesAndKeepsTheClasses) {
   Job job;
   job.dataset = "idx";
   job.data_dir = folder_.path();
@@ -137,7 +137,7 @@ TEST_F(Idx, NamesAMissingFolder) {
   EXPECT_THAT(failure(folder_.file("none")), AllOf(HasSubstr("none"), HasSubstr("data-dir")));
 }
 
-TEST_F(Idx, AsksForAFolder) {
+TEST_F(Idx, RequiresAFolder) {
   EXPECT_THAT([] { open(""); }, testing::ThrowsMessage<Error>(HasSubstr("data-dir")));
 }
 
@@ -153,7 +153,7 @@ TEST_F(Idx, NamesAFolderInAFilesPlace) {
               AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("expected a file")));
 }
 
-// One wrong file, and what its message must say.
+// A damaged file and the text that its message must contain.
 struct BadFile {
   const char* title;
   const char* file;
@@ -201,7 +201,7 @@ std::vector<BadFile> bad_files() {
 
 class BadIdx : public testing::TestWithParam<BadFile> {};
 
-TEST_P(BadIdx, IsNamedWithWhatWasExpectedAndSeen) {
+TEST_P(BadIdx, IsNamedWithTheExpectedAndTheFoundValue) {
   const BadFile& bad = GetParam();
   TestFolder folder;
   folder.write_small();
@@ -211,7 +211,7 @@ TEST_P(BadIdx, IsNamedWithWhatWasExpectedAndSeen) {
   for (const char* words : bad.says) EXPECT_THAT(message, HasSubstr(words));
 }
 
-// The same content, packed: the size is not known before the end.
+// The same content in gzip: the size is known only at the end.
 TEST_P(BadIdx, IsNamedInsideGzip) {
   const BadFile& bad = GetParam();
   TestFolder folder;

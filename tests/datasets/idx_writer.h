@@ -1,4 +1,4 @@
-// Makes IDX files, good and bad, in a folder of its own.
+// Writes valid and damaged IDX files to a temporary folder.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace pushpull {
 
-// Header and values; the values need not fit the dimensions.
+// Returns header and values; the values need not fit the dimensions.
 std::string idx_bytes(const std::vector<uint32_t>& dims, const std::string& values);
 std::string gzip_bytes(const std::string& plain);
 void write_bytes(const std::string& path, const std::string& bytes);
 
-// A temporary folder that goes away with the object.
+// A temporary folder that is deleted with the object.
 class TestFolder {
  public:
   TestFolder();
@@ -25,7 +25,7 @@ class TestFolder {
   void write(const std::string& name, const std::string& bytes) const;
   void remove(const std::string& name) const;
 
-  // Six training and three test images of 2x3 with labels 0..2: pixel i of the split is i.
+  // Writes six training and three test images of 2x3 with labels 0..2: pixel i of the split is i.
   void write_small(const std::string& ending = "") const;
 
  private:

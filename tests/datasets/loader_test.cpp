@@ -16,8 +16,8 @@
 namespace pushpull {
 namespace {
 
-// Every pixel of sample n is n; counts reads by the test's own thread and by others, can fail at a
-// sample and can hold reads by others at a gate.
+// Every pixel of sample n is n. Counts reads on the test's thread and on others, can fail at a
+// sample, and can block reads on other threads at a gate.
 class FakeData final : public Dataset {
  public:
   FakeData(int64_t samples, int64_t pixels) : samples_(samples), pixels_(pixels) {}
@@ -110,18 +110,18 @@ void expect_holds(const MicroBatch& batch, const Job& job, const Dataset& data, 
   }
 }
 
-TEST(Loader, SaysWhetherItWouldWait) {
+TEST(Loader, ReadySaysWhetherGetWouldBlock) {
   const Job job = loader_job();
   FakeData data(64, kLargePixels);
   Loader loader(job, data);
-  EXPECT_FALSE(loader.ready(0, 0)) << "nothing was hinted";
+  EXPECT_FALSE(loader.ready(0, 0)) << "ready without a hint";
   data.close_gate();
   loader.hint(0, 0);
   data.wait_for_arrivals(1);
   EXPECT_FALSE(loader.ready(0, 0));
   loader.hint(0, 1);
   data.open_gate();
-  data.wait_for_arrivals(2);  // so the first one is read
+  data.wait_for_arrivals(2);  // the first one is read by then
   EXPECT_TRUE(loader.ready(0, 0));
   EXPECT_FALSE(loader.ready(5, 0));
   expect_holds(loader.get(0, 0), job, data, 0, 0);
@@ -130,7 +130,7 @@ TEST(Loader, SaysWhetherItWouldWait) {
   EXPECT_TRUE(at_once.ready(5, 0));
 }
 
-TEST(Loader, ReadsWhatWasNotHinted) {
+TEST(Loader, ReadsWithoutAHint) {
   const Job job = loader_job(true);
   FakeData data(64, kLargePixels);
   Loader loader(job, data);
@@ -152,20 +152,20 @@ TEST(Loader, PrefetchesOnItsOwnThread) {
   EXPECT_EQ(data.reads_at_home, 0);
 }
 
-TEST(Loader, TakesAHintBackThatWasNotBegun) {
+TEST(Loader, DropsAHintThatTheCallerReadsFirst) {
   const Job job = loader_job();
   FakeData data(64, kLargePixels);
   data.close_gate();
   Loader loader(job, data);
   loader.hint(0, 0);
   loader.hint(0, 1);
-  data.wait_for_arrivals(1);  // the thread is held in (0, 0)
+  data.wait_for_arrivals(1);  // the thread is blocked in (0, 0)
   expect_holds(loader.get(0, 1), job, data, 0, 1);
   EXPECT_EQ(data.reads_at_home, 1);
   data.open_gate();
   expect_holds(loader.get(0, 0), job, data, 0, 0);
   loader.hint(0, 2);
-  data.wait_for_arrivals(2);  // the thread goes on with (0, 2), not with (0, 1) once more
+  data.wait_for_arrivals(2);  // the thread continues with (0, 2), not with (0, 1)
   expect_holds(loader.get(0, 2), job, data, 0, 2);
   EXPECT_EQ(data.reads_at_home, 1);
   EXPECT_EQ(data.reads_elsewhere, 2);
@@ -183,7 +183,7 @@ TEST(Loader, DropsTheOldestHints) {
   data.wait_for_arrivals(9);  // (0, 0), dropped while it was read, and the newest eight
   expect_holds(loader.get(20, 0), job, data, 20, 0);
   EXPECT_EQ(data.reads_at_home, 0);
-  expect_holds(loader.get(12, 0), job, data, 12, 0);  // a ninth from the end: no longer kept
+  expect_holds(loader.get(12, 0), job, data, 12, 0);  // the ninth from the end is dropped
   EXPECT_EQ(data.reads_at_home, 1);
   EXPECT_EQ(data.reads_elsewhere, 9);
 }
@@ -235,7 +235,7 @@ TEST(Loader, StopsWithHintsLeft) {
     data.wait_for_arrivals(1);
     data.open_gate();
   }
-  // the one that it was in, and those that slipped through before it saw the end
+  // the read in progress, and reads that began before the thread saw the stop
   EXPECT_LE(data.reads_elsewhere, 4);
   EXPECT_GE(data.reads_elsewhere, 1);
 }
@@ -250,14 +250,14 @@ TEST(Loader, AllocatesNothingInTheSteadyState) {
       for (int64_t index = 0; index < 4; ++index) loader.get(step, index);
     }
   };
-  loader.get(0, 0);  // the buffer of reads without the thread
+  loader.get(0, 0);  // the buffer for reads on this thread
   for (int n = 0; n < 20; ++n) round();
   const size_t before = allocation_count();
   for (int n = 0; n < 20; ++n) round();
   EXPECT_EQ(allocation_count(), before);
 }
 
-TEST(Loader, GivesTheRightMicroBatchUnderAnyOrderOfCalls) {
+TEST(Loader, ReturnsTheRightMicroBatchForAnyOrderOfCalls) {
   const Job job = loader_job(true);
   FakeData data(100, kLargePixels);
   Loader loader(job, data);

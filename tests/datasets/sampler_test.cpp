@@ -31,7 +31,7 @@ std::vector<int64_t> epoch_of(Sampler& sampler, int64_t epoch) {
   return all;
 }
 
-TEST(Sampler, GoesInOrderWithoutShuffle) {
+TEST(Sampler, KeepsTheOrderWithoutShuffle) {
   Sampler sampler(small_job(false), 11);
   EXPECT_EQ(sampler.steps_per_epoch(), 2);
   EXPECT_THAT(sampler.indices(0, 0), ElementsAre(0, 1));
@@ -48,29 +48,29 @@ TEST(Sampler, DropsTheIncompleteBatch) {
   EXPECT_THAT(seen, testing::Each(testing::AllOf(testing::Ge(0), testing::Lt(11))));
 }
 
-TEST(Sampler, ShufflesEachEpochAnew) {
+TEST(Sampler, ShufflesEachEpochDifferently) {
   Sampler sampler(small_job(true), 1000);
   const std::vector<int64_t> first = epoch_of(sampler, 0);
   const std::vector<int64_t> second = epoch_of(sampler, 1);
   EXPECT_NE(first, second);
   EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 1000U);
-  EXPECT_EQ(epoch_of(sampler, 0), first);  // going back gives the same again
+  EXPECT_EQ(epoch_of(sampler, 0), first);  // an earlier epoch repeats
 }
 
-TEST(Sampler, IsEqualInEveryProcessThatHasTheSeed) {
+TEST(Sampler, IsEqualInEveryProcessWithTheSeed) {
   Job job = small_job(true);
   Sampler one(job, 100);
   Sampler same(job, 100);
   job.seed = 2;
   Sampler other(job, 100);
-  // the second process is asked in another order
+  // the second process reads in another order
   const std::vector<int64_t> late(same.indices(60, 1).begin(), same.indices(60, 1).end());
   EXPECT_EQ(epoch_of(one, 3), epoch_of(same, 3));
   EXPECT_NE(epoch_of(one, 3), epoch_of(other, 3));
   EXPECT_THAT(one.indices(60, 1), testing::ElementsAreArray(late));
 }
 
-TEST(Sampler, RefusesWhatIsNotThere) {
+TEST(Sampler, RefusesIndicesOutOfRange) {
   Sampler sampler(small_job(true), 8);
   EXPECT_THROW(sampler.indices(-1, 0), Error);
   EXPECT_THROW(sampler.indices(0, -1), Error);

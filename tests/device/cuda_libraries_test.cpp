@@ -1,5 +1,4 @@
-// Every function that is looked up by its name is in the library that is installed here: a wrong
-// name shows without a device.
+// Checks that the installed library has every function that is looked up by name. Needs no device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What only CUDA has: opening a device, and its ways to fail.
+// Tests of CUDA only: opening a device, and its errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST(Cuda, WithoutADeviceItIsSaidWhyAndWhatToDo) {
+TEST(Cuda, WithoutADeviceTheErrorNamesCauseAndRemedy) {
   std::string why;
   if (count(&why) > 0) GTEST_SKIP() << "there is a device";
   EXPECT_FALSE(is_device_required()) << why;
@@ -53,7 +53,7 @@ int destroy(int* /*handle*/) {
   return status_of_end;
 }
 
-TEST(Cuda, AHandleIsDestroyedOnceWhateverHappens) {
+TEST(Cuda, AHandleIsDestroyedExactlyOnce) {
   using Handle = UniqueHandle<int*, destroy>;
   int value = 0;
   destroyed = 0;
@@ -62,7 +62,7 @@ TEST(Cuda, AHandleIsDestroyedOnceWhateverHappens) {
     Handle first(&value);
     Handle second(std::move(first));
     EXPECT_EQ(second.get(), &value);
-    EXPECT_EQ(first.get(), nullptr);  // NOLINT: what is moved from is empty
+    EXPECT_EQ(first.get(), nullptr);  // NOLINT: a moved-from handle is empty
     empty = std::move(second);
     EXPECT_EQ(destroyed, 0);
     *empty.put() = &value;
@@ -89,7 +89,7 @@ class OnDevice : public testing::Test {
   void SetUp() override { PP_NEED_DEVICE(); }
 };
 
-TEST_F(OnDevice, CudaRefusesADeviceThatIsNotThere) {
+TEST_F(OnDevice, CudaRefusesAnAbsentDevice) {
   EXPECT_THAT(failure([] {
                 open({DeviceName::kCuda, 63});
               }),
@@ -97,7 +97,7 @@ TEST_F(OnDevice, CudaRefusesADeviceThatIsNotThere) {
                     Not(HasSubstr("\n"))));
 }
 
-TEST_F(OnDevice, CudaGivesWhatIsBehindADeviceAndAStream) {
+TEST_F(OnDevice, CudaGivesItsNativeHandles) {
   const auto device = open({DeviceName::kCuda, 0});
   EXPECT_EQ(native_index(*device), 0);
   EXPECT_NE(native_stream(*device->stream()), nullptr);

@@ -29,7 +29,7 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
-TEST(DeviceName, IsReadAsPeopleWriteIt) {
+TEST(DeviceName, AcceptsTheUsualSpellings) {
   EXPECT_THAT(parse_devices("cpu", 2), ElementsAre(kCpu));
   EXPECT_THAT(parse_devices("cuda", 2), ElementsAre(cuda(0)));
   EXPECT_THAT(parse_devices("cuda:0", 2), ElementsAre(cuda(0)));
@@ -38,23 +38,23 @@ TEST(DeviceName, IsReadAsPeopleWriteIt) {
   EXPECT_THAT(parse_devices("cuda,cuda:3", 2), ElementsAre(cuda(0), cuda(3)));
 }
 
-TEST(DeviceName, AutoIsTheFirstDeviceThatIsThere) {
+TEST(DeviceName, AutoIsTheFirstPresentDevice) {
   EXPECT_THAT(parse_devices("auto", 0), ElementsAre(kCpu));
   EXPECT_THAT(parse_devices("auto", 1), ElementsAre(cuda(0)));
   EXPECT_THAT(parse_devices("auto", 8), ElementsAre(cuda(0)));
 }
 
-TEST(DeviceName, WhatIsNamedIsNotLookedFor) {
+TEST(DeviceName, ANamedDeviceNeedNotBePresent) {
   EXPECT_THAT(parse_devices("cuda:7", 0), ElementsAre(cuda(7)));
 }
 
-TEST(DeviceName, IsWrittenAsItIsRead) {
+TEST(DeviceName, PrintsTheTextThatItParses) {
   for (const std::string text : {"cpu", "cuda:0", "cuda:63"}) {
     EXPECT_EQ(parse_devices(text, 0).at(0).to_string(), text);
   }
 }
 
-TEST(DeviceName, MistakesAreNamedWithTheWayOut) {
+TEST(DeviceName, MistakesAreNamedWithTheValidForms) {
   const auto is_help = HasSubstr("it is cpu, auto, cuda, cuda:N, or several like cuda:0,cuda:1");
   EXPECT_THAT(refusal("gpu"), AllOf(HasSubstr("--device gpu: gpu is unknown"), is_help));
   EXPECT_THAT(refusal(""), HasSubstr("a name is empty"));

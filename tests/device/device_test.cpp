@@ -1,5 +1,5 @@
-// What every device does, for CUDA and for the fake device alike: so the fake one is what code that
-// drives a device can be tested with.
+// Tests that hold for every device, CUDA and fake: so the fake device can replace CUDA in tests of
+// code that drives a device.
 #include "common/device/device.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ std::shared_ptr<Device> open_first() { return open({DeviceName::kCuda, 0}); }
 
 std::vector<DeviceCase> cases() {
   std::vector<DeviceCase> all;
-  // one seed of each mood, see fake_device.cpp
+  // one seed per mood, see fake_device.cpp
   for (const auto& [name, seed] : {std::pair("Fake0", 0), std::pair("Fake1", 1),
                                    std::pair("Fake2", 2), std::pair("Fake3", 3)}) {
     all.push_back({name, false, [seed = seed] {
@@ -112,7 +112,7 @@ TEST_P(AnyDevice, HasANameAndZeroedMemory) {
   }
 }
 
-TEST_P(AnyDevice, CopiesComeBackAsTheyWere) {
+TEST_P(AnyDevice, CopiesSurviveARoundTrip) {
   const std::vector<float> values = some_values(100'003, 1);
   const Memory first = floats(values.size());
   const Memory second = floats(values.size());
@@ -124,7 +124,7 @@ TEST_P(AnyDevice, CopiesComeBackAsTheyWere) {
   stream_->copy_in(host.get(), 0, second.data());
 }
 
-TEST_P(AnyDevice, MemoryOfTheHostThatIsNotRegisteredMayChangeAtOnce) {
+TEST_P(AnyDevice, PageableHostMemoryMayChangeAfterTheCall) {
   const Memory memory = floats(1 << 18);
   for (int round = 0; round < 5; ++round) {
     std::vector<float> values(1 << 18, static_cast<float>(round));
@@ -151,7 +151,7 @@ TEST_P(AnyDevice, AddsWithTheHostsBits) {
       }
       const Memory a = floats(n + 4);
       const Memory b = floats(n + 4);
-      // one of the two is off the 16 bytes of the widest load, or both
+      // at least one of the two is not aligned to the widest load, 16 bytes
       write(left, a.floats() + skip);
       write(right, b.floats() + (skip == 2 ? 0 : skip));
       float* sum = b.floats() + (skip == 2 ? 0 : skip);
@@ -160,12 +160,12 @@ TEST_P(AnyDevice, AddsWithTheHostsBits) {
       for (size_t i = 0; i < n; ++i) right[i] = left[i] + right[i];
       EXPECT_TRUE(same_bits(got, right)) << n << " " << skip;
       EXPECT_EQ(read(b.floats() + (skip == 2 ? 0 : skip) + n, 1), std::vector<float>(1, 0.0F))
-          << "behind the end";
+          << "wrote beyond the end";
     }
   }
 }
 
-TEST_P(AnyDevice, FindsWhatIsNotFiniteWhereverItIs) {
+TEST_P(AnyDevice, FindsANonFiniteValueAtAnyIndex) {
   const Memory flag = device_->allocate(sizeof(int32_t));
   const auto flag_of = [&](const std::vector<float>& values, size_t skip) {
     const Memory memory = floats(values.size() + 4);
@@ -192,7 +192,7 @@ TEST_P(AnyDevice, FindsWhatIsNotFiniteWhereverItIs) {
       std::vector<float> last = values;
       last[n - 1] = bad[2];
       EXPECT_EQ(flag_of(last, skip), 1) << n;
-      EXPECT_EQ(flag_of(values, skip), 0) << "it is set back";
+      EXPECT_EQ(flag_of(values, skip), 0) << "the flag was not reset";
     }
   }
   EXPECT_EQ(flag_of({}, 0), 0);
@@ -205,7 +205,7 @@ TEST_P(AnyDevice, EventsOrderStreams) {
   const auto has_come = device_->event();
   const auto is_computed = device_->event();
   const auto is_out = device_->event();
-  EXPECT_TRUE(is_out->done()) << "never recorded";
+  EXPECT_TRUE(is_out->done()) << "not done although never recorded";
   const Memory value = floats(kFloats);
   const Memory sum = floats(kFloats);
   const auto host = pinned(2 * kFloats);
@@ -229,7 +229,7 @@ TEST_P(AnyDevice, EventsOrderStreams) {
   }
 }
 
-// Others wait for an event that is recorded inside a graph as for any other.
+// An event that is recorded inside a graph orders other streams like any other event.
 TEST_P(AnyDevice, EventsOfAGraphOrderStreams) {
   constexpr size_t kFloats = 1 << 20;
   const auto out = device_->stream();
@@ -248,7 +248,7 @@ TEST_P(AnyDevice, EventsOfAGraphOrderStreams) {
   });
   ASSERT_NE(graph, nullptr);
   stream_->synchronize(kDeadlineMs);
-  EXPECT_EQ(read(first.floats(), 1), std::vector<float>(1, 0.0F)) << "a capture runs nothing";
+  EXPECT_EQ(read(first.floats(), 1), std::vector<float>(1, 0.0F)) << "the capture ran work";
   const auto host = pinned(kFloats);
   for (int round = 1; round <= 10; ++round) {
     stream_->launch(*graph);
@@ -263,7 +263,7 @@ TEST_P(AnyDevice, EventsOfAGraphOrderStreams) {
   EXPECT_EQ(read(second.floats(), kFloats), std::vector<float>(kFloats, 100.0F));
 }
 
-TEST_P(AnyDevice, ACaptureThatFailsLeavesTheStreamAsItWas) {
+TEST_P(AnyDevice, AFailedCaptureLeavesTheStreamUnchanged) {
   const Memory one = floats(1);
   const Memory sum = floats(1);
   write({1.0F}, one.floats());
@@ -289,7 +289,7 @@ TEST_P(AnyDevice, TimedEventsHaveADistance) {
   EXPECT_LT(seconds, 10.0);
 }
 
-TEST_P(AnyDevice, TooMuchMemoryIsRefusedInWordsAndNothingElseSuffers) {
+TEST_P(AnyDevice, TooMuchMemoryIsRefusedAndTheDeviceStillWorks) {
   constexpr size_t kTooMuch = size_t{1} << 50;
   EXPECT_THAT(failure([&] { device_->allocate(kTooMuch); }),
               AllOf(HasSubstr("has no room for 1125899906842624 more bytes"), HasSubstr(" of "),
@@ -300,7 +300,7 @@ TEST_P(AnyDevice, TooMuchMemoryIsRefusedInWordsAndNothingElseSuffers) {
   EXPECT_EQ(read(memory.floats(), 8), std::vector<float>(8, 4.0F));
 }
 
-TEST_P(AnyDevice, MemoryMayEndOnAnyThread) {
+TEST_P(AnyDevice, MemoryMayBeFreedOnAnyThread) {
   Memory memory = floats(1000);
   auto host = pinned(1000);
   stream_->copy_in(host.get(), 4000, memory.data());
@@ -309,8 +309,8 @@ TEST_P(AnyDevice, MemoryMayEndOnAnyThread) {
   EXPECT_EQ(read(floats(1000).floats(), 1000), std::vector<float>(1000, 0.0F));
 }
 
-// The weights of a server on the same host: pages that we may only read.
-TEST_P(AnyDevice, MemoryThatAnotherProcessWritesIsCopiedInRegisteredOrNot) {
+// The weights of a server on the same host are pages that this process may only read.
+TEST_P(AnyDevice, MemoryOfAnotherProcessIsCopiedRegisteredOrNot) {
   constexpr size_t kFloats = 10'000;
   const Segment segment(kFloats * sizeof(float));
   auto* theirs = reinterpret_cast<float*>(segment.data());
@@ -318,7 +318,7 @@ TEST_P(AnyDevice, MemoryThatAnotherProcessWritesIsCopiedInRegisteredOrNot) {
   const Mapping mapping(segment.description(), 1 << 20);
   const auto* ours = mapping.bytes().data();
   std::string why;
-  // whole pages: a segment's size is a multiple of them, its token at the end included
+  // whole pages: a segment's size is a multiple of them, including the token at its end
   const size_t pages = mapping.bytes().size() + Segment::kTokenBytes;
   const auto registration =
       device_->register_pages(const_cast<std::byte*>(ours), pages, Access::kReadOnly, why);

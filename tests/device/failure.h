@@ -1,4 +1,4 @@
-// What a call that the device cannot do says.
+// Returns the error of a call that the device refuses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace pushpull::device {
 
-// Anything but Error(kDevice) is a failure of the test.
+// The test fails if `call` throws anything but Error(kDevice).
 inline std::string failure(const std::function<void()>& call) {
   try {
     call();

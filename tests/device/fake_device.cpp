@@ -17,16 +17,16 @@ namespace pushpull::device {
 
 namespace {
 
-// One record of an event.
+// A record of an event.
 struct Mark {
   bool done = false;
-  int64_t run = 0;  // what had run by then: the device's clock
+  int64_t run = 0;  // work that had run by then: the device's clock
 };
 
 struct Work {
   std::function<void()> run;
-  std::shared_ptr<Mark> until;  // it cannot run before this
-  std::shared_ptr<Mark> marks;  // this is done when it has run
+  std::shared_ptr<Mark> until;  // the work runs after this record is done
+  std::shared_ptr<Mark> marks;  // done when the work has run
 };
 
 using Queue = std::deque<Work>;
@@ -47,14 +47,15 @@ struct FakeDevice::State {
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
-  int mood;  // 0: runs as late as can be; 1: at once; else: now and then, some of it
+  int mood;  // 0: runs as late as possible; 1: at once; else: now and then, a part
   int64_t runs = 0;
   int64_t launches = 0;
 
   std::shared_ptr<RegisteredPages> pages;
   std::vector<std::weak_ptr<FakePages>> others;  // opened here
 
-  // Opens what work may touch, once: to open and shut pages costs more than most work.
+  // Makes all memory accessible that work may use, once: opening and closing pages costs more than
+  // most work.
   void open_memory(std::deque<FakePages::Open>& opened) {
     if (!opened.empty()) return;
     opened.emplace_back(memory->pages());
@@ -81,8 +82,8 @@ struct FakeDevice::State {
     if (lost()) throw Error(ErrorCode::kDevice, "[device] " + name + " is lost");
   }
 
-  // Runs the head of some stream, with memory in `opened`. False: none can run. A device that is
-  // lost runs nothing more.
+  // Runs the head of some queue, with `opened` memory. Returns false if none can run. Throws if the
+  // device is lost.
   bool step(std::deque<FakePages::Open>& opened) {
     check();
     std::vector<Queue*> able;
@@ -105,7 +106,7 @@ struct FakeDevice::State {
     return true;
   }
 
-  // Some work may run while the host goes on.
+  // Runs some work while the host continues.
   void progress() {
     if (mood == 0) return;
     const uint64_t most = mood == 1 ? UINT64_MAX : random() % 4;
@@ -114,7 +115,7 @@ struct FakeDevice::State {
     }
   }
 
-  // Something can always run: what a stream waits for was enqueued before.
+  // Some work can always run: a stream waits for earlier records only.
   void run_until(const std::function<bool()>& done) {
     if (done()) return;
     std::deque<FakePages::Open> opened;
@@ -166,7 +167,7 @@ class FakeEvent : public Event {
   bool is_timed_;
 };
 
-// As it was enqueued; marks are of each launch.
+// A piece of a graph. Each launch makes its own marks.
 struct Item {
   std::function<void()> run;
   FakeEvent* records = nullptr;
@@ -183,7 +184,7 @@ class FakeStream : public Stream {
     state_->queues.push_back(queue_);
   }
 
-  // A stream that ends leaves nothing undone.
+  // Runs the stream's pending work.
   ~FakeStream() override {
     try {
       state_->run_until([this] { return queue_->empty(); });

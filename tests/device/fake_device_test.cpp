@@ -1,5 +1,5 @@
-// The fake device is a measure for others, so it is tested itself: what is in order stays in order,
-// and whatever is not comes out wrong under some seeds.
+// Tests the fake device itself, because other tests rely on it: ordered work runs in order, and
+// unordered work gives wrong values under some seeds.
 #include "tests/device/fake_device.h"
 
 #include <gmock/gmock.h>
@@ -32,15 +32,14 @@ std::shared_ptr<float[]> pinned(const std::shared_ptr<Device>& device, size_t fl
   return registered(device, heap_floats, [](const std::string& why) { FAIL() << why; })(floats);
 }
 
-// What the host reads where two streams hand a value from one to the other: 1 -> in -> compute (+
-// 1)
-// -> out.
+// Returns the value that the host reads after three streams pass it on: 1 -> in -> compute (+ 1) ->
+// out.
 float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = true) {
   const auto device = std::make_shared<FakeDevice>(options);
   const Memory value = device->allocate(4);
   const Memory one = device->allocate(4);
   const auto host = pinned(device, 2);
-  // streams end before what they use: then they do what is left
+  // streams are destroyed before their memory, and run their pending work then
   const auto in = device->stream();
   const auto compute = device->stream();
   const auto out = device->stream();
@@ -67,11 +66,11 @@ float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = 
 }
 constexpr float kRight = 123.0F;
 
-TEST(FakeDevice, WhatEventsOrderIsInOrderUnderEverySeed) {
+TEST(FakeDevice, OrderedWorkIsRightUnderEverySeed) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) EXPECT_EQ(pipeline({seed}), kRight) << seed;
 }
 
-TEST(FakeDevice, WhatNothingOrdersComesOutWrongUnderManySeeds) {
+TEST(FakeDevice, UnorderedWorkIsWrongUnderManySeeds) {
   uint64_t without_stream_waits = 0;
   uint64_t without_host_waits = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -82,7 +81,7 @@ TEST(FakeDevice, WhatNothingOrdersComesOutWrongUnderManySeeds) {
   EXPECT_GT(without_host_waits, kSeeds / 4);
 }
 
-TEST(FakeDevice, EveryFaultShows) {
+TEST(FakeDevice, EveryFaultGivesWrongValues) {
   for (const Fault fault :
        {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait, Fault::kRecordsAreIgnored}) {
     uint64_t wrong = 0;
@@ -92,7 +91,7 @@ TEST(FakeDevice, EveryFaultShows) {
   }
 }
 
-TEST(FakeDevice, ASeedIsOneOrder) {
+TEST(FakeDevice, ASeedGivesOneOrder) {
   std::set<float> seen;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const float result = pipeline({seed}, false, false);
@@ -135,7 +134,7 @@ TEST(FakeDevice, AWaitIsForTheLatestRecordBeforeIt) {
     first->record(*event);
     second->wait(*event);
     enqueue(*second, [&] { ran.push_back(2); });
-    // `second` has only to wait for the record above
+    // `second` waits only for the record above
     first->wait(*event);
     second->record(*event);
     first->wait(*event);
@@ -146,7 +145,7 @@ TEST(FakeDevice, AWaitIsForTheLatestRecordBeforeIt) {
   }
 }
 
-TEST(FakeDevice, RegisteredMemoryIsReadWhenItsTurnComesAndOtherMemoryAtOnce) {
+TEST(FakeDevice, OnlyRegisteredMemoryIsReadLate) {
   uint64_t late = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const auto device = std::make_shared<FakeDevice>(FakeOptions{seed});
@@ -189,8 +188,8 @@ TEST(FakeDevice, AGraphRunsAtItsLaunches) {
     });
     ASSERT_NE(graph, nullptr);
     stream->synchronize(kDeadlineMs);
-    EXPECT_EQ(device.runs(), 0) << "a capture runs nothing";
-    EXPECT_TRUE(inside->done()) << "nor does it record";
+    EXPECT_EQ(device.runs(), 0) << "the capture ran work";
+    EXPECT_TRUE(inside->done()) << "the capture recorded an event";
     for (int launch = 1; launch <= 3; ++launch) {
       enqueue(*other, [&] { value = launch; });
       other->record(*before);
@@ -207,7 +206,7 @@ TEST(FakeDevice, AGraphRunsAtItsLaunches) {
   }
 }
 
-TEST(FakeDevice, ACaptureThatFailsLeavesTheStreamAsItWas) {
+TEST(FakeDevice, AFailedCaptureLeavesTheStreamUnchanged) {
   FakeDevice device;
   const auto stream = device.stream();
   int ran = 0;
@@ -219,7 +218,7 @@ TEST(FakeDevice, ACaptureThatFailsLeavesTheStreamAsItWas) {
   const Memory value = device.allocate(4);
   float pageable = 0.0F;
   EXPECT_THROW(stream->capture([&] { stream->copy_in(&pageable, 4, value.data()); }), Error)
-      << "our mistake: when it is launched nobody waits for it";
+      << "no wait protects pageable memory at a launch";
   enqueue(*stream, [&] { ran += 10; });
   stream->synchronize(kDeadlineMs);
   EXPECT_EQ(ran, 10);
@@ -233,7 +232,7 @@ TEST(FakeDevice, ADeviceThatCannotCaptureSaysSo) {
   EXPECT_EQ(stream->capture([] { FAIL() << "called"; }), nullptr);
 }
 
-TEST(FakeDevice, MemoryIsZeroedAndSpoiledAtItsEnd) {
+TEST(FakeDevice, MemoryIsZeroedAndFilledWithNaNWhenFreed) {
   FakeDevice device;
   const auto stream = device.stream();
   const float* kept = nullptr;
@@ -256,7 +255,7 @@ TEST(FakeDevice, MemoryIsZeroedAndSpoiledAtItsEnd) {
   stream->synchronize(kDeadlineMs);
   EXPECT_TRUE(std::isnan(gone));
   Memory again = device.allocate(400);
-  EXPECT_EQ(again.data(), kept) << "what is freed is used again";
+  EXPECT_EQ(again.data(), kept) << "freed memory was not reused";
   const auto [bytes, free] = again.release();
   EXPECT_EQ(again.data(), nullptr);
   free(bytes);
@@ -269,7 +268,7 @@ TEST(FakeDevice, MemoryMayOutliveTheDevice) {
   EXPECT_NE(memory.data(), nullptr);
 }
 
-TEST(FakeDevice, ThereIsNoMoreMemoryThanThereIs) {
+TEST(FakeDevice, MemoryIsLimited) {
   FakeOptions options;
   options.memory_bytes = 4096;
   FakeDevice device(options);
@@ -286,7 +285,7 @@ TEST(FakeDeviceDeathTest, TheHostCannotTouchItsMemory) {
   EXPECT_DEATH(*memory.floats() = 1.0F, "");
 }
 
-// What another device of the same index, as another process has it, reads of this one.
+// Tests that a device of the same index, as in another process, reads this device's memory.
 class SharedMemory : public testing::Test {
  protected:
   FakeDevice maker_;
@@ -340,7 +339,7 @@ TEST_F(SharedMemory, IsReadByAnotherProcess) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST_F(SharedMemory, IsRefusedWhereTheHandleDoesNotFit) {
+TEST_F(SharedMemory, IsRefusedForAWrongHandle) {
   EXPECT_THAT(refusal(reader_, 8192, handle_), HasSubstr("so many bytes"));
   EXPECT_THAT(refusal(reader_, 8, "x"), HasSubstr("not of this device"));
   FakeDevice other({.index = 1});
@@ -392,7 +391,7 @@ TEST(FakeDevice, TimedEventsHaveADistance) {
   EXPECT_DOUBLE_EQ(end->seconds_since(*begin), 6e-6);
 }
 
-TEST(FakeDevice, AddsAndFindsWhatIsNotFinite) {
+TEST(FakeDevice, AddsAndFindsNonFiniteValues) {
   FakeDevice device;
   const auto stream = device.stream();
   const Memory a = device.allocate(8);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kWide = 4;
 constexpr int kThreads = 64;
 
-// A batch, checked, with what is broken on purpose. Copies live as long as this.
+// A checked batch with its deliberate fault. Owns the copies.
 class Checked {
  public:
   Checked(const SliceBatch& batch, const FakeReach& reach, Fault fault)
@@ -43,7 +43,7 @@ class Checked {
     for (int p = 0; p < slice.parts; ++p) {
       reads(batch_.parts[slice.first_part + p].floats);
     }
-    if (slice.after == nullptr) return;  // squares alone
+    if (slice.after == nullptr) return;  // squares only
     reads(slice.before);
     reads(slice.after);
     PP_ASSERT(reach_.can_write(slice.after + segment.lo, bytes));
@@ -83,7 +83,7 @@ class Checked {
   std::vector<SliceMove> changed_slices_;
 };
 
-// Exactly as much as the threads of a block have.
+// Exactly as large as the stacks of a block's threads.
 std::vector<Floats<kWide>> stacks_of(const SliceBatch& batch) {
   return std::vector<Floats<kWide>>(static_cast<size_t>(batch.depth) * kThreads);
 }

@@ -1,5 +1,5 @@
-// What a FakeDevice does with a batch of slices: the threads of a kernel as loops, over the text
-// that kernels have (common/device/slice_update.h).
+// Runs a batch of slices for a FakeDevice: the threads of a kernel as loops, over the kernels' own
+// text (common/device/slice_update.h).
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace pushpull::device {
 
-// Memory that kernels may touch.
+// The memory that kernels may access.
 struct FakeReach {
   std::function<bool(const void*, size_t)> can_read;
   std::function<bool(const void*, size_t)> can_write;
 };
 
-// While device memory is open. PP_ASSERTs that all pointers are the device's.
+// Call while device memory is accessible. PP_ASSERTs that all pointers are the device's.
 void fake_update(const SliceBatch& batch, const FakeReach& reach, Fault fault);
 void fake_square(const SliceBatch& batch, float divisor, double* squares, const FakeReach& reach,
                  Fault fault);

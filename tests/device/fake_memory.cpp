@@ -18,10 +18,10 @@ namespace pushpull::device {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kPage = 4096;  // what can be mapped apart
-constexpr int kNaNByte = 0xff;  // as floats, doubles, bf16 and fp16: NaN
+constexpr size_t kPage = 4096;  // the unit of mapping
+constexpr int kNaNByte = 0xff;  // NaN as float, double, bf16 and fp16
 
-// Stands at the end of a shared block for as long as it lives.
+// Written at the end of a shared block while it is allocated.
 using Token = uint64_t;
 
 // Memory::Free gets an address only.

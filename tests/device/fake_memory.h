@@ -1,5 +1,5 @@
-// Memory of a fake device: addresses that are open only while a device runs something. It is a file
-// without a name (memfd_create), so that other processes can map what is shared.
+// Memory of a fake device: addresses that are accessible only while a device runs work. It is an
+// unnamed file (memfd_create), so that other processes can map shared blocks.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace pushpull::device {
 
-// Mapped pages that whoever touches them is killed for, but while they are open. Thread-safe.
+// Mapped pages. An access kills the process unless they are open. Thread-safe.
 class FakePages {
  public:
-  // Of a file; protection: while they are open.
+  // Maps pages of a file. protection: the one while they are open.
   FakePages(int fd, size_t offset, size_t bytes, int protection);
   ~FakePages();
   FakePages(const FakePages&) = delete;
@@ -26,7 +26,7 @@ class FakePages {
   size_t bytes() const { return bytes_; }
   bool holds(const void* first, size_t bytes) const;
 
-  // Open for as long as one of these lives.
+  // Keeps the pages open while it lives.
   class Open {
    public:
     explicit Open(std::shared_ptr<FakePages> pages);
@@ -48,22 +48,22 @@ class FakePages {
   int open_ = 0;  // guarded by mutex_
 };
 
-// Thread-safe. Lives until the last Memory of it has ended.
+// Thread-safe. Lives until its last Memory is freed.
 class FakeMemory : public std::enable_shared_from_this<FakeMemory> {
  public:
-  // name: of the device.
+  // name: the device's.
   FakeMemory(std::string name, size_t bytes);
 
-  // Zeroed; what is freed is filled with NaN and given out again. Throws Error(kDevice) where there
-  // is no room.
+  // Returns zeroed memory; freed memory is filled with NaN and reused. Throws Error(kDevice) if
+  // there is no room.
   Memory allocate(size_t bytes);
-  // ... which `open_fake` maps anew, here or in another process, as long as it lives.
+  // The same. While it is allocated, `open_fake` can map it with the handle, in any process.
   Memory allocate_shared(size_t bytes, std::string& handle);
 
   bool holds(const void* first, size_t bytes) const { return pages_->holds(first, bytes); }
   const std::shared_ptr<FakePages>& pages() const { return pages_; }
 
-  // Fills memory of some fake device of this process with NaN. False: it is of none.
+  // Fills memory of a fake device of this process with NaN. Returns false if no device owns it.
   static bool spoil(void* first, size_t bytes);
 
  private:
@@ -78,8 +78,8 @@ class FakeMemory : public std::enable_shared_from_this<FakeMemory> {
   std::map<size_t, size_t> used_;  // offset -> bytes; guarded by mutex_
 };
 
-// Shared memory of a fake device of this name, for reading. Throws Error(kProtocol) where there is
-// none of so many bytes.
+// Maps shared memory of a fake device of this name, for reading. Throws Error(kProtocol) if there
+// is none of so many bytes.
 std::shared_ptr<FakePages> open_fake(const std::string& name, const std::string& handle,
                                      size_t bytes);
 

@@ -1,5 +1,5 @@
-// Tests that need a GPU are skipped where there is none, which ctest counts apart from passed; with
-// PUSHPULL_REQUIRE_DEVICE=1 that is a failure.
+// Skips a test that needs a GPU if there is none; ctest counts it apart from passed. With
+// PUSHPULL_REQUIRE_DEVICE=1 the test fails instead.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ inline bool is_device_required() {
 
 }  // namespace pushpull::device
 
-// In a test or its SetUp.
+// For a test or its SetUp.
 #define PP_NEED_DEVICE()                                                                     \
   if (std::string why; ::pushpull::device::count(&why) == 0) {                               \
     if (::pushpull::device::is_device_required()) FAIL() << "a device is required: " << why; \

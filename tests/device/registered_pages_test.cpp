@@ -8,7 +8,7 @@
 namespace pushpull::device {
 namespace {
 
-TEST(RegisteredPages, HoldWhatLiesInOneRange) {
+TEST(RegisteredPages, HoldMemoryWithinOneRange) {
   std::vector<std::byte> memory(100);
   const std::byte* first = memory.data();
   RegisteredPages pages;
@@ -21,16 +21,16 @@ TEST(RegisteredPages, HoldWhatLiesInOneRange) {
   EXPECT_TRUE(pages.hold(first + 10, 20, Access::kReadOnly));
   EXPECT_TRUE(pages.hold(first + 10, 20, Access::kReadWrite));
   EXPECT_TRUE(pages.hold(first + 29, 1, Access::kReadWrite));
-  EXPECT_FALSE(pages.hold(first + 29, 2, Access::kReadOnly)) << "of two ranges";
+  EXPECT_FALSE(pages.hold(first + 29, 2, Access::kReadOnly)) << "across two ranges";
   EXPECT_TRUE(pages.hold(first + 30, 10, Access::kReadOnly));
-  EXPECT_FALSE(pages.hold(first + 30, 1, Access::kReadWrite)) << "not to be written";
+  EXPECT_FALSE(pages.hold(first + 30, 1, Access::kReadWrite)) << "writable";
   EXPECT_FALSE(pages.hold(first + 40, 1, Access::kReadOnly));
   pages.remove(first + 10);
   EXPECT_FALSE(pages.hold(first + 10, 1, Access::kReadOnly));
   EXPECT_TRUE(pages.hold(first + 30, 1, Access::kReadOnly));
 }
 
-TEST(RegisteredPages, ARangeIsThereOnce) {
+TEST(RegisteredPages, ARangeIsRegisteredOnce) {
   std::vector<std::byte> memory(100);
   const std::byte* first = memory.data();
   RegisteredPages pages;

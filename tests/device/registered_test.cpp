@@ -14,11 +14,11 @@
 namespace pushpull::device {
 namespace {
 
-const auto nobody = [](const std::string& why) { ADD_FAILURE() << why; };
+const auto fail_with = [](const std::string& why) { ADD_FAILURE() << why; };
 
-TEST(Registered, EveryBufferIsOnPagesOfItsOwn) {
+TEST(Registered, EveryBufferHasPagesOfItsOwn) {
   auto device = std::make_shared<FakeDevice>();
-  const FloatAllocator memory = registered(device, heap_floats, nobody);
+  const FloatAllocator memory = registered(device, heap_floats, fail_with);
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::vector<std::shared_ptr<float[]>> buffers;
   // the fake device refuses a page that is registered twice
@@ -35,21 +35,21 @@ TEST(Registered, EveryBufferIsOnPagesOfItsOwn) {
   EXPECT_EQ(device->registrations(), 0U);
 }
 
-TEST(Registered, PagesAreReleasedBeforeTheyGo) {
+TEST(Registered, PagesAreUnregisteredBeforeTheyAreFreed) {
   auto device = std::make_shared<FakeDevice>();
   size_t seen = 99;
   const FloatAllocator inner = [&](size_t floats) -> std::shared_ptr<float[]> {
     std::shared_ptr<float[]> owner = heap_floats(floats);
     return {owner.get(), [&, owner](float*) { seen = device->registrations(); }};
   };
-  registered(device, inner, nobody)(10).reset();
+  registered(device, inner, fail_with)(10).reset();
   EXPECT_EQ(seen, 0U);
 }
 
-TEST(Registered, ABufferKeepsTheDevice) {
+TEST(Registered, ABufferKeepsTheDeviceAlive) {
   auto device = std::make_shared<FakeDevice>();
   const std::weak_ptr<FakeDevice> seen = device;
-  std::shared_ptr<float[]> buffer = registered(std::move(device), heap_floats, nobody)(1000);
+  std::shared_ptr<float[]> buffer = registered(std::move(device), heap_floats, fail_with)(1000);
   EXPECT_FALSE(seen.expired());
   buffer.reset();
   EXPECT_TRUE(seen.expired());
@@ -57,7 +57,7 @@ TEST(Registered, ABufferKeepsTheDevice) {
 
 TEST(Registered, APoolsBufferIsRegisteredOnce) {
   auto device = std::make_shared<FakeDevice>();
-  BufferPool pool(5000, registered(device, heap_floats, nobody));
+  BufferPool pool(5000, registered(device, heap_floats, fail_with));
   pool.reserve(2);
   for (int i = 0; i < 10; ++i) {
     const auto first = pool.get();
@@ -68,10 +68,10 @@ TEST(Registered, APoolsBufferIsRegisteredOnce) {
 
 TEST(Registered, NothingIsRegisteredForNoFloats) {
   auto device = std::make_shared<FakeDevice>();
-  EXPECT_NE(registered(device, heap_floats, nobody)(0), nullptr);
+  EXPECT_NE(registered(device, heap_floats, fail_with)(0), nullptr);
 }
 
-TEST(Registered, ARefusalIsSaidOnceAndTheMemoryIsUsedAllTheSame) {
+TEST(Registered, ARefusalIsReportedOnceAndTheMemoryIsUsed) {
   FakeOptions options;
   options.registers = false;
   auto device = std::make_shared<FakeDevice>(options);

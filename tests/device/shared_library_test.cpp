@@ -26,7 +26,7 @@ class SharedLibraries : public testing::Test {
   void TearDown() override { SetUp(); }
 };
 
-TEST_F(SharedLibraries, AreLookedForInOrder) {
+TEST_F(SharedLibraries, AreSearchedInOrder) {
   EXPECT_THAT(library_candidates("libx.so.1"),
               ElementsAre("libx.so.1", "/usr/local/cuda/lib64/libx.so.1"));
   setenv("PUSHPULL_CUDA_LIBS", "/a:/b b::", 1);
@@ -36,7 +36,7 @@ TEST_F(SharedLibraries, AreLookedForInOrder) {
                           "/usr/local/cuda/lib64/libx.so.1"));
 }
 
-TEST_F(SharedLibraries, GiveTheirFunctionsByName) {
+TEST_F(SharedLibraries, ReturnTheirFunctionsByName) {
   const SharedLibrary library("libm.so.6");
   ASSERT_TRUE(library.is_open()) << library.failures();
   EXPECT_EQ(library.failures(), "");
@@ -47,7 +47,7 @@ TEST_F(SharedLibraries, GiveTheirFunctionsByName) {
   EXPECT_EQ(library.find("no_such_function"), nullptr);
 }
 
-TEST_F(SharedLibraries, SayWhatWasTriedInOneLine) {
+TEST_F(SharedLibraries, ListTheAttemptsInOneLine) {
   const ScratchFolder folder;
   std::ofstream(folder / "libnone.so.7") << "no library\n";
   setenv("PUSHPULL_CUDA_LIBS", folder.path().c_str(), 1);

@@ -1,4 +1,4 @@
-"""All-reduce: workers sum among themselves and update by themselves; `tree` has the bits of `sync`."""
+"""Tests all-reduce: workers sum gradients and update weights without servers; `tree` has the bits of `sync`."""
 import os
 import signal
 import time
@@ -20,7 +20,7 @@ def reduced(keys, kind="tree"):
 
 
 def built(lab, kinds=KINDS):
-    """The algorithms that this build has."""
+    """Returns the algorithms that this build has."""
     run = lab.run(lab.job(reduced({**MLP, "steps": 1}, "gloo")))
     if run.code == 0:
         return kinds
@@ -48,15 +48,15 @@ def tree_has_the_bits_of_sync(lab):
            f"{last['bytes_pushed']} bytes pushed, {last['bytes_pulled']} pulled")
 
 
-def tree_clips_schedules_and_saves_as_sync_does(lab):
+def tree_clips_schedules_and_saves_like_sync(lab):
     same_as_sync(lab, ADAMW, [(1, 1, LARGE), (3, 2, SMALL), (1, 4, LARGE), (2, 7, SMALL)])
 
 
-def tree_sums_batch_statistics_as_sync_does(lab):
+def tree_sums_batch_statistics_like_sync(lab):
     same_as_sync(lab, CONVNET, [(1, 3, LARGE), (2, 4, SMALL)])
 
 
-def ring_and_gloo_come_close_to_tree(lab):
+def ring_and_gloo_are_close_to_tree(lab):
     for keys in (MLP, CONVNET):
         tree = lab.train(lab.job(reduced(keys)), 1, 3)
         for kind in built(lab)[1:]:
@@ -145,7 +145,7 @@ def ctrl_c_stops_the_job_at_its_next_checkpoint(lab):
             expect(worker.ends(30) == 75 and "SIGINT" in worker.said(), worker.said()[-600:])
 
 
-def a_stopped_job_goes_on(lab):
+def a_stopped_job_resumes(lab):
     keys = lab.in_parts(reduced({**MLP, "heartbeat-timeout": lab.seconds(2)}, "ring"), 2000)
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(1)
@@ -157,7 +157,7 @@ def a_stopped_job_goes_on(lab):
     cluster.ends_well()
 
 
-def gloo_is_there_or_says_why_not(lab):
+def gloo_works_or_says_why_not(lab):
     if "gloo" not in built(lab):
         raise Skipped("this build has no Gloo; it says so")
 

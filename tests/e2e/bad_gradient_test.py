@@ -1,4 +1,4 @@
-"""Gradients that are not finite: a few training images make the first weights overflow, whoever computes them."""
+"""Tests gradients that are not finite: a few training images make the first weights overflow, in any worker."""
 import json
 import re
 import struct
@@ -8,12 +8,12 @@ from lab import MLP, expect, summary_of
 from replay_test import replays
 
 NOT_FINITE = 7
-RARE_PIXEL = 8  # of seven of the 1,438 training images
+RARE_PIXEL = 8  # nonzero in seven of the 1,438 training images
 HUGE = 3e38
 
 
 def weights_that_overflow(lab, folder):
-    """Those of the init rules, and a path through one unit of each layer that only a rare pixel opens."""
+    """Writes the initial weights, with a path through one unit of each layer that only the rare pixel opens."""
     lab.train(lab.job({**MLP, "steps": 1, "lr": 1e-30, "checkpoint-dir": folder}))
     data = (folder / "step-00000001" / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
@@ -40,12 +40,12 @@ def keys_of(lab, **more):
     return {**MLP, "init-from": path, **more}
 
 
-def by_default_the_job_ends(lab):
+def by_default_a_bad_gradient_ends_the_job(lab):
     run = lab.run(lab.job(keys_of(lab)), 1, 2)
     expect(run.code == NOT_FINITE and "nan" in run.text, f"exit code {run.code}: {run.text[-800:]}")
 
 
-def what_is_skipped_counts_as_zeros_whoever_computes_it(lab):
+def a_skipped_gradient_counts_as_zeros_on_any_cluster(lab):
     keys = keys_of(lab, **{"on-bad-gradient": "skip"})
     one = lab.train(lab.job(keys), 1, 1)
     expect(0 < one["bad_gradients"] < 40, f"{one['bad_gradients']} of 320")
@@ -59,13 +59,13 @@ def what_is_skipped_counts_as_zeros_whoever_computes_it(lab):
             expect(got[key] == one[key], f"{name}: {key} {got[key]}, alone {one[key]}")
 
 
-def every_strategy_skips(lab):
+def every_strategy_can_skip(lab):
     for strategy in ("ssp:2", "backup:1", "buffered:3", "local:4", "allreduce:ring"):
         got = lab.train(lab.job(keys_of(lab, **{"on-bad-gradient": "skip", "strategy": strategy})), 2, 2)
         expect(0 < got["bad_gradients"] < 40, f"{strategy}: {got['bad_gradients']}")
 
 
-def a_replay_skips_the_same(lab):
+def a_replay_skips_the_same_gradients(lab):
     record = lab.folder / "run.rec"
     job = lab.job(keys_of(lab, **{"on-bad-gradient": "skip", "strategy": "async", "record": record}))
     live = lab.train(job, 2, 3)
@@ -73,16 +73,16 @@ def a_replay_skips_the_same(lab):
     replays(lab, record, live)
 
 
-def what_another_worker_finds_bad_again_ends_the_job(lab):
+def a_gradient_that_is_bad_on_two_workers_ends_the_job(lab):
     run = lab.run(lab.job(keys_of(lab, **{"on-bad-gradient": "quarantine"})), 1, 3)
     expect(run.code == NOT_FINITE, f"exit code {run.code}: {run.text[-1500:]}")
     lost = [line for line in run.text.splitlines() if "another worker computes it again" in line]
-    # two workers may find one each at the same time
+    # two workers may find a bad gradient at the same time
     expect(1 <= len(lost) <= 2 and all("at step" in line for line in lost), run.text[-1500:])
     expect(re.search(r"\[run\] worker \d .*not finite", run.text), run.text[-1500:])
 
 
-def quarantine_needs_somebody_who_takes_over(lab):
+def quarantine_needs_a_worker_that_takes_over(lab):
     for keys, word in (({"on-worker-loss": "abort"}, "take continue or wait"),
                        ({"strategy": "allreduce:tree"}, "take abort or skip")):
         run = lab.run(lab.job({**MLP, "on-bad-gradient": "quarantine", **keys}))

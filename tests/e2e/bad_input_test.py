@@ -1,5 +1,5 @@
-"""Each mistake ends with one line that names the key or file and what would be right, with the exit
-code of docs/exit-codes.md, in seconds, and harms nothing."""
+"""Tests mistakes: each ends in seconds with the exit code of docs/exit-codes.md and one line that names the key or
+file and a remedy, and damages nothing."""
 import gzip
 import json
 import pathlib
@@ -28,7 +28,7 @@ def nothing_is_left(lab, name):
 
 
 def run_refused(lab, name, keys, want, *words, flags=(), alone=True):
-    # by `pushpull run`, whose lines count; a key of None is left out
+    # counts the lines of `pushpull run`; a key with the value None is left out
     job = lab.job({key: value for key, value in {**MLP, **keys}.items() if value is not None})
     out = lab.folder / lab.name("refused")
     code, text = lab.call("pushpull", "run", "--job", job, "--out", out, "--workers", 2, *flags)
@@ -103,7 +103,7 @@ def mistakes_on_the_command_line_are_named(lab):
                 ("unknown host", ["pushpull-worker", "--join", "tcp://no-such-host.invalid:1",
                                   "--join-timeout", 2], None, ["no-such-host.invalid"])):
             code, text = lab.call(*words)
-            # whether a name is unknown or its server silent depends on the machine's resolver
+            # the machine's resolver decides whether a name is unknown or its server silent
             want = code if want is None and code in (USAGE, UNREACHABLE) else want
             refused(name, code, text, want, *said)
     environment = lab.environment
@@ -113,7 +113,7 @@ def mistakes_on_the_command_line_are_named(lab):
 
 
 def data_in(lab, damage):
-    """A copy of the digits with the name and content of one file changed."""
+    """Copies the digits, with the name and content of one file changed."""
     folder = lab.folder / lab.name("data")
     folder.mkdir()
     for path in DIGITS.glob("*ubyte"):
@@ -184,7 +184,7 @@ def damaged_weights_are_named(lab):
     refused("eval", code, text, DATA, "model.safetensors")
 
 
-def what_is_not_finite_names_worker_step_and_place(lab):
+def a_non_finite_value_is_named_with_worker_step_and_place(lab):
     for strategy in ("sync", "async", "ssp:1"):
         for rate in ("1e30", "1e10"):
             run_refused(lab, f"{strategy}, lr {rate}", {"strategy": strategy, "lr": rate,
@@ -193,7 +193,7 @@ def what_is_not_finite_names_worker_step_and_place(lab):
                 "worker ", " step ")
 
 
-def nobody_survives_what_is_not_finite(lab):
+def a_non_finite_value_ends_the_job(lab):
     cluster = lab.cluster(lab.job({**MLP, "lr": "1e30", "steps": 4000}), 2, 2, slice_bytes=4096)
     for process in cluster.all():
         expect(process.ends(30) == NOT_FINITE, f"{process.name}: {process.returncode}: {process.said()}")

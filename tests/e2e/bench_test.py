@@ -1,4 +1,4 @@
-"""`pushpull bench`: real processes, a row for each size and transport, one line for what is wrong."""
+"""Tests `pushpull bench`: real processes, a row for each size and transport, one line for each mistake."""
 import json
 import signal
 
@@ -8,7 +8,7 @@ USAGE, SIGINT_CODE = 2, 128 + signal.SIGINT
 
 
 def bench(lab, *words, want=0, seconds=240):
-    """Returns (rows of the JSON, all that was said)."""
+    """Returns (rows of the JSON, output)."""
     out = lab.folder / lab.name("bench.json")
     code, text = lab.call("pushpull", "bench", "--steps", 20, "--out", out, *words, seconds=seconds)
     expect(code == want, f"exit code {code}, want {want}: {text[-1500:]}")
@@ -30,7 +30,8 @@ def nothing_is_left(lab, seconds=20):
 
 def every_size_and_number_of_processes_gives_a_row(lab):
     def gives_rows(workers, servers):
-        rows, text = bench(lab, "--bytes", "4,4096,3000000", "--transport", "tcp", "--workers", workers, "--servers", servers)
+        rows, text = bench(lab, "--bytes", "4,4096,3000000", "--transport", "tcp", "--workers", workers,
+                           "--servers", servers)
         expect([row["bytes"] for row in rows] == [4, 4096, 3000000], f"{rows}")
         for row in rows:
             complete(row, True)
@@ -50,7 +51,7 @@ def every_transport_and_optimizer_gives_a_row(lab):
     nothing_is_left(lab)
 
 
-def wrong_words_are_refused_in_one_line(lab):
+def wrong_arguments_are_refused_in_one_line(lab):
     for words in (("--bytes", "0"), ("--bytes", "6"), ("--bytes", "a"), ("--transport", "udp"), ("--workers", "0"),
                   ("--optimizer", "sdg"), ("--bytes", "4000000000000"), ("--strategy", "async"), ("--byte", "4"), ("more",)):
         code, text = lab.call("pushpull", "bench", *words)
@@ -58,7 +59,7 @@ def wrong_words_are_refused_in_one_line(lab):
         expect(len(text.strip().splitlines()) == 1 and words[0].lstrip("-") in text, f"{words}: {text}")
 
 
-def an_interrupt_ends_all_and_keeps_the_rows_before(lab):
+def an_interrupt_ends_the_bench_and_keeps_its_rows(lab):
     out = lab.folder / lab.name("bench.json")
     process = lab.start("pushpull", "bench", "--bytes", "4096,1048576", "--transport", "tcp", "--steps", 1000000, "--out", out)
     lab.until(lambda: any("pushpull-worker" in line for line in lab.left_behind()), 60, lambda: "no worker")
@@ -69,7 +70,7 @@ def an_interrupt_ends_all_and_keeps_the_rows_before(lab):
     nothing_is_left(lab)
 
 
-def servers_that_run_already_are_joined(lab):
+def running_servers_are_joined(lab):
     keys = {"strategy": "sync", "global-batch": 2, "micro-batch": 1, "steps": 30, "optimizer": "adam", "transport": "tcp"}
     cluster = lab.cluster(lab.job(keys), servers=2, started=0, workers=2)
     out = lab.folder / "joined.json"

@@ -1,4 +1,5 @@
-"""Connections that bring nothing any more and are not closed: a firewall that has forgotten them drops their packets, new ones pass."""
+"""Tests connections that go silent without being closed: a firewall that has lost their state drops their packets; packets of
+new connections pass."""
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ PREFIX = "pushpull-hole"
 
 @contextlib.contextmanager
 def host_of_its_own():
-    """A network namespace in which a rule can drop packets. Its name."""
+    """Makes a network namespace in which a rule can drop packets. Returns its name."""
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("nft"):
         raise base.Skipped("needs root, ip and nft")
     name = f"{PREFIX}-{os.getpid()}"
@@ -37,13 +38,13 @@ def inside(name, *words):
 
 
 def connections_to(name, pid, port):
-    """Ports at the other end of a process's connections to `port`."""
+    """Returns the local ports of a process's connections to `port`."""
     text = inside(name, "ss", "-tnpH", f"dport = :{port}").stdout
     return re.findall(rf"127\.0\.0\.1:(\d+)\s+\S+:{port}\s.*pid={pid}\b", text)
 
 
 def drop(name, ends):
-    """Packets from and to these ports vanish: "{ 1, 2 }", or "1-65535"."""
+    """Drops packets from and to these ports: "{ 1, 2 }", or "1-65535"."""
     rules = f"type filter hook input priority 0;\n tcp sport {ends} drop\n tcp dport {ends} drop\n"
     done = inside(name, "nft", f"table ip hole {{\n chain incoming {{\n {rules} }}\n }}\n")
     expect(done.returncode == 0, done.stderr)
@@ -51,7 +52,7 @@ def drop(name, ends):
 
 @contextlib.contextmanager
 def a_run_inside(lab, name):
-    """`pushpull run` that trains over tcp in the namespace. It must end with the bits of the undisturbed run, and nobody lost."""
+    """Runs `pushpull run` over tcp in the namespace. It must end with the bits of the undisturbed run and lose no member."""
     keys = {**MLP, "steps": lab.steps(4000), "transport": "tcp", "heartbeat-timeout": lab.seconds(12)}
     calm = lab.train(lab.job(keys), 2, 2)["weights_sha256"]
     out = lab.folder / "out"
@@ -67,7 +68,7 @@ def a_run_inside(lab, name):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def connections_that_a_firewall_has_forgotten_cost_nobody(lab):
+def silent_connections_cost_no_member(lab):
     with host_of_its_own() as name, a_run_inside(lab, name) as run:
         worker = next(pid for pid in base.living_below(run.pid)
                       if "pushpull-worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_text())
@@ -77,7 +78,7 @@ def connections_that_a_firewall_has_forgotten_cost_nobody(lab):
         drop(name, "{ " + ", ".join(ports) + " }")
 
 
-def a_cable_that_is_pulled_for_a_while_costs_nobody(lab):
+def a_short_network_outage_costs_no_member(lab):
     with host_of_its_own() as name, a_run_inside(lab, name):
         drop(name, "1-65535")
         time.sleep(lab.seconds(6))

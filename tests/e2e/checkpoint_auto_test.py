@@ -1,4 +1,4 @@
-"""checkpoint-every = auto: the coordinator chooses when, and changes no bits."""
+"""Tests checkpoint-every = auto: the coordinator chooses the steps, and no bits change."""
 import hashlib
 import os
 import re
@@ -20,7 +20,7 @@ def chosen_steps(run):
 
 
 def runs_until_they_have_chosen(lab, all_keys, servers, workers):
-    """Side by side: the first checkpoint comes after 10 s."""
+    """Runs the jobs side by side, since the first checkpoint comes after 10 s."""
     runs = [lab.launch(lab.job(keys), servers, workers) for keys in all_keys]
     for run in runs:
         lab.until(lambda: chosen_steps(run) or run.poll() is not None, 60, run.said)
@@ -33,7 +33,7 @@ def runs_until_they_have_chosen(lab, all_keys, servers, workers):
 
 
 def a_chosen_checkpoint_has_the_bits_of_its_step(lab):
-    """Of a run that ends there, with other servers and workers; and a run resumes from it."""
+    """Compares with a run that ends at this step, with other servers and workers; and a run resumes from it."""
     all_keys = [{**AUTO, "strategy": strategy, "optimizer": "sgd", "straggler": "0:60"}
                 for strategy in ("sync", "local:5", "allreduce:tree")]
     for keys, run in zip(all_keys, runs_until_they_have_chosen(lab, all_keys, 2, 2)):
@@ -54,12 +54,12 @@ def a_chosen_checkpoint_has_the_bits_of_its_step(lab):
         expect(on.summary()["resumed_from_step"] == step, f"{on.summary()['resumed_from_step']}")
 
 
-def other_strategies_choose_too_and_a_record_replays(lab):
+def other_strategies_choose_steps_too_and_a_record_replays(lab):
     record = lab.folder / "run.rec"
     live = lab.cluster(lab.job({**AUTO, "strategy": "async", "steps": lab.steps(4000), "record": record,
                                 "heartbeat-timeout": lab.seconds(120)}), 2, 1)
     strategies = ("ssp:2", "backup:1", "buffered:3")
-    with live.workers[0].stands_still():  # until the 10 s are over for this job, too
+    with live.workers[0].stands_still():  # until the 10 s are over for this job too
         runs = runs_until_they_have_chosen(lab, [{**AUTO, "strategy": strategy} for strategy in strategies], 2, 3)
     summary = live.ends_well()
     expect(LINE.search(live.servers[0].said()), f"no checkpoint in {summary['seconds']} s")

@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be written, in a job that goes on without them."""
+"""Tests jobs that continue although a checkpoint cannot be written."""
 import os
 import re
 
@@ -15,7 +15,7 @@ def whole_steps(folder):
     return sorted(int(path.parent.name.removeprefix("step-")) for path in folder.glob("step-*/DONE"))
 
 
-def a_run_without_any_checkpoint_has_the_right_weights(lab):
+def a_run_without_checkpoints_has_the_right_weights(lab):
     keys = {**MLP, **CONTINUE, "steps": 200, "transport": "tcp"}
     want = lab.train(lab.job(keys), 1, 2)
     out = lab.folder / "out"
@@ -32,8 +32,9 @@ def a_run_without_any_checkpoint_has_the_right_weights(lab):
     expect(not left, f"torn files: {left}")
 
 
-def a_folder_that_was_away_gets_the_later_checkpoints(lab):
-    """The job goes on without, keeps what is whole, and writes again once the folder is back."""
+def a_folder_that_returns_gets_the_later_checkpoints(lab):
+    """The job continues without it, keeps the complete checkpoints, and writes again once the folder is
+    back."""
     folder, away = lab.folder / "ckpt", lab.folder / "away"
     keys = {**lab.in_parts({**MLP, **CONTINUE}, 3000), "checkpoint-dir": folder, "checkpoint-keep": 2}
     want = lab.train(lab.job({**keys, "checkpoint-dir": lab.folder / "calm"}), 2, 2)
@@ -46,13 +47,13 @@ def a_folder_that_was_away_gets_the_later_checkpoints(lab):
     expect(run.ends(120) == 0, run.said()[-900:])
     got = summary_of(run.out)
     expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
-    expect(got["checkpoints_failed"] >= 1, "none has failed")
+    expect(got["checkpoints_failed"] >= 1, "no checkpoint has failed")
     expect(whole_steps(folder) == whole_steps(lab.folder / "calm"), f"{whole_steps(folder)}")
     told = re.search("the newest checkpoint on disk is that of step ([0-9]+)", run.said())
     expect(told and int(told[1]) in kept, f"{kept}: {run.said()[-900:]}")
 
 
-def a_lost_server_sends_everybody_to_the_newest_whole_one(lab):
+def after_a_server_loss_all_resume_from_the_newest_complete_checkpoint(lab):
     folder, away = lab.folder / "ckpt", lab.folder / "away"
     keys = {**lab.in_parts({**MLP, **CONTINUE}, 3000), "checkpoint-dir": folder}
     want = lab.train(lab.job({**keys, "checkpoint-dir": lab.folder / "calm"}), 2, 2)
@@ -70,7 +71,7 @@ def a_lost_server_sends_everybody_to_the_newest_whole_one(lab):
     expect(got["checkpoints_failed"] >= 1, f"{got['checkpoints_failed']}")
 
 
-def without_the_key_the_job_ends_as_before(lab):
+def without_the_key_a_failed_checkpoint_ends_the_job(lab):
     folder = lab.folder / "ckpt"
     run = lab.launch(lab.job({**LONG, "checkpoint-every": 50, "checkpoint-dir": folder}), 1, 1)
     lab.until(lambda: whole_steps(folder), 60, run.said)

@@ -1,4 +1,4 @@
-"""Runs one job with real processes: a coordinator, further servers, workers, all on this host."""
+"""Runs a job in real processes on this host: a coordinator, more servers, and workers."""
 import os
 import select
 import subprocess
@@ -6,24 +6,25 @@ import time
 
 
 class JobFailed(Exception):
-    """What the processes printed, and how they ended."""
+    """The output of the processes and their exit codes."""
 
 
 class Cluster:
-    """The processes of one job. `folder`: their working directory, with a log file for each."""
+    """The processes of one job. `folder`: their working directory, with a log file for each process."""
 
     def __init__(self, bin_dir, folder, environment=None):
         self.bin_dir = os.path.abspath(bin_dir)
         self.folder = folder
-        # a caller's PUSHPULL_ variables would be part of the job
+        # the caller's PUSHPULL_ variables would become part of the job
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("PUSHPULL_")}
-        self.environment["XDG_CONFIG_HOME"] = f"{folder}/config"  # of the users' keys
+        self.environment["XDG_CONFIG_HOME"] = f"{folder}/config"  # keeps the user's keys out
         self.environment.update(environment or {})
         self.processes = []
 
     def run(self, job, servers=1, workers=1, out="pushpull-out", timeout_s=60):
-        """job: key -> value. Returns the path of the output folder once all have ended with 0."""
+        """Runs a job. job: key -> value. Returns the path of the output folder after all processes exit with
+        0."""
         deadline = time.monotonic() + timeout_s
         with open(f"{self.folder}/job.ini", "w") as file:
             file.writelines(f"{key} = {value}\n" for key, value in job.items())

@@ -1,4 +1,5 @@
-"""Narrow pushes and pulls: fewer bytes, the same bits in every run with as many workers, and what they cost."""
+"""Tests narrow pushes and pulls: fewer bytes, the same bits in every run with as many workers, and their effect
+on accuracy."""
 import json
 
 import lab as base
@@ -28,8 +29,8 @@ def fewer_bytes_and_the_same_bits_on_any_servers(lab):
 def every_strategy_learns_with_a_codec(lab):
     for strategy in ("async", "buffered:3", "ssp:2", "backup:1", "local:2"):
         for codec in ("int8", "topk:0.05"):
-            # so small a job does not stand the outer momentum of DiLoCo, whatever the codec; after 10 epochs it
-            # depends on whose pushes backup dropped
+            # a job this small does not converge with DiLoCo's outer momentum under any codec; after only 10
+            # epochs the result depends on the pushes that backup dropped
             keys = {**DIGITS, "epochs": 20, "codec": codec, "strategy": strategy, "clip-norm": 5, "outer-momentum": 0}
             summary = lab.train(lab.job(keys), 2, 3)
             expect(summary["test_correct"] >= 0.85 * summary["test_total"],
@@ -45,12 +46,12 @@ def pulls_in_bf16_have_the_same_bits_everywhere(lab):
     expect(len(hashes) == 1 and plain["weights_sha256"] not in hashes, f"{hashes}")
     expect(len({run["test_correct"] for run in runs}) == 1, "another evaluation")
     one = lab.train(lab.job(keys), 1, 2)
-    # the last pull, for the evaluation, has all bits
+    # the last pull, for the evaluation, is not rounded
     expect(plain["bytes_pulled"] / one["bytes_pulled"] > 1.9, f"{plain['bytes_pulled']} and {one['bytes_pulled']}")
     expect(plain["bytes_pushed"] == one["bytes_pushed"], "pushes have changed")
 
 
-def a_resume_on_rounded_weights_goes_on_exactly(lab):
+def a_resume_on_rounded_weights_gives_the_same_bits(lab):
     keys = {**MLP, "pull-codec": "bf16", "eval-every": 10}
     whole = lab.train(lab.job(keys), 1, 2)
     out = lab.folder / "resumed"
@@ -67,7 +68,7 @@ def single_tensors_have_their_own_codec(lab):
     expect(some["bytes_pushed"] < all_narrow["bytes_pushed"], "the rule changes nothing")
     none = lab.train(lab.job({**MLP, "codec": "int8", "codec-tensors": "*=fp32"}), 1, 2)
     plain = lab.train(lab.job(MLP), 1, 2)
-    expect(none["weights_sha256"] == plain["weights_sha256"], "everything is excepted, and yet it differs")
+    expect(none["weights_sha256"] == plain["weights_sha256"], "no tensor has a codec, but the weights differ")
 
 
 def a_record_with_a_codec_is_refused(lab):

@@ -1,4 +1,4 @@
-"""`pushpull compare`: every strategy gets the same runs, and what it leaves is complete and true."""
+"""Tests `pushpull compare`: every strategy gets the same runs, and the output files are complete and true."""
 import csv
 import json
 import os
@@ -11,7 +11,7 @@ USAGE, NOT_FINITE, DEVICE, SIGINT_CODE = 2, 7, 9, 128 + signal.SIGINT
 
 
 def compare(lab, keys, *words, want=0, seconds=240):
-    """`pushpull compare` to its end. Returns its folder and all it said."""
+    """Runs `pushpull compare`. Returns its folder and its output."""
     out = lab.folder / lab.name("compared")
     code, text = lab.call("pushpull", "compare", "--job", lab.job(keys), "--out", out, *words, seconds=seconds)
     expect(code == want, f"exit code {code}, want {want}: {text[-1500:]}")
@@ -82,7 +82,7 @@ def a_run_that_fails_does_not_stop_the_others(lab):
     nothing_is_left(lab)
 
 
-def all_failed_gives_the_first_failures_code(lab):
+def if_all_runs_fail_the_code_is_the_first_failures(lab):
     out, text = compare(lab, {**MLP, "lr": 1e38}, "--strategies", "sync,async", "--workers", 1, "--seeds", 1,
                         want=NOT_FINITE)
     expect(len(result_of(out)["runs"]) == 2 and all("[train]" in run["failure"] for run in result_of(out)["runs"]),
@@ -99,12 +99,12 @@ def workers_of_every_run_get_the_device(lab):
         expect("computes on" in log, f"{run['out']}: {log}")
     if "computes on the processor" not in log:
         raise base.Skipped("there is a GPU")
-    # the job's precision is that of the device, which is asked when a run begins
+    # the device decides about the job's precision when a run begins
     out, text = compare(lab, {**MLP, "precision": "bf16"}, *words, "--device", "cuda:7", want=DEVICE)
     expect(all("cuda:7 cannot be used" in run["failure"] for run in result_of(out)["runs"]), text)
 
 
-def servers_of_every_run_get_theirs(lab):
+def servers_of_every_run_get_their_device(lab):
     lab.on_fake_devices()
     out, text = compare(lab, {**MLP, "steps": 6}, "--strategies", "sync,async", "--workers", 2, "--seeds", 1,
                         "--servers", 2, "--server-device", "cuda")
@@ -113,10 +113,10 @@ def servers_of_every_run_get_theirs(lab):
     for run in result_of(out)["runs"]:
         log = (out / run["out"] / "log.txt").read_text()
         expect("keeps weights on fake:0" in log and "keeps weights on fake:1" in log, f"{run['out']}: {log}")
-    expect("device of the servers" in (out / "report.html").read_text(), "the report does not tell")
+    expect("device of the servers" in (out / "report.html").read_text(), "the report does not name the device")
 
 
-def a_target_that_is_never_reached_is_no_number(lab):
+def an_unreached_target_is_no_number(lab):
     out, text = compare(lab, {**MLP, "steps": 5}, "--strategies", "sync", "--workers", 1, "--seeds", 2,
                         "--target-accuracy", "0.9999")
     for run in result_of(out)["runs"]:
@@ -135,13 +135,13 @@ def tuning_gives_every_strategy_the_same_tries(lab):
     expect("tuned sync, 1 worker: lr=0.1" in text and "tuned async, 1 worker: lr=0.1" in text, text)
 
 
-def ctrl_c_keeps_what_is_complete(lab):
+def ctrl_c_keeps_the_complete_runs(lab):
     out = lab.folder / lab.name("compared")
     process = lab.start("pushpull", "compare", "--job", lab.job({**MLP, "steps": lab.steps(3000)}), "--strategies",
                         "sync,async,ssp:2", "--workers", "1,2", "--seeds", 100, "--out", out, start_new_session=True)
     process.says("[1/600]", 120)
     lab.until(lambda: lab.left_behind() and len(lab.left_behind()) > 2, 60, lambda: "the second run does not start")
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(process.pid, signal.SIGINT)  # like a terminal
     expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.said()[-1500:]}")
     nothing_is_left(lab)
     result = result_of(out)
@@ -151,7 +151,7 @@ def ctrl_c_keeps_what_is_complete(lab):
     expect("INTERRUPTED" in process.said() and "samples/s" in process.said(), process.said()[-1500:])
 
 
-def mistakes_are_named_before_anything_runs(lab):
+def mistakes_are_named_before_a_run_starts(lab):
     job = lab.job({**MLP, "steps": 5})
     for words, said in ((["--strategies", "sync,psync"], ["psync", "async"]),
                         (["--strategies", "local:0"], ["local:0"]),
@@ -181,7 +181,7 @@ def help_explains_the_flags(lab):
     expect(code == 0, text)
     for word in ("--strategies", "--workers", "--seeds", "--target-accuracy", "--tune", "--straggler", "--out"):
         expect(word in text, f"no {word} in the help")
-    expect("pushpull compare" in lab.call("pushpull", "--help")[1], "the program does not tell of it")
+    expect("pushpull compare" in lab.call("pushpull", "--help")[1], "pushpull --help does not list it")
 
 
 if __name__ == "__main__":

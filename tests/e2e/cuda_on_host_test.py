@@ -1,5 +1,5 @@
-"""Whole jobs whose workers and servers compute by the product's own CUDA code, on the processor
-(tests/cuda_on_host): memory of the device is shared between processes, and nobody has a GPU."""
+"""Tests whole jobs in which workers and servers run the product's CUDA code on the processor
+(tests/cuda_on_host). Processes share device memory; no GPU is needed."""
 import shutil
 
 import lab as base
@@ -16,8 +16,8 @@ def train(lab, keys, servers, workers, seed):
     return run
 
 
-def bits_do_not_depend_on_how_many_compute_or_in_which_order(lab):
-    """From one checkpoint on, which holds the algorithms that its worker chose by time."""
+def bits_do_not_depend_on_the_number_of_processes_or_their_order(lab):
+    """All runs start from one checkpoint, which holds the algorithms that its worker chose by their speed."""
     lab.on_host_cuda()
     begin = lab.folder / "begin"
     train(lab, {**STEPS, "checkpoint-dir": begin, "stop-after": 4}, 1, 1, 0)

@@ -1,5 +1,5 @@
-"""Workers on devices: the bits of the processor, and what is said where there is no device. Where
-device code itself is not the question, the device is a fake that runs what its events allow."""
+"""Tests workers on devices: they have the processor's bits, and a missing device is reported. Tests without
+device code use a fake device, which runs work in any order that its events allow."""
 import lab as base
 from lab import MLP, expect
 
@@ -17,7 +17,7 @@ def strategies_on_a_device_have_the_bits_of_the_processor(lab):
                     "global-batch": 48}
         job = lab.job(keys)
         want = lab.train(job, 1, 2)
-        # a micro-batch of an evaluation is smaller, weights and slices are not: those go straight
+        # a micro-batch of an evaluation is smaller; weights and slices are larger, and must be in registered memory
         lab.environment["FAKE_MOST_PAGEABLE"] = "4096"
         for seed in (1, 2, 3):
             lab.fake_devices(count=3, seed=seed)
@@ -30,8 +30,8 @@ def strategies_on_a_device_have_the_bits_of_the_processor(lab):
                        f"processor {want[key]}")
 
 
-def a_lost_device_costs_its_worker_and_not_the_job(lab):
-    # under ssp, unlike async, its share of the work does not depend on who is faster
+def a_lost_device_ends_its_worker_but_not_the_job(lab):
+    # under ssp, unlike async, its share of the work does not depend on its speed
     job = lab.job({**MLP, "strategy": "ssp:3", "steps": 400})
     cluster = lab.cluster(job, 1, 1, workers=2)
     lab.fake_devices(lost_after=3000)
@@ -42,7 +42,7 @@ def a_lost_device_costs_its_worker_and_not_the_job(lab):
     expect(summary["steps"] == 400, f"{summary['steps']} steps")
 
 
-def no_gpu_is_named_with_the_way_out(lab):
+def a_missing_gpu_is_named_with_the_remedy(lab):
     for device, code, words in (("cuda", DEVICE, ("cuda:0 cannot be used", "--device cpu")),
                                 ("cuda:7", DEVICE, ("cuda:7 cannot be used",)),
                                 ("cuda:0,cuda:9", DEVICE, ("cannot be used",)),
@@ -62,7 +62,7 @@ def no_gpu_is_named_with_the_way_out(lab):
         expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
-def auto_says_what_it_computes_on(lab):
+def auto_names_its_device(lab):
     run = lab.run(lab.job(MLP), 1, 1, device="auto")
     expect(run.code == 0, run.text)
     expect("computes on" in run.text, run.text)

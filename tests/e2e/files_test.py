@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and what happens where it cannot be written."""
+"""Tests the files that a run writes, and its errors if it cannot write them."""
 import re
 import resource
 import subprocess
@@ -35,12 +35,12 @@ def the_summary_is_complete(lab):
             expect(1 < summary["peak_rss_mib"][role] < 10_000, f"{summary['peak_rss_mib']}")
 
 
-def metrics_tell_the_run(lab):
+def metrics_describe_the_run(lab):
     out = lab.folder / "out"
     summary = lab.train(lab.job({**MLP, "steps": lab.steps(6000), "eval-every": 400}), 1, 2, out=out)
     lines = metrics_of(out)
     expect((out / "metrics.jsonl").read_text().endswith("\n"), "the last line is torn")
-    # at least every half second; on a busy machine one may come late
+    # at least one line every half second; on a busy machine one may be late
     expect(len(lines) >= 1.5 * summary["seconds"], f"{len(lines)} lines in {summary['seconds']} s")
     for line in lines:
         for key in ("seconds", "step", "epoch", "samples", "samples_per_second", "learning_rate",
@@ -61,23 +61,23 @@ def a_short_run_has_metrics_too(lab):
     expect([line["step"] for line in metrics_of(out)][-1:] == [1], f"{metrics_of(out)}")
 
 
-def an_earlier_summary_does_not_survive(lab):
+def an_earlier_summary_is_removed(lab):
     out = lab.folder / "out"
     lab.train(lab.job(MLP), out=out)
     for name in ("summary.json", "metrics.jsonl", "job.ini"):
         expect((out / name).exists(), f"no {name}")
     run = lab.launch(lab.job(LONG), out=out)
     run.says("training starts")
-    expect(not (out / "summary.json").exists(), "the summary of the run before is still there")
+    expect(not (out / "summary.json").exists(), "the summary of the earlier run still exists")
     kill_all(run)
     run.ends(20)
     lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
     expect(not (out / "summary.json").exists(), "a killed run has a summary")
-    # the run before has evaluated its last weights; this one was killed before its first evaluation
-    expect(not [line for line in metrics_of(out) if "test_step" in line], "the metrics of the run before")
+    # the run before has evaluated its last weights; this run was killed before its first evaluation
+    expect(not [line for line in metrics_of(out) if "test_step" in line], "the metrics of the earlier run")
 
 
-def the_resolved_job_is_a_job(lab):
+def the_resolved_job_can_be_run(lab):
     out = lab.folder / "out"
     first = lab.train(lab.job({"dataset": "digits", "optimizer": "adam"}), 1, 2, out=out, lr=0.003)
     second = lab.train(out / "job.ini", 2, 1)
@@ -95,7 +95,7 @@ def cannot_write(lab, name, keys, out, *words, **options):
     expect(len(lines) <= 12, f"{name}: {text}")
 
 
-def an_output_folder_that_cannot_be_is_named(lab):
+def an_impossible_output_folder_is_named(lab):
     (lab.folder / "file").write_text("")
     cannot_write(lab, "file in the way", {}, lab.folder / "file" / "out", "file/out")
     cannot_write(lab, "file as folder", {}, lab.folder / "file", "file")
@@ -117,7 +117,7 @@ def a_file_size_limit_is_named(lab):
     expect(not torn, f"a broken run left {torn}")
 
 
-def metrics_that_cannot_be_written_cost_no_training(lab):
+def training_continues_if_metrics_cannot_be_written(lab):
     out = lab.folder / "out"
     job = lab.job({**MLP, "transport": "tcp", "eval-every": 1, "steps": lab.steps(4000)})
     code, text = lab.call("pushpull", "run", "--job", job, "--out", out, "--workers", 2, preexec_fn=limited_files(40_000))
@@ -130,7 +130,7 @@ def metrics_that_cannot_be_written_cost_no_training(lab):
 def a_full_disk_is_named(lab):
     full = lab.folder / "full"
     full.mkdir()
-    # a small disk in a mount namespace of its own: it goes with its processes
+    # a small file system in its own mount namespace: it disappears with its processes
     alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
              f'mount -t tmpfs -o size=32k tmpfs "{full}" && exec "$@"', "sh"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
@@ -145,7 +145,7 @@ def a_full_disk_is_named(lab):
         lab.processes.append(process)
         code, text = process.ends(60), process.said()
         expect(code == FILE and word in text and "full" in text, f"{name}: exit code {code}: {text[-900:]}")
-        expect("[run] server 0" in text, f"{name}: it is server 0 that writes: {text[-900:]}")
+        expect("[run] server 0" in text, f"{name}: not written by server 0: {text[-900:]}")
         left = [line for line in text.splitlines() if line.startswith("left: ")]
         expect(not any(word in line for line in left for word in ("DONE", "step-0", "summary.json")),
                f"{name}: torn files: {left}")

@@ -1,5 +1,5 @@
-"""`scripts/gpu-check.sh` with stand-ins of a few lines for every program, as if there were a GPU: what its
-rows say where programs pass, fail, hang, print garbage or are not there."""
+"""Tests `scripts/gpu-check.sh` with short scripts in place of every program, as on a machine with a GPU: its
+rows for programs that pass, fail, hang, print garbage or are missing."""
 import json
 import os
 import signal
@@ -13,12 +13,12 @@ TEST = """[ "$PUSHPULL_REQUIRE_DEVICE" = 1 ] || exit 1
 case $* in *--gtest_filter=\\*/Cuda* | *OnDevice*) ;; *) exit 1 ;; esac
 echo '[  PASSED  ] 7 tests.'
 """
-# as the real one: its own options, then the program with its own
+# like the real one: its own options, then the program with its options
 SANITIZER = """[ "$1" != --help ] || { echo '  --kernel-name ...'; seq 100000; exit 0; }
 while [ "${1#-}" != "$1" ]; do case $1 in --tool | --error-exitcode | --kernel-name) shift ;; esac; shift; done
 "$@"
 """
-# weights that depend on the precision; a summary as the real one writes it
+# the weights depend on the precision; writes a summary like the real program
 PUSHPULL = """[ -z "$PUSHPULL_LR" ] || exit 2
 precision=fp32 loss=1.50 seen=' '
 while [ $# -gt 0 ]; do
@@ -58,7 +58,7 @@ PARTS = ("machine", "tests", "bits", "kernels", "peers", "training", "memcheck",
 
 
 def stand_in(path, text):
-    """A program of a few lines of shell in place of a real one."""
+    """Writes a program of a few lines of shell in place of a real one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(0o755)
@@ -94,7 +94,7 @@ def environment_of(package):
 
 
 class Checked:
-    """What a check has said: its exit code, all its text, its JSON, and rows by part and name."""
+    """The result of a check: its exit code, its output, its JSON, and its rows by part and name."""
 
     def __init__(self, code, text, out):
         self.code, self.text = code, text
@@ -124,7 +124,7 @@ def checked(lab, package, *words):
     return Checked(code, text, out)
 
 
-def a_check_that_passes_ends_with_0_and_has_every_part(lab):
+def a_passing_check_ends_with_0_and_has_every_part(lab):
     package = package_of(lab)
     check = checked(lab, package)
     expect(check.code == 0 and not check.failed(), f"exit code {check.code}: {check.text}")
@@ -139,7 +139,7 @@ def a_check_that_passes_ends_with_0_and_has_every_part(lab):
     expect(check.verdict("machine", "copy within the device") == "measured", check.text)
     expect(check.verdict("peers", "convnet-100: PyTorch, compiled") == "not run", check.text)
     expect(check.rows["tests", "device_test"]["seen"] == "7 passed", check.text)
-    # nothing is left of jobs but logs and summaries
+    # jobs leave only logs and summaries
     expect(not list(lab.folder.glob("check-*/jobs/*/checkpoints")), check.text)
 
 
@@ -168,14 +168,14 @@ def jobs_of_1_2_and_4_workers_are_rows_for_every_precision_and_strategy(lab):
     expect({part for part, _ in check.rows} == {"bits", "training"} and check.code == 0, check.text)
 
 
-def a_machine_without_cudnn_is_said(lab):
+def a_machine_without_cudnn_is_reported(lab):
     check = checked(lab, package_of(lab, program=pushpull(
         'echo "worker 0 | device: [models] convolutions are computed without cuDNN (none)"')), "--only", "bits")
     expect(check.rows["bits", "fp32, 1 worker"]["seen"].endswith("; convolutions without cuDNN"), check.text)
     expect(check.code == 0, check.text)
 
 
-def other_bits_and_losses_far_away_fail(lab):
+def other_bits_and_distant_losses_fail(lab):
     check = checked(lab, package_of(lab, program=pushpull(
         '[ "$workers" != 4 ] || [ $precision != tf32 ] || precision=bf16; [ $precision != bf16 ] || loss=1.7')),
         "--only", "bits")
@@ -188,10 +188,10 @@ def other_bits_and_losses_far_away_fail(lab):
     expect(check.code == 1, f"exit code {check.code}")
 
 
-def what_fails_is_a_row_and_not_the_end(lab):
+def a_failure_is_a_row_and_not_the_end(lab):
     tests = {"cuda_test": "kill -SEGV $$\n", "device_test": TEST, "models_test": "echo '[  PASSED  ] 0 tests.'\n",
              "slices_test": "echo '[  PASSED  ] 3 tests.'; echo '[  FAILED  ] 1 test'; exit 1\n"}
-    # the device is there for whoever asks the first of them
+    # the first test of cuda_test, which looks for the device, finds it
     tests["cuda_test"] = "case $* in *CudaGives*) exit 0 ;; esac\n" + tests["cuda_test"]
     sanitizer = 'case "$*" in *racecheck*device_test*) exit 9 ;; esac\n' + SANITIZER
     benches = {"gpu_bench": "echo 'out of memory: 5 of 7' >&2; exit 9\n",
@@ -210,7 +210,7 @@ def what_fails_is_a_row_and_not_the_end(lab):
         expect(check.verdict(*key) == "passed", f"{check.rows[key]}")
 
 
-def garbage_is_no_measurement(lab):
+def garbage_output_is_a_failure(lab):
     nonsense = (r"printf 'row\ta\tfast\tGB/s\t1\t1\t>=0.8\n'", r"printf 'row\tb\t1\tGB/s\n'",
                 r"printf 'row\tc\t1\tGB/s\t1\tnan\t>=0.8\n'", r"printf 'row\td\t1\tGB/s\t1\t0.9\t80 percent\n'",
                 r"printf 'row\te\t1\tGB/s\t1\t-\t>=0.8\n'", r"printf 'row\tf\t1\tGB/s\t1\t1\t-\tmore\n'",
@@ -236,7 +236,7 @@ def a_job_without_a_summary_fails(lab):
     expect("lacks a hash" in check.rows["training", "async, 1 worker"]["seen"], check.text)
 
 
-def what_hangs_is_cut_off_and_the_rest_is_said_to_be_out_of_time(lab):
+def a_hang_is_cut_off_and_the_rest_is_out_of_time(lab):
     check = checked(lab, package_of(lab, benches={"gpu_copies_bench": "sleep 1000\n"}), "--only", "machine,tests",
                     "--budget", "12")
     row = check.rows["machine", "gpu_copies_bench floors"]
@@ -247,7 +247,7 @@ def what_hangs_is_cut_off_and_the_rest_is_said_to_be_out_of_time(lab):
     expect(check.found["seconds"] <= 12, f"{check.found['seconds']} s")
 
 
-def its_own_limit_is_a_failure(lab):
+def exceeding_its_own_limit_is_a_failure(lab):
     package = package_of(lab, program=pushpull("sleep 1000"))
     jobs = package / "gpu_check/jobs.sh"
     jobs.write_text(jobs.read_text().replace("job 20 ", "job 2 "))
@@ -260,7 +260,7 @@ def its_own_limit_is_a_failure(lab):
     expect(check.code == 1, f"exit code {check.code}")
 
 
-def a_signal_ends_what_runs_and_leaves_a_table(lab):
+def a_signal_ends_the_programs_and_leaves_a_table(lab):
     package = package_of(lab, benches={"gpu_bench": "echo $$ >pid; sleep 1000\n"})
     out = lab.folder / "check"
     process = lab.start(package / "gpu-check.sh", "--out", out, "--only", "kernels,peers")
@@ -268,7 +268,7 @@ def a_signal_ends_what_runs_and_leaves_a_table(lab):
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
     expect(process.ends(30) == 143, f"ended with {process.returncode}: {process.said()}")
-    expect(time.monotonic() - begin < 25, "it waited for what it should have ended")
+    expect(time.monotonic() - begin < 25, "it waited for the program that it should have ended")
     check = Checked(process.returncode, process.said(), out)
     expect(check.verdict("kernels", "product forward") == "passed", check.text)
     for row in (check.rows["kernels", "gpu_bench --rows"], *check.of("peers").values()):
@@ -277,7 +277,7 @@ def a_signal_ends_what_runs_and_leaves_a_table(lab):
     lab.until(lambda: not os.path.exists(f"/proc/{pid}"), 20, lambda: f"{pid} is still there")
 
 
-def what_is_not_there_is_said(lab):
+def missing_programs_are_reported(lab):
     package = package_of(lab, benches={"gpu_bench": None}, python='[ "$1" != -c ] || exit 1\n', sanitizer=None)
     environment = os.path.exists("/usr/local/cuda/bin/compute-sanitizer")
     check = checked(lab, package, "--only", "kernels,peers,sanitizer")
@@ -290,13 +290,13 @@ def what_is_not_there_is_said(lab):
     expect(check.code == 0 and not check.failed(), f"exit code {check.code}: {check.text}")
 
 
-def a_pytorch_without_a_gpu_is_said(lab):
+def a_pytorch_without_a_gpu_is_reported(lab):
     check = checked(lab, package_of(lab, python='[ "$1" != -c ] || echo 1.13.0 False\n'), "--only", "peers")
     row, = check.of("peers").values()
     expect(row["verdict"] == "not run" and "PyTorch 1.13.0 of" in row["seen"] and "sees no GPU" in row["seen"], f"{row}")
 
 
-def no_gpu_is_the_reason_of_every_part(lab):
+def a_missing_gpu_is_the_reason_of_every_part(lab):
     no_device = "echo 'a device is required: there is no NVIDIA driver here'; exit 1\n"
     check = checked(lab, package_of(lab, {"cuda_test": no_device, "device_test": no_device}))
     expect(check.code == 3 and check.found["no_device"] == "there is no NVIDIA driver here", check.text)

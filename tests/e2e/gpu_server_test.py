@@ -1,5 +1,5 @@
-"""Servers and workers that share the memory of a GPU. The GPU is a fake (tests/fake_device), whose
-operations are the processor's, in an order that only events decide."""
+"""Tests servers and workers that share the memory of a GPU. The GPU is a fake (tests/fake_device): it computes
+with the processor's operations, in an order that only events restrict."""
 import os
 import signal
 
@@ -13,7 +13,7 @@ ADAM = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "optim
 
 
 def train(lab, job, servers=1, workers=2, seed=1, **keys):
-    """A whole job on fake GPUs. Returns its run."""
+    """Runs a whole job on fake GPUs. Returns its run."""
     lab.fake_devices(seed=seed)
     return lab.run_with_answers(job, servers, workers, **{**ON_GPU, **keys})
 
@@ -24,7 +24,7 @@ def expect_same(got, want, what):
 
 
 def cluster(lab, keys, workers=2, waits_for=None, **server_keys):
-    """A server on a fake GPU, whose workers share it."""
+    """Starts a server on a fake GPU and workers that share it."""
     return lab.cluster(lab.job(keys), 1, workers, workers=waits_for, worker_words=("--device", "cuda:0"),
                        device="cuda:0", **server_keys)
 
@@ -41,7 +41,7 @@ def weights_have_the_bits_of_the_processor(lab):
             expect_same(run.summary(), want, f"{servers} servers, {workers} workers, seed {seed}")
 
 
-def a_larger_network_starts_before_all_weights_are_there(lab):
+def a_larger_network_starts_before_all_weights_arrive(lab):
     lab.on_fake_devices()
     job = lab.job({**MLP, "model": "convnet", "lr": 0.05, "steps": 8, "global-batch": 48, "slice-bytes": 8192})
     want = lab.train(job, 1, 2)
@@ -49,7 +49,7 @@ def a_larger_network_starts_before_all_weights_are_there(lab):
         expect_same(train(lab, job, 1, 3, seed).summary(), want, f"seed {seed}")
 
 
-def a_resumed_run_has_the_bits_of_one_that_was_never_interrupted(lab):
+def a_resumed_run_has_the_bits_of_an_uninterrupted_run(lab):
     lab.on_fake_devices()
     want = lab.train(lab.job(ADAM), 1, 2)
     keys = {**ADAM, "checkpoint-dir": lab.folder / "checkpoints"}
@@ -63,7 +63,7 @@ def a_resumed_run_has_the_bits_of_one_that_was_never_interrupted(lab):
 def every_strategy_trains(lab):
     lab.on_fake_devices()
     for strategy in ("async", "ssp:2", "backup:1"):
-        # clipping by push needs the gradient on the host
+        # a clipped push needs the gradient on the host
         for more in ({}, {"clip-norm": 0.5}):
             keys = {**MLP, "strategy": strategy, "steps": 200, "lr": 0.05, "eval-every": 50, **more}
             run = train(lab, lab.job(keys), 1, 3, seed=2)
@@ -71,8 +71,8 @@ def every_strategy_trains(lab):
             expect(run.summary()["test_accuracy"] > 0.5, f"{strategy}: {run.summary()}")
 
 
-def recorded_runs_come_out_again(lab):
-    """What a server reads of a worker, or a worker of a server, too late or too early, shows."""
+def recorded_runs_on_devices_replay_to_the_same_bits(lab):
+    """A read that is too late or too early, by the server or a worker, would change the replay's weights."""
     lab.on_fake_devices()
     for seed, strategy in enumerate(("async", "ssp:2", "backup:1")):
         record = lab.folder / f"{lab.name('run')}.record"
@@ -84,7 +84,7 @@ def recorded_runs_come_out_again(lab):
         expect(base.summary_of(out)["weights_sha256"] == live["weights_sha256"], f"{strategy}: other weights")
 
 
-def what_the_host_must_see_goes_through_its_memory(lab):
+def data_that_the_host_needs_goes_through_host_memory(lab):
     lab.on_fake_devices()
     for keys, said in (({"strategy": "local:4"}, ""), ({"codec": "int8"}, "codec = int8 is decoded there"),
                        ({"pull-codec": "bf16"}, "pull-codec = bf16 is encoded there")):
@@ -98,7 +98,7 @@ def what_the_host_must_see_goes_through_its_memory(lab):
         expect_same(run.summary(), want, str(keys))
 
 
-def all_reduce_needs_no_device_of_its_servers(lab):
+def all_reduce_does_not_use_its_servers_device(lab):
     lab.on_fake_devices()
     job = lab.job({**MLP, "strategy": "allreduce:tree", "checkpoint-every": 15})
     want = lab.train(job, 1, 2)
@@ -108,7 +108,7 @@ def all_reduce_needs_no_device_of_its_servers(lab):
     expect_same(run.summary(), want, "all-reduce")
 
 
-def a_device_that_is_not_there_is_said_before_anybody_is_waited_for(lab):
+def a_missing_device_is_reported_before_any_wait(lab):
     lab.on_fake_devices()
     code, text = lab.call("pushpull-server", "--job", lab.job(MLP), "--listen", "tcp://127.0.0.1:*", "--device", "cuda:5")
     expect(code == DEVICE and "cuda:5 cannot be used" in text and "listening" not in text, f"{code}: {text}")
@@ -118,7 +118,7 @@ def a_device_that_is_not_there_is_said_before_anybody_is_waited_for(lab):
     expect("keeps weights on fake:0" in run.text, run.text[-800:])
 
 
-def workers_elsewhere_are_given_copies(lab):
+def workers_on_another_device_get_copies(lab):
     lab.on_fake_devices()
     job = lab.job({**MLP, "eval-every": 15})
     want = lab.train(job, 1, 2)
@@ -128,12 +128,12 @@ def workers_elsewhere_are_given_copies(lab):
         run = train(lab, job, 1, 2, device=device, transport=transport)
         expect(SHARED not in run.text and said in run.text, f"{device}: {run.text[-800:]}")
         expect_same(run.summary(), want, f"{device} over {transport}")
-    run = train(lab, job, 1, 2, device="cuda")  # one on each
+    run = train(lab, job, 1, 2, device="cuda")  # one worker on each
     expect(run.text.count(SHARED) == 1 and "another GPU" in run.text, run.text[-800:])
     expect_same(run.summary(), want, "on two GPUs")
 
 
-def workers_on_a_gpu_are_told_of_servers_in_host_memory(lab):
+def workers_on_a_gpu_share_the_host_memory_of_servers(lab):
     lab.on_fake_devices()
     job = lab.job(MLP)
     want = lab.train(job, 1, 2)
@@ -143,14 +143,14 @@ def workers_on_a_gpu_are_told_of_servers_in_host_memory(lab):
     expect_same(run.summary(), want, "servers on the processor")
 
 
-def a_gradient_that_is_not_finite_is_named_though_it_lies_on_the_gpu(lab):
+def a_non_finite_gradient_on_the_gpu_is_named(lab):
     lab.on_fake_devices()
     run = lab.run(lab.job({**MLP, "lr": 1e30}), 1, 1, **ON_GPU)
     expect(run.code == NOT_FINITE, f"exit code {run.code}: {run.text[-800:]}")
     expect(SHARED in run.text and "is not finite in tensor" in run.text, run.text[-800:])
 
 
-def a_killed_worker_costs_no_bits(lab):
+def a_killed_worker_changes_no_bits(lab):
     lab.on_fake_devices()
     keys = lab.in_parts({**MLP, "on-worker-loss": "continue", "slice-bytes": 4096}, 600)
     want = lab.train(lab.job(keys), 1, 2)
@@ -163,8 +163,8 @@ def a_killed_worker_costs_no_bits(lab):
     expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
 
 
-def a_worker_that_ends_while_its_push_waits_costs_no_bits(lab):
-    """Its memory ends with it, while the server waits for the gradient of one that is slower."""
+def a_worker_that_ends_while_its_push_waits_changes_no_bits(lab):
+    """The worker's memory is freed while the server waits for the gradient of a slower worker."""
     lab.on_fake_devices()
     keys = lab.in_parts({**MLP, "on-worker-loss": "continue", "slice-bytes": 4096}, 300)
     want = lab.train(lab.job(keys), 1, 2)
@@ -180,7 +180,7 @@ def a_worker_that_ends_while_its_push_waits_costs_no_bits(lab):
 
 def a_worker_that_loses_its_device_does_not_end_the_job(lab):
     lab.on_fake_devices()
-    # under ssp, unlike async, its share of the work does not depend on who is faster
+    # under ssp, unlike async, its share of the work does not depend on its speed
     started = cluster(lab, {**MLP, "strategy": "ssp:3", "steps": 400}, 1, waits_for=2)
     lab.fake_devices(lost_after=3000)
     lost = started.add_worker("--device", "cuda:0")
@@ -190,7 +190,7 @@ def a_worker_that_loses_its_device_does_not_end_the_job(lab):
     expect(summary["steps"] == 400, f"{summary['steps']} steps")
 
 
-def a_server_that_loses_its_device_says_so(lab):
+def a_server_reports_a_lost_device(lab):
     lab.on_fake_devices(lost_after=2000)
     started = lab.cluster(lab.job(LONG), 1, 0, workers=2, device="cuda:0")
     lab.fake_devices()
@@ -202,7 +202,7 @@ def a_server_that_loses_its_device_says_so(lab):
         expect("lost server 0 (" in last and "fake:0 is lost; its weights are gone" in last, process.said()[-600:])
 
 
-def a_run_names_the_server_that_has_lost_its_device(lab):
+def a_run_names_the_server_that_lost_its_device(lab):
     lab.on_fake_devices(lost_after=2000)
     for servers in (1, 2):
         run = lab.run(lab.job({**LONG, "slice-bytes": 4096}), servers, 2, server_device="cuda:1", device="cpu")

@@ -1,5 +1,5 @@
-"""P7: strangers on every port of a running job. They are refused and counted; the job's result stays. Those who
-speak come without keys (--insecure): keys_test.py has what happens to them before they can speak."""
+"""Tests P7: strangers on every port of a running job are refused and counted, and the job's result stays the same. Jobs run
+without keys (--insecure), so that messages arrive; keys_test.py tests the refusal before the first message."""
 import contextlib
 import pathlib
 import random
@@ -18,7 +18,7 @@ WORKER = 2
 
 
 def ports_of(cluster):
-    """Addresses that the job listens on: control, and data of every server."""
+    """Returns the addresses that the job listens on: control, and data of every server."""
     ports = set()
     for server in cluster.servers:
         ports |= listening_ports(server.pid)
@@ -27,7 +27,7 @@ def ports_of(cluster):
 
 
 def messages(rng):
-    """What arrives whole, but should not."""
+    """Returns messages that arrive complete but must be refused."""
     real = hello(WORKER, 7)
     flipped = bytearray(real)
     flipped[rng.randrange(8, len(flipped))] ^= 1 << rng.randrange(8)
@@ -39,13 +39,13 @@ def messages(rng):
         [preamble(VERSION + 1) + real[8:]],
         [real[:len(real) // 2]],
         [bytes(flipped)],
-        [real, rng.randbytes(1000)],  # a payload that its header does not know
+        [real, rng.randbytes(1000)],  # a payload without a place in the header
         [preamble(VERSION) + field(rng.randrange(1, 40), rng.randbytes(30))],
-        # an exchange, a load and a fetch of somebody unknown
+        # an exchange, a load and a fetch from an unknown peer
         [preamble(VERSION) + field(20, field(1, varint(9) + rng.randbytes(8)))],
         [preamble(VERSION) + field(21, field(2, 0)), rng.randbytes(4096)],
         [preamble(VERSION) + field(22, field(2, 0) + field(3, 1 << 40))],
-        # a part of an all-reduce, far ahead, of no run
+        # a part of an all-reduce, far ahead, without a run
         [preamble(VERSION) + field(40, field(3, 1) + field(4, 1 << 40) + field(5, 1 << 30)
                                    + field(6, (1 << 31) - 1)), rng.randbytes(400)],
     ]
@@ -66,10 +66,10 @@ def attack(address, rng, kind):
 
 
 def outlives_attacks(cluster, addresses, calm, most, seed):
-    """The job ends with the weights `calm`, although strangers attack the addresses in turn meanwhile."""
+    """Attacks the addresses in turn and checks that the job ends with the weights `calm`."""
     rng, attacks = random.Random(seed), 0
     while attacks < most and cluster.servers[0].poll() is None:
-        with contextlib.suppress(OSError):  # the job may end meanwhile
+        with contextlib.suppress(OSError):  # the job may end during the attack
             attack(addresses[attacks % len(addresses)], rng, attacks // len(addresses) % 4)
         attacks += 1
     summary = cluster.ends_well()
@@ -90,7 +90,7 @@ def garbage_changes_nothing(lab):
         expect(len(lines) < 60, f"{process.name} says {len(lines)} lines about strangers")
 
 
-def garbage_at_workers_changes_no_sum(lab):
+def garbage_sent_to_workers_changes_no_sum(lab):
     keys = {**MLP, "strategy": "allreduce:tree", "steps": lab.steps(4000)}
     calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
     cluster = lab.cluster(lab.job(keys), 1, 3, key_words=OPEN)
@@ -103,20 +103,20 @@ def garbage_at_workers_changes_no_sum(lab):
     outlives_attacks(cluster, addresses, calm, most=90, seed=6)
 
 
-def silent_connections_cost_nothing(lab):
+def silent_connections_do_not_disturb_a_job(lab):
     keys = {**MLP, "steps": lab.steps(4000)}
     calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
     cluster = lab.cluster(lab.job(keys), 2, 1, workers=2, slice_bytes=4096)
     addresses = ports_of(cluster)
     held = [Stranger(addresses[i % len(addresses)]) for i in range(300)]
-    cluster.add_worker()  # who comes now must still get through
+    cluster.add_worker()  # a new worker must still be able to join
     summary = cluster.ends_well()
     for stranger in held:
         stranger.socket.close()
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def who_joins_and_falls_silent_is_forgotten(lab):
+def a_member_that_joins_and_goes_silent_is_dropped(lab):
     keys = {**MLP, "steps": lab.steps(3000), "heartbeat-timeout": lab.seconds(2)}
     cluster = lab.cluster(lab.job(keys), 1, 1, workers=2, key_words=OPEN)
     held = []
@@ -132,7 +132,7 @@ def who_joins_and_falls_silent_is_forgotten(lab):
 
 
 def run_of(answer):
-    """The number of the run, from a JobText."""
+    """Returns the number of the run, from a JobText."""
     body = answer.removeprefix(preamble(VERSION))
     expect(body[:1] == b"\x52", f"no JobText: {answer[:40]!r}")
     after_length = next(i for i in range(1, 9) if body[i] < 0x80) + 1
@@ -153,7 +153,7 @@ def refusals_are_counted_and_logged_by_reason(lab):
         stranger.message(hello(3, 5))
         for _ in range(2):
             stranger.message(hello(WORKER, 0))
-        stranger.message(preamble(VERSION) + field(4, fixed(1, 4711)))  # results of nobody
+        stranger.message(preamble(VERSION) + field(4, fixed(1, 4711)))  # results from no member
         stranger.message(preamble(VERSION) + field(31, b""))  # a Status
     with contextlib.closing(Stranger(data)) as stranger:
         stranger.handshake()
@@ -161,7 +161,7 @@ def refusals_are_counted_and_logged_by_reason(lab):
         for _ in range(3):
             stranger.message(preamble(VERSION) + field(20, others + field(2, b"")))  # a push
         stranger.message(preamble(VERSION) + field(21, mine), bytes(4096))  # weights to begin with
-        stranger.message(preamble(VERSION) + field(22, mine + field(2, 0)))  # whose answer would be weights
+        stranger.message(preamble(VERSION) + field(22, mine + field(2, 0)))  # an answer would contain weights
         expect(b"\x18\x01" in stranger.frame(), "a stranger is served")  # Status.not_ready
         stranger.message(preamble(VERSION) + field(23, mine), bytes(4096))  # weights to keep
         expect(b"\x18\x01" in stranger.frame(), "a stranger's weights are kept")

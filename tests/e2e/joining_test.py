@@ -1,4 +1,4 @@
-"""Programs started by hand, in any order: who waits, what it says, and for how long."""
+"""Tests programs that are started by hand, in any order: their waits, messages and timeouts."""
 import os
 import pathlib
 import signal
@@ -15,8 +15,8 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 
 class Port:
-    """A port that nobody else gets while nobody listens: held by a socket that does not listen
-    itself, which the server's own SO_REUSEADDR allows."""
+    """A port that no other process gets while no server listens: reserved by a socket that does not listen,
+    which the server's SO_REUSEADDR allows."""
 
     def __init__(self):
         self.socket = socket.socket()
@@ -25,7 +25,7 @@ class Port:
         self.address = f"tcp://127.0.0.1:{self.socket.getsockname()[1]}"
 
 
-def workers_wait_for_a_server_that_comes_later(lab):
+def workers_wait_for_a_server_that_starts_later(lab):
     port = Port()
     early = [lab.start("pushpull-worker", "--join", port.address) for _ in range(2)]
     early.append(lab.start("pushpull-server", "--join", port.address))
@@ -39,7 +39,7 @@ def workers_wait_for_a_server_that_comes_later(lab):
     expect(min(base.summary_of(out)["slices_per_server"]) > 0, "the second server holds nothing")
 
 
-def nobody_there_is_an_error_with_the_address(lab):
+def an_absent_coordinator_is_an_error_with_the_address(lab):
     port = Port()
     for program in ("pushpull-worker", "pushpull-server"):
         code, text = lab.call(program, "--join", port.address, "--join-timeout", 1)
@@ -47,14 +47,14 @@ def nobody_there_is_an_error_with_the_address(lab):
         expect(port.address in text and "--join-timeout" in text, f"{program}: {text}")
 
 
-def a_server_that_nobody_joins_gives_up(lab):
+def a_server_without_workers_gives_up(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 0, workers=2, join_timeout=2)
     server = cluster.servers[0]
     expect(server.ends(30) == UNREACHABLE, f"exit code {server.returncode}: {server.said()}")
     expect("0 of 2 workers" in server.said().splitlines()[-1], server.said())
 
 
-def who_waits_can_be_told_to_go(lab):
+def a_waiting_process_can_be_terminated(lab):
     port = Port()
     waiting = lab.start("pushpull-worker", "--join", port.address)
     waiting.says("waiting for the server")
@@ -77,8 +77,8 @@ def a_worker_lost_before_the_start_can_be_replaced(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ")
 
 
-def a_worker_that_fails_before_the_start_costs_only_itself(lab):
-    """Its folder is the wrong one, and so are the data that the first to come has declared."""
+def a_worker_that_fails_before_the_start_does_not_end_the_job(lab):
+    """The worker has a wrong folder, and then the first worker has declared other data."""
     keys = {**MLP, "dataset": "idx", "data-dir": DIGITS}
     calm = lab.train(lab.job(keys))["weights_sha256"]
     cluster = lab.cluster(lab.job(keys), 1, 0, workers=2)
@@ -117,8 +117,8 @@ def a_server_lost_before_the_start_can_be_replaced(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ")
 
 
-def a_run_whose_worker_cannot_begin_ends_at_once(lab):
-    """Nobody else would come in the place of a child of `pushpull run`."""
+def a_run_with_a_worker_that_cannot_begin_ends_at_once(lab):
+    """A child of `pushpull run` would not be replaced."""
     for loss in ("abort", "wait", "continue"):
         begin = time.monotonic()
         code, text = lab.call("pushpull", "run", "--job", lab.job({**MLP, "dataset": "idx",
@@ -128,7 +128,7 @@ def a_run_whose_worker_cannot_begin_ends_at_once(lab):
         expect(time.monotonic() - begin < lab.seconds(20), f"{loss}: it waited: {text}")
 
 
-def a_server_too_many_is_refused(lab):
+def a_surplus_server_is_refused(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
     code, text = lab.call("pushpull-server", "--join", cluster.address)
     expect(code == USAGE and "--servers 2" in text, f"exit code {code}: {text}")
@@ -137,9 +137,9 @@ def a_server_too_many_is_refused(lab):
     cluster.ends_well()
 
 
-def a_server_too_many_waits_as_long_as_one_may_have_died(lab):
+def a_surplus_server_waits_while_a_server_may_be_dead(lab):
     cluster = lab.cluster(lab.job({**MLP, "heartbeat-timeout": lab.seconds(3)}), 2, 1, workers=2)
-    # the coordinator answers all the time: that is not what --join-timeout limits
+    # the coordinator answers all the time, so --join-timeout does not apply
     code, text = lab.call("pushpull-server", "--join", cluster.address, "--join-timeout", 2)
     expect(code == USAGE and "--servers 3" in text, f"exit code {code}: {text}")
     expect("waiting for a place: the job has all its 2 servers" in text, text)
@@ -147,9 +147,9 @@ def a_server_too_many_waits_as_long_as_one_may_have_died(lab):
     cluster.ends_well()
 
 
-def a_worker_too_many_waits_as_a_spare(lab):
+def a_surplus_worker_waits_as_a_spare(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
-    with cluster.workers[0].stands_still():  # so that the job is not over before the spare is there
+    with cluster.workers[0].stands_still():  # so that the job does not end before the spare joins
         cluster.add_worker()
         cluster.servers[0].says("joined, 2 of 2")
         spare = cluster.add_worker()

@@ -1,4 +1,5 @@
-"""Keys: who holds one takes part, everybody else is refused before the first message, and the job does not notice."""
+"""Tests keys: a process with the job's key can join; any other is refused before its first message, without an effect on the
+job."""
 import contextlib
 import os
 import socket
@@ -18,14 +19,14 @@ def keygen(lab, *words):
 
 
 def mechanism_at(port):
-    """What a listener says that it asks for: its greeting, bytes 12 to 32."""
+    """Returns the mechanism that a listener requires: bytes 12 to 32 of its greeting."""
     with contextlib.closing(Stranger(f"tcp://127.0.0.1:{port}")) as stranger:
         stranger.bytes(GREETING[:12])
         return stranger.receive(64)[12:32].rstrip(b"\0").decode()
 
 
 def mechanisms(cluster):
-    """Of every port of the job: control, data of each server, peers of each worker."""
+    """Returns the mechanisms of every port of the job: control, data of each server, peers of each worker."""
     control = int(cluster.address.rsplit(":", 1)[1])
     found = {"control": {mechanism_at(control)}, "data": set(), "peers": set()}
     for server in cluster.servers:
@@ -35,7 +36,7 @@ def mechanisms(cluster):
     return found
 
 
-def strangers_are_refused_and_the_job_does_not_notice(lab):
+def strangers_are_refused_without_an_effect_on_the_job(lab):
     calm = lab.train(lab.job(MLP), 1, 2)["weights_sha256"]
     keygen(lab, "job.key")
     keygen(lab, "other.key")
@@ -67,7 +68,7 @@ def strangers_are_refused_and_the_job_does_not_notice(lab):
         expect(said.count(reason) in (1, 2), f"'{reason}' is not logged, or too often: {said}")
 
 
-def the_key_of_the_user_is_made_once_and_found_by_all(lab):
+def the_users_key_is_made_once_and_found_by_all_programs(lab):
     del lab.environment["XDG_CONFIG_HOME"]
     home = lab.folder / "home"
     home.mkdir()
@@ -80,7 +81,7 @@ def the_key_of_the_user_is_made_once_and_found_by_all(lab):
     expect(lab.train(lab.job(MLP), 1, 1)["refused_peers"] == 0, "a member of `pushpull run` was refused")
 
 
-def programs_that_start_together_end_with_one_key(lab):
+def programs_that_start_together_use_one_key(lab):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
     started = [lab.start("pushpull-worker", "--join", address) for _ in range(6)]
@@ -90,7 +91,7 @@ def programs_that_start_together_end_with_one_key(lab):
         expect(process.ends(60) == 0, f"{process.name}: {process.returncode}: {process.said()[-400:]}")
 
 
-def a_run_without_a_home_has_a_key_of_its_own(lab):
+def a_run_without_a_home_makes_its_own_key(lab):
     nowhere = lab.folder / "file"
     nowhere.write_text("")
     lab.environment["XDG_CONFIG_HOME"] = str(nowhere)
@@ -110,7 +111,7 @@ def a_run_without_a_home_has_a_key_of_its_own(lab):
     expect(code == USAGE and str(nowhere) in text and "--key" in text, f"{code}: {text}")
 
 
-def a_home_that_does_not_exist_stays_so(lab):
+def a_missing_home_is_not_created(lab):
     del lab.environment["XDG_CONFIG_HOME"]
     home = lab.folder / "nonexistent"
     lab.environment["HOME"] = str(home)
@@ -146,7 +147,7 @@ def keygen_overwrites_nothing(lab):
     expect(code == USAGE and "observer" in text, f"{code}: {text}")
 
 
-def every_port_asks_for_what_encrypt_says(lab):
+def every_port_requires_the_mechanism_of_encrypt(lab):
     for strategy in ("sync", "allreduce:ring"):
         job = lab.job({**LONG, "strategy": strategy})
         for words, control, data in (((), "CURVE", "PLAIN"), (("--encrypt", "all"), "CURVE", "CURVE"),
@@ -159,7 +160,7 @@ def every_port_asks_for_what_encrypt_says(lab):
             if "--insecure" in words:
                 for process in cluster.servers + (cluster.workers if "ring" in strategy else []):
                     expect("no key is required" in process.said(), f"{process.name} does not say so")
-            for process in cluster.all():  # told to end, all-reduce would wait for a cut that does not come
+            for process in cluster.all():  # on SIGTERM all-reduce would wait for a cut that does not come
                 process.kill()
 
 

@@ -1,7 +1,7 @@
-"""What the tests of whole jobs share: a folder, real processes, deadlines, and the end of all of them.
+"""Shared by the tests of whole jobs: a folder, real processes, deadlines, and cleanup.
 
-A function whose only parameter is `lab` is a test, and says in its name what must hold; CMake finds
-it by that, too. Every wait has a deadline, which `--scale` stretches for slow builds and busy machines.
+Each function with `lab` as its only parameter is a test; CMake finds tests by this. The name is the statement that it
+tests. Every wait has a deadline, which `--scale` multiplies for slow builds and busy machines.
 """
 import argparse
 import concurrent.futures
@@ -29,15 +29,15 @@ LIBC = ctypes.CDLL(None)
 # 8 micro-batches a step, 22 steps an epoch.
 MLP = {"model": "mlp", "hidden": "64,32", "dataset": "digits", "global-batch": 64, "micro-batch": 8,
        "optimizer": "momentum", "lr": 0.1, "steps": 40, "seed": 7}
-LONG = {**MLP, "steps": 10_000_000}  # ends only because the test ends it
+LONG = {**MLP, "steps": 10_000_000}  # the test must end it
 
 
 class Failed(Exception):
-    """What was expected and what was seen."""
+    """The expectation and the observation of a failed test."""
 
 
 class Skipped(Exception):
-    """Why this cannot be tested here."""
+    """The reason why a test cannot run on this machine."""
 
 
 def expect(condition, text):
@@ -54,7 +54,7 @@ def flags_of(keys):
 
 
 def living_below(root):
-    """Pids of all processes below `root`, without zombies."""
+    """Returns the pids of all processes below `root`, without zombies."""
     parents = {}
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
@@ -70,7 +70,7 @@ def living_below(root):
 
 
 def kill_all(run):
-    """SIGKILL to `pushpull run` and all that it has started: the death of the launcher alone stops the job with a checkpoint."""
+    """Sends SIGKILL to `pushpull run` and all its processes; if only the launcher dies, the job stops with a checkpoint."""
     os.kill(run.pid, signal.SIGSTOP)
     for pid in living_below(run.pid):
         os.kill(pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ def kill_all(run):
 
 
 class Process(subprocess.Popen):
-    """One program; its output goes to a file, from which `said` reads."""
+    """A program. Its output goes to a file, from which `said` reads."""
 
     def __init__(self, lab, name, words, **options):
         self.lab = lab
@@ -93,7 +93,7 @@ class Process(subprocess.Popen):
         return self.log.read_text(errors="replace")[since:]
 
     def ends(self, seconds=60):
-        """The exit code; no end before the deadline is a failure."""
+        """Waits for the end and returns the exit code. Fails at the deadline."""
         try:
             return self.wait(self.lab.seconds(seconds))
         except subprocess.TimeoutExpired:
@@ -102,7 +102,7 @@ class Process(subprocess.Popen):
 
     @contextlib.contextmanager
     def stands_still(self):
-        """Stopped until the block ends."""
+        """Stops the process until the block ends."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -110,7 +110,7 @@ class Process(subprocess.Popen):
             os.kill(self.pid, signal.SIGCONT)
 
     def says(self, word, seconds=60, since=0):
-        """Waits until the output has this word."""
+        """Waits until the output contains the word."""
         self.lab.until(lambda: word in self.said(since), seconds,
                        lambda: f"{self.name} has not said '{word}', but: {self.said(since)[-600:]}")
 
@@ -132,14 +132,14 @@ def summary_of(out):
 
 
 def metrics_of(out):
-    """The whole lines; the last one may still be in the making."""
+    """Returns the complete lines; the last one may be unfinished."""
     path = out / "metrics.jsonl"
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
 
 class Cluster:
-    """A job whose programs were started one by one."""
+    """A job with programs that were started one by one."""
 
     def __init__(self, lab, job, servers, started, workers, keys, worker_words, worker_program, key_words):
         self.lab = lab
@@ -201,25 +201,25 @@ class Lab:
         self.processes = []
         self.names = {}
         self.naming = threading.Lock()
-        # a caller's PUSHPULL_ variables would be part of the job
+        # the caller's PUSHPULL_ variables would become part of the job
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("PUSHPULL_")}
-        # programs make their user's key there: a test reads and writes no home
+        # programs make the user's key there: a test does not use the home folder
         self.environment["XDG_CONFIG_HOME"] = str(self.folder / "config")
 
     def on_fake_devices(self, count=2, seed=1, lost_after=-1):
-        """From here on programs have `cuda` devices that need no hardware (tests/fake_device)."""
+        """Gives programs started from now on `cuda` devices that need no hardware (tests/fake_device)."""
         self.bin_dir = (self.bin_dir / "../tests/fake_device/bin").resolve()
         self.fake_devices(count, seed, lost_after)
 
     def on_host_cuda(self):
-        """From here on programs run their CUDA code on the processor (tests/cuda_on_host)."""
+        """Makes programs started from now on run their CUDA code on the processor (tests/cuda_on_host)."""
         folder = (self.bin_dir / "../tests/cuda_on_host").resolve()
         self.bin_dir = folder / "bin"
         self.environment["PUSHPULL_CUDA_LIBS"] = str(folder / "libs")
 
     def fake_devices(self, count=2, seed=1, lost_after=-1):
-        """Of programs that are started from here on. lost_after: pieces of work; -1: never."""
+        """Sets the devices of programs started from now on. lost_after: pieces of work, or -1 for never."""
         self.environment.update(FAKE_DEVICES=str(count), FAKE_SEED=str(seed),
                                 FAKE_LOST_AFTER=str(lost_after))
 
@@ -227,16 +227,16 @@ class Lab:
         return seconds * self.scale
 
     def steps(self, steps):
-        """As many as a slow build does in about the same time."""
+        """Returns the number of steps that a slow build does in about the same time."""
         return max(200, int(steps / self.scale))
 
     def at(self, step, steps):
-        """The same place in a job of so many steps, in a slow build."""
+        """Returns the corresponding step in a slow build, for a job of so many steps."""
         return step * self.steps(steps) // steps
 
     def in_parts(self, keys, steps):
-        """A job that says how far it is after a twelfth of its steps, though the machine be so fast that all of
-        them take less than the time between two lines: who waits for the first line is early in the job."""
+        """Returns keys of a job that reports its progress after each twelfth of its steps, also on a machine that does all
+        steps within one interval of reports. A test that waits for the first report is then early in the job."""
         steps = self.steps(steps)
         return {**keys, "steps": steps, "eval-every": steps // 12}
 
@@ -247,7 +247,8 @@ class Lab:
 
     def side_by_side(self, function, *cases):
         """Calls function(*case) for all cases at once, each in a thread of its own: for jobs that mostly wait, for
-        a deadline or a lost member. Raises the first failure. A thread's processes are killed when its case ends."""
+        a deadline or a lost member. Raises the first failure, after all cases have ended. Processes that are left
+        then are killed, as their parent is the thread that started them (PR_SET_PDEATHSIG)."""
         def one(case):
             try:
                 function(*case)
@@ -265,7 +266,7 @@ class Lab:
 
     def job(self, keys):
         path = self.folder / f"{self.name('job')}.ini"
-        # silence must not count where a machine is just busy; tests of it give their own
+        # a busy machine must not count as silent; tests of silence set their own
         keys = {"heartbeat-timeout": self.seconds(30), **keys}
         path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()))
         return path
@@ -276,7 +277,7 @@ class Lab:
         return process
 
     def call(self, program, *words, seconds=60, **options):
-        """Runs a program to its end. Returns its exit code and all it said."""
+        """Runs a program to its end. Returns its exit code and its output."""
         process = self.start(program, *words, **options)
         return process.ends(seconds), process.said()
 
@@ -290,13 +291,13 @@ class Lab:
         return process
 
     def run(self, job, servers=1, workers=1, seconds=120, **keys):
-        """`pushpull run` to its end."""
+        """Runs `pushpull run` to its end."""
         process = self.launch(job, servers, workers, **keys)
         return Run(process.ends(seconds), process.said(), process.out)
 
     def run_with_answers(self, *words, **keys):
-        """A run whose servers all answered in time: where the machine is busy, training begins over the socket
-        of one that is silent, and memory is shared a little later. Then it is run again."""
+        """Repeats a run until all servers answer in time. On a busy machine, training may begin over the socket of a late
+        server, and its memory is shared a little later."""
         for _ in range(8):
             run = self.run(*words, **keys)
             expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
@@ -305,21 +306,21 @@ class Lab:
         raise Failed(f"a server is silent every time: {run.text[:3000]}")
 
     def train(self, job, servers=1, workers=1, **keys):
-        """`pushpull run` that must end well. Returns the summary."""
+        """Runs `pushpull run`, which must succeed. Returns the summary."""
         run = self.run(job, servers, workers, **keys)
         expect(run.code == 0, f"exit code {run.code}: {run.text[-800:]}")
         return run.summary()
 
     def cluster(self, job, servers=1, started=2, worker_words=(), workers=None,
                 worker_program="pushpull-worker", key_words=(), **keys):
-        """started: workers that are started here; workers: those that the job waits for.
-        key_words: for all programs; ("--insecure",) lets strangers' messages come as far as the protocol."""
+        """started: number of workers to start; workers: number that the job waits for.
+        key_words: for all programs; with ("--insecure",) messages of strangers reach the protocol."""
         keys = {key.replace("_", "-"): value for key, value in keys.items()}
         return Cluster(self, job, servers, started, started if workers is None else workers, keys,
                        worker_words, worker_program, key_words)
 
     def left_behind(self):
-        """Command lines of our programs that still run, wherever their parents went."""
+        """Returns the command lines of our programs that still run, including orphans."""
         found = []
         for pid in living_below(os.getpid()):
             with contextlib.suppress(OSError):
@@ -329,7 +330,7 @@ class Lab:
         return found
 
     def close(self):
-        """Ends what still runs, and looks for what sanitizers had to say."""
+        """Ends all processes, and looks for reports of sanitizers."""
         for pid in living_below(os.getpid()):
             for number in (signal.SIGCONT, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
@@ -369,7 +370,7 @@ def main(module):
     arguments = arguments_of(module["__doc__"], tests)
     scale = arguments.scale * float(os.environ.get("PUSHPULL_TEST_SCALE", "1"))
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # a shell lets what it starts in the background ignore Ctrl-C, and so would all that is started here
+    # a shell's background jobs ignore Ctrl-C, and the programs started here would inherit this
     signal.signal(signal.SIGINT, signal.default_int_handler)
     codes = set()
     for name in arguments.tests or tests:

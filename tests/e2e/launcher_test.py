@@ -1,4 +1,4 @@
-"""`pushpull run`: its processes, what it shows of them, and that none outlives it."""
+"""Tests `pushpull run`: its processes, their output, and that none outlives it."""
 import fcntl
 import os
 import pathlib
@@ -51,8 +51,8 @@ def signals_leave_nothing_behind(lab):
         run.send_signal(number)
         expect(run.ends(30) == code, f"{number!r}: exit code {run.returncode}: {run.said()[-600:]}")
         nothing_is_left(lab)
-        # the children of a killed launcher are told to end by the kernel
-        expect(base.summary_of(run.out)["stopped_by"], "not said that it was stopped")
+        # the kernel signals the children of a killed launcher
+        expect(base.summary_of(run.out)["stopped_by"], "the summary does not say that it was stopped")
         names = [name for name in shared_memory() if any(str(pid) in name for pid in pids)]
         expect(not names, f"left in /dev/shm: {names}")
 
@@ -66,7 +66,7 @@ def ctrl_c_at_a_terminal_ends_all_at_once(lab):
     os.killpg(run.pid, signal.SIGINT)
     expect(run.ends(30) == STOPPED, f"exit code {run.returncode}: {run.said()[-600:]}")
     nothing_is_left(lab)
-    expect(len(run.said().splitlines()) <= 30, f"many words for one Ctrl-C: {run.said()[-3000:]}")
+    expect(len(run.said().splitlines()) <= 30, f"too much output for one Ctrl-C: {run.said()[-3000:]}")
 
 
 def a_killed_worker_is_named(lab):
@@ -79,7 +79,7 @@ def a_killed_worker_is_named(lab):
     said = run.said(before)
     expect(code == 128 + signal.SIGKILL, f"exit code {code}: {said}")
     expect(f"worker 1 (pid {lost}) was killed by signal 9 (SIGKILL)" in said, said)
-    expect(len(said.splitlines()) <= 12, f"many words for one death: {said}")
+    expect(len(said.splitlines()) <= 12, f"too much output for one death: {said}")
     expect(not (run.out / "summary.json").exists(), "a broken run has a summary")
     nothing_is_left(lab)
 
@@ -97,8 +97,8 @@ def a_killed_worker_is_replaced(lab):
 
 
 class Screen:
-    """What a person sees: a terminal that knows CR, LF, erasing, and wraps at its right edge unless
-    told not to (ECMA-48 EL, DECAWM)."""
+    """The screen that a user sees: a terminal that implements CR, LF and erasing, and wraps at its right edge
+    unless this is turned off (ECMA-48 EL, DECAWM)."""
 
     def __init__(self, columns):
         self.columns, self.column, self.wraps = columns, 0, True
@@ -138,7 +138,7 @@ def read_terminal(lab, master, process):
             continue
         try:
             bytes_ += os.read(master, 65536)
-        except OSError:  # the other side is closed
+        except OSError:  # the other end is closed
             return bytes_.decode()
     raise base.Failed(f"no end at the terminal; it shows: {bytes_[-600:]}")
 
@@ -180,7 +180,7 @@ def a_file_gets_plain_lines(lab):
         expect(word in steps[-1], f"no {word} in: {steps[-1]}")
 
 
-def help_and_version_are_everywhere(lab):
+def every_program_has_help_and_version(lab):
     for words in (["pushpull"], ["pushpull", "run"], ["pushpull", "eval"], ["pushpull-server"],
                   ["pushpull-worker"]):
         for flag, word in (("--help", "--"), ("--version", "0.")):

@@ -1,4 +1,4 @@
-"""A process that dies, stands still or is told to go: who notices, what is said, how the job ends."""
+"""Tests processes that die, stop or are terminated: the detection, the messages, and the end of the job."""
 import os
 import signal
 import socket
@@ -38,17 +38,17 @@ def sync_aborts_and_names_the_killed_worker(lab):
     survivors_name(cluster, lost, ("worker 1", f"pid {lost.pid}", "on-worker-loss=abort"))
 
 
-def sync_aborts_when_a_worker_stands_still(lab):
+def sync_aborts_when_a_worker_is_stopped(lab):
     cluster = lab.cluster(lab.job(silent(lab, LONG)), 1, 2)
     cluster.reaches(5)
     lost = kill(cluster.workers[0], signal.SIGSTOP)
     survivors_name(cluster, lost, ("worker 0", f"pid {lost.pid}", "no heartbeat"))
-    # who wakes up again is told, and goes
+    # a process that continues is refused and exits
     kill(lost, signal.SIGCONT)
-    expect(lost.ends(30) != 0, f"the sleeper ended well: {lost.said()[-300:]}")
+    expect(lost.ends(30) != 0, f"the stopped worker succeeded: {lost.said()[-300:]}")
 
 
-def a_worker_that_is_told_to_go_is_named(lab):
+def a_terminated_worker_is_named(lab):
     cluster = lab.cluster(lab.job(LONG), 1, 2)
     cluster.reaches(5)
     gone = kill(cluster.workers[1], signal.SIGTERM)
@@ -61,7 +61,7 @@ def calm_hash(lab, keys):
 
 
 def hurt_keys(lab, **more):
-    # a kill after the first metrics line comes in the middle
+    # a kill after the first metrics line is in the middle of the job
     return lab.in_parts({**MLP, "clip-norm": 1, **more}, 3000)
 
 
@@ -93,7 +93,7 @@ def a_spare_takes_over_and_keeps_the_bits(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def waiting_for_a_replacement_has_an_end(lab):
+def the_wait_for_a_replacement_ends(lab):
     keys = {**LONG, "on-worker-loss": "wait", "replacement-timeout": 2}
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(5)
@@ -101,7 +101,7 @@ def waiting_for_a_replacement_has_an_end(lab):
     survivors_name(cluster, lost, ("replacement-timeout = 2",))
 
 
-def sync_goes_on_without_a_worker_to_the_same_bits(lab):
+def sync_continues_without_a_worker_to_the_same_bits(lab):
     keys = hurt_keys(lab, **{"on-worker-loss": "continue"})
     calm = calm_hash(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
@@ -112,7 +112,7 @@ def sync_goes_on_without_a_worker_to_the_same_bits(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def who_comes_later_computes_in_the_place_of_the_others(lab):
+def a_later_worker_takes_over_a_share(lab):
     keys = hurt_keys(lab, **{"on-worker-loss": "continue"})
     calm = calm_hash(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
@@ -128,7 +128,7 @@ def who_comes_later_computes_in_the_place_of_the_others(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def steps_are_cut_anew_for_whoever_comes(lab):
+def steps_are_divided_among_new_workers(lab):
     keys = hurt_keys(lab, **{"on-worker-loss": "continue", "max-workers": 4})
     calm = calm_hash(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 1, slice_bytes=4096)
@@ -146,7 +146,7 @@ def steps_are_cut_anew_for_whoever_comes(lab):
     expect(len(drawn) == 3 and min(drawn) > 0 and sum(drawn) == keys["steps"] * 64, f"samples {drawn}")
 
 
-def with_fewer_than_min_workers_training_stands(lab):
+def training_pauses_below_min_workers(lab):
     keys = hurt_keys(lab, **{"on-worker-loss": "continue", "min-workers": 2})
     calm = calm_hash(lab, keys)
     cluster = lab.cluster(lab.job(keys), 1, 2)
@@ -159,7 +159,7 @@ def with_fewer_than_min_workers_training_stands(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def training_does_not_stand_for_ever(lab):
+def training_does_not_pause_for_ever(lab):
     keys = {**LONG, "on-worker-loss": "continue", "min-workers": 2, "replacement-timeout": 2}
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(5)
@@ -167,7 +167,7 @@ def training_does_not_stand_for_ever(lab):
     survivors_name(cluster, lost, ("min-workers = 2", "replacement-timeout = 2"))
 
 
-def async_and_ssp_go_on_without_a_worker(lab):
+def async_and_ssp_continue_without_a_worker(lab):
     def goes_on(strategy):
         keys = hurt_keys(lab, strategy=strategy, lr=0.02)
         cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)

@@ -1,4 +1,5 @@
-"""What a comparison of strategies relies on: hashes of data and initial weights, where time and memory go."""
+"""Tests the measurements that a comparison of strategies needs: hashes of data and initial weights, and the
+split of time and memory."""
 import time
 
 import lab as base
@@ -9,13 +10,13 @@ SPLIT = {"compute", "push", "wait", "pull"}
 
 
 def one(summaries, key):
-    """The value that all of them have."""
+    """Returns the value that all summaries have for the key."""
     values = {summary[key] for summary in summaries}
     expect(len(values) == 1 and len(min(values)) == 64, f"{key}: {values}")
     return values.pop()
 
 
-def any_strategy_and_cluster_draws_the_same_data(lab):
+def every_strategy_and_cluster_draws_the_same_data(lab):
     shapes = ((1, 1), (2, 2), (1, 3))
     jobs = [lab.job({**MLP, "strategy": strategy}) for strategy in STRATEGIES]
     summaries = [lab.train(job, *shape, slice_bytes=4096) for job in jobs for shape in shapes]
@@ -29,7 +30,7 @@ def any_strategy_and_cluster_draws_the_same_data(lab):
 def the_initial_weights_are_those_of_the_file(lab):
     first = lab.train(lab.job({**MLP, "stop-after": 10, "checkpoint-dir": lab.folder / "first"}), 1, 2)
     file = lab.folder / "first" / "step-00000010" / "model.safetensors"
-    expect(first["initial_weights_sha256"] != first["weights_sha256"], "training has changed nothing")
+    expect(first["initial_weights_sha256"] != first["weights_sha256"], "training did not change the weights")
     for strategy in STRATEGIES:
         started = lab.train(lab.job({**MLP, "init-from": file, "strategy": strategy}), 2, 2,
                             slice_bytes=4096)
@@ -53,7 +54,7 @@ def evaluations_have_the_time_and_samples_of_their_weights(lab):
         expect(lines[-1]["test_seconds"] == run.summary()["seconds"], f"{lines[-1]} at the end")
 
 
-def time_is_split_by_what_it_was_spent_on(lab):
+def time_is_split_by_activity(lab):
     for strategy, tasks in (("sync", 40), ("async", None)):
         begin = time.monotonic()
         summary = lab.train(lab.job({**MLP, "strategy": strategy}), 2, 2, slice_bytes=4096)
@@ -77,7 +78,7 @@ def a_straggler_is_slow_and_changes_no_bits(lab):
     expect(drawn[1] < drawn[0], f"20 times slower, and has computed {drawn}")
 
 
-def a_large_parent_does_not_make_its_children_look_large(lab):
+def a_large_parent_does_not_inflate_its_childrens_peak(lab):
     if lab.scale > 1:
         raise base.Skipped("a sanitizer's own memory is larger")
     ballast = bytearray(400 << 20)

@@ -1,4 +1,4 @@
-"""Labs of network namespaces: measured, used, and gone without a trace."""
+"""Tests labs of network namespaces: they are measured, used by jobs, and removed without a trace."""
 import contextlib
 import json
 import os
@@ -10,11 +10,11 @@ import time
 import lab as base
 from lab import LONG, MLP, expect
 
-CANNOT = 3  # exit code of pushpull-netlab where this machine has no such labs
+CANNOT = 3  # exit code of pushpull-netlab on a machine without such labs
 
 
 class Netlab:
-    """pushpull-netlab with names that no other test has."""
+    """pushpull-netlab with names that no other test uses."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -45,7 +45,7 @@ class Netlab:
         return found
 
     def proxies(self):
-        """Pids of the proxies that keep this test's delays, by where they write."""
+        """Returns the pids of the proxies that delay this test's packets, found by their output files."""
         found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ class Netlab:
         return found
 
     def need(self):
-        """Skips the test where no lab can be made."""
+        """Skips the test if no lab can be made."""
         self.up()
         self.down()
         return self
@@ -69,7 +69,7 @@ def a_lab_keeps_the_rate_and_leaves_nothing(lab):
     expect(f"{labs.name}: 3 hosts, 40mbit" in labs.call("list")[1], "not in the list")
     code, text = labs.call("measure", labs.name, "--plain")
     found = dict(re.findall(r"(\w+)=(\S+)", text))
-    # above: a test may not be slow or fast, but no machine makes 40 Mbit/s of payload out of 40 of wire
+    # only an upper limit: the speed of the machine varies, but 40 Mbit/s of wire never carry more than 40 of payload
     expect(code == 0 and 0 < float(found["rate_mbit"]) <= 41, f"{code}: {text}")
     code, text = labs.call("measure", labs.name)
     expect(code == 0 and "asked     40mbit" in text and "congestion control" in text, text)
@@ -87,12 +87,12 @@ def delay_counts_each_way(lab):
     labs.down()
 
 
-def lost_packets_are_sent_again(lab):
+def lost_packets_are_retransmitted(lab):
     labs = Netlab(lab)
     labs.up("--rate", "40mbit", "--loss", "3%")
     code, text = labs.call("measure", labs.name, "--plain")
     found = dict(re.findall(r"(\w+)=(\S+)", text))
-    # of some 6,000 packets about 180 are lost; 1 % would be 60
+    # about 180 of some 6,000 packets are lost; 1 % would be 60
     expect(code == 0 and float(found["retransmitted_percent"]) >= 1, f"{code}: {text}")
     labs.down()
 
@@ -115,14 +115,14 @@ def an_attached_lab_ends_with_its_input_and_with_a_signal(lab):
         labs.gone()
 
 
-def up_that_is_interrupted_removes_what_it_made(lab):
+def an_interrupted_up_removes_its_namespaces(lab):
     labs = Netlab(lab).need()
     for wait in (0.0, 0.1, 0.3, 0.6):
         process = lab.start("pushpull-netlab", "up", "--hosts", 40, "--delay", "1ms", "--name", labs.name)
         lab.until(lambda: labs.traces() or process.poll() is not None, 30, lambda: "nothing begins")
         time.sleep(wait)
         process.send_signal(signal.SIGTERM)
-        if process.ends() == 0:  # it was faster
+        if process.ends() == 0:  # it finished before the signal
             labs.down()
         labs.gone()
 
@@ -141,7 +141,7 @@ def what_is_wrong_is_named(lab):
         expect(code == 2 and said in text and text.count("\n") == 1, f"{words}: {code}, {text}")
 
 
-def who_is_not_root_is_told(lab):
+def without_root_a_lab_is_refused(lab):
     labs = Netlab(lab)
     if os.getuid() != 0:
         code, text = labs.call("up", "--hosts", 2)
@@ -173,9 +173,9 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
     expect(not [n for n in namespaces if not alive(n.name)], f"left behind: {namespaces}")
 
 
-def over_a_slow_link_weights_come_back_during_the_push_and_nothing_comes_twice(lab):
+def over_a_slow_link_pulls_overlap_pushes_and_nothing_is_sent_twice(lab):
     Netlab(lab).need()
-    # a step's pushes take 2 s, twice as long as a worker waits before it asks again
+    # a step's pushes take 2 s, twice the interval after which a worker repeats a pull
     job = lab.job({**MLP, "dataset": "dummy", "hidden": "512,512", "steps": 2, "slice-bytes": 262144})
     out = lab.folder / "slow"
     code, text = lab.call("pushpull", "run", "--job", job, "--workers", 2, "--out", out, "--trace", out / "trace",
@@ -191,11 +191,11 @@ def over_a_slow_link_weights_come_back_during_the_push_and_nothing_comes_twice(l
             came = [e for e in events if e["cat"] == "pull" and e["args"]["step"] == version]
             names = [e["name"] for e in sorted(came, key=lambda e: e["ts"])]
             expect(len(set(names)) == len(names) == len(set(pushed)) > 8, f"weights of step {version}: {names}")
-            # the last layers' slices were pushed first, and are on their way back before the others are there
+            # the last layers' slices were pushed first, and return before the others have arrived
             expect(version == 2 or names.index(first) < names.index(last), f"weights of step {version}: {names}")
 
 
-def a_comparison_runs_over_every_link_and_says_what_was_measured(lab):
+def a_comparison_runs_over_every_link_and_reports_its_measurements(lab):
     labs = Netlab(lab).need()
     out = lab.folder / "compared"
     code, text = lab.call("pushpull", "compare", "--job", lab.job({**MLP, "steps": 8}), "--strategies", "sync",
@@ -212,12 +212,12 @@ def a_comparison_runs_over_every_link_and_says_what_was_measured(lab):
 
 
 def alive(name):
-    """Whether the process that a lab's name is made of lives: the labs of other people are theirs."""
+    """Returns whether the process in a lab's name is alive; labs of other users are not ours."""
     match = re.match(r"p(\d+)[a-z]-", name)
     return not match or pathlib.Path(f"/proc/{match[1]}").exists()
 
 
-def a_killed_job_takes_its_hosts_along(lab):
+def the_hosts_of_a_killed_job_are_removed(lab):
     labs = Netlab(lab).need()
     for number in (signal.SIGKILL, signal.SIGTERM):
         process = lab.start("pushpull", "run", "--job", lab.job(LONG), "--workers", 2, "--out",

@@ -1,4 +1,4 @@
-"""`scripts/package.sh`: what it packs runs where none of its libraries is installed, from any folder."""
+"""Tests `scripts/package.sh`: the package runs from any folder, without any of its libraries installed."""
 import json
 import os
 import pathlib
@@ -8,7 +8,7 @@ import subprocess
 from lab import MLP, expect, flags_of
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# of one piece with the machine's loader
+# libraries that belong to the machine's loader
 GLIBC = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|mvec|dl|rt|pthread|resolv|util|anl))\.so")
 USAGE, NO_DEVICE = 2, 3
 MAX_MIB = 60
@@ -21,7 +21,7 @@ def called(words, seconds=240, **options):
 
 
 def unpacked(lab, name):
-    """A package of this build in a folder that the build knows nothing of."""
+    """Returns a package of this build, unpacked in a folder that the build does not know."""
     package = lab.folder / "package.tar.gz"
     code, text = called([SOURCE / "scripts" / "package.sh", "--build", lab.bin_dir.parent, package],
                         lab.seconds(240))
@@ -41,12 +41,12 @@ def programs_of(package):
     return [f for f in files if f.read_bytes()[:4] == b"\x7fELF"]
 
 
-def every_library_is_in_it_or_of_glibc(package):
+def every_library_is_packed_or_part_of_glibc(package):
     programs = programs_of(package)
     expect({"pushpull", "pushpull-server", "pushpull-worker", "device_test"} <= {p.name for p in programs}, f"{programs}")
     used = set()
     for file in programs + list((package / "lib/pushpull").iterdir()):
-        # a library alone does not know the folder; the program that loads it does
+        # a library on its own does not find the folder; the program that loads it does
         code, text = called(["ldd", file], env={})
         for name, path in re.findall(r"(\S+) => (.+?)(?: \(0x.*)?$", text, re.MULTILINE):
             here = path.startswith(str(package))
@@ -54,7 +54,7 @@ def every_library_is_in_it_or_of_glibc(package):
             expect(here or GLIBC.match(name) or file not in programs, f"{file} takes {name} from {path}")
         expect(file not in programs or (code == 0 and "not found" not in text), text)
     packed = {f.name for f in (package / "lib/pushpull").iterdir()}
-    expect(used == packed and "libzmq.so.5" in used, f"packed {packed - used}, which nothing uses")
+    expect(used == packed and "libzmq.so.5" in used, f"packed {packed - used}, which no program uses")
     expect(not [n for n in packed if re.match("lib(cuda|cublas|cudnn|nvidia)", n)], f"{packed}")
     listed = (package / "PACKAGE").read_text()
     expect(all(name in listed for name in packed) and "needs: x86-64 Linux, glibc 2." in listed, listed)
@@ -69,10 +69,10 @@ def a_job_runs_from_it(lab, package):
     expect(json.loads((out / "summary.json").read_text())["weights_sha256"], text)
 
 
-def the_gpu_check_says_what_could_not_run(lab, package):
+def the_gpu_check_names_the_parts_that_could_not_run(lab, package):
     words = [package / "gpu-check.sh", "--out", lab.folder / "check"]
     if os.path.exists("/dev/nvidiactl"):
-        return  # this is about machines without one
+        return  # only for machines without a GPU
     code, text = called(words, lab.seconds(120), env={"PATH": "/usr/bin:/bin"}, cwd=lab.folder)
     expect(code == NO_DEVICE, f"exit code {code}: {text[-1500:]}")
     found = json.loads((lab.folder / "check" / "gpu-check.json").read_text())
@@ -86,12 +86,12 @@ def the_gpu_check_says_what_could_not_run(lab, package):
     expect(text.splitlines()[-1] == f"[gpu-check] nothing could run: {found['no_device']}", text)
 
 
-# One test: packing takes longer than all that is looked at.
+# One test, because packing takes longer than all the checks.
 def a_package_is_complete_and_runs_anywhere(lab):
     package = unpacked(lab, "else where")
-    every_library_is_in_it_or_of_glibc(package)
+    every_library_is_packed_or_part_of_glibc(package)
     a_job_runs_from_it(lab, package)
-    the_gpu_check_says_what_could_not_run(lab, package)
+    the_gpu_check_names_the_parts_that_could_not_run(lab, package)
 
 
 def mistakes_are_refused_in_one_line(lab):

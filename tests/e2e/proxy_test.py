@@ -1,4 +1,5 @@
-"""pushpull-proxy plays a network link: nothing is lost, nothing changes but what was asked for."""
+"""Tests pushpull-proxy, which simulates a network link: it loses no bytes and changes none except on
+command."""
 import hashlib
 import os
 import pathlib
@@ -13,11 +14,11 @@ import time
 import lab as base
 from lab import MLP, expect
 
-PATIENCE = 60  # s, of every wait
+PATIENCE = 60  # seconds, for every wait
 
 
 class Proxy:
-    """A pushpull-proxy in front of a listener of ours, and its commands."""
+    """A pushpull-proxy in front of a listener of this test, with its commands."""
 
     def __init__(self, lab, *words, to=None, listen="127.0.0.1:0"):
         self.lab = lab
@@ -33,7 +34,7 @@ class Proxy:
         self.port = int(re.search(r"listening on 127[.0-9]*:(\d+)", self.process.said())[1])
 
     def do(self, command):
-        """Returns when it is carried out."""
+        """Sends a command and returns after the proxy has executed it."""
         since = len(self.process.said())
         os.write(self.writer, f"{command}\n".encode())
         self.process.says(f" s: {command}\n", since=since)
@@ -44,14 +45,14 @@ class Proxy:
         return client
 
     def pair(self):
-        """Both ends of a new connection."""
+        """Returns both ends of a new connection."""
         client = self.connect()
         server, _ = self.back.accept()
         server.settimeout(self.lab.seconds(PATIENCE))
         return client, server
 
     def counters(self):
-        """Ends it."""
+        """Ends the proxy and returns its counters."""
         os.write(self.writer, b"quit\n")
         os.close(self.writer)
         expect(self.process.ends() == 0, f"exit code: {self.process.said()}")
@@ -81,7 +82,7 @@ def nothing_comes(connection, seconds=0.3):
 
 
 def is_reset(connection):
-    """Reads to the end. True: it was an RST."""
+    """Reads to the end. Returns whether the end was an RST."""
     try:
         while connection.recv(65536):
             pass
@@ -93,7 +94,7 @@ def is_reset(connection):
 def is_refused(proxy):
     try:
         return is_reset(proxy.connect())
-    except ConnectionResetError:  # before connect() had returned
+    except ConnectionResetError:  # before connect() returned
         return True
 
 
@@ -116,7 +117,7 @@ def read_in_pieces(connection, seed):
         count += len(data)
 
 
-def bytes_arrive_unchanged_both_ways_over_many_connections(lab):
+def bytes_arrive_unchanged_in_both_directions_over_many_connections(lab):
     proxy = Proxy(lab, "--delay-ms", 2, "--jitter-ms", 2, "--rate-mbit", 2000)
     found, threads = {}, []
 
@@ -143,7 +144,7 @@ def bytes_arrive_unchanged_both_ways_over_many_connections(lab):
     expect(counters["bytes_up"] == total and counters["resets"] == 0, f"{counters}, sent {total}")
 
 
-def delay_is_each_way_and_keeps_the_order(lab):
+def delay_applies_in_each_direction_and_keeps_the_order(lab):
     proxy = Proxy(lab, "--delay-ms", 30, "--jitter-ms", 10)
     client, server = proxy.pair()
     for _ in range(5):
@@ -161,7 +162,7 @@ def delay_is_each_way_and_keeps_the_order(lab):
     expect(receive(server, len(numbers)) == numbers, "the order was lost")
 
 
-def the_rate_is_of_all_connections_together(lab):
+def the_rate_is_shared_by_all_connections(lab):
     proxy = Proxy(lab, "--rate-mbit", 40)
     pairs = [proxy.pair() for _ in range(4)]
     begin = time.monotonic()
@@ -170,7 +171,7 @@ def the_rate_is_of_all_connections_together(lab):
     for _, server in pairs:
         receive(server, 500_000)
     seconds = time.monotonic() - begin
-    # 2 MB at 5 MB/s, but for what a bucket of 10 ms saves
+    # 2 MB at 5 MB/s, minus the 10 ms that a bucket may save
     expect(seconds >= 0.38, f"{seconds} s")
 
 
@@ -186,7 +187,7 @@ def held_bytes_flow_after_release(lab):
     expect(receive(server, 2) == b"up" and receive(client, 4) == b"down", "something else came")
 
 
-def oneway_holds_one_way_only(lab):
+def oneway_holds_one_direction_only(lab):
     proxy = Proxy(lab)
     client, server = proxy.pair()
     for way, still, flowing in (("up", (client, server), (server, client)),
@@ -200,7 +201,7 @@ def oneway_holds_one_way_only(lab):
         expect(receive(still[1], 1) == b"a", "lost")
 
 
-def the_end_of_a_stream_passes_one_way_alone(lab):
+def the_end_of_a_stream_passes_in_one_direction(lab):
     proxy = Proxy(lab, "--delay-ms", 5)
     client, server = proxy.pair()
     client.sendall(b"question")
@@ -213,7 +214,7 @@ def the_end_of_a_stream_passes_one_way_alone(lab):
     expect(proxy.counters()["resets"] == 0, "that was no orderly end")
 
 
-def an_end_that_breaks_resets_the_other(lab):
+def a_broken_end_resets_the_other(lab):
     proxy = Proxy(lab, "--delay-ms", 5)
     for turn in (1, -1):
         gone, left = proxy.pair()[::turn]
@@ -225,7 +226,7 @@ def an_end_that_breaks_resets_the_other(lab):
 def reset_ends_every_connection_and_later_ones_work(lab):
     proxy = Proxy(lab)
     pairs = [proxy.pair() for _ in range(3)]
-    for client, server in pairs:  # all is through before the reset
+    for client, server in pairs:  # all bytes pass before the reset
         client.sendall(b"x")
         receive(server, 1)
     proxy.do("reset")
@@ -269,7 +270,7 @@ def corrupt_flips_one_bit_of_a_piece(lab):
         if flips:
             proxy.do(f"corrupt {flips}")
         found = b""
-        for _ in range(4):  # one piece each: the next goes when the last has come
+        for _ in range(4):  # one piece each: the next is sent after the last has arrived
             client.sendall(data)
             found += receive(server, len(data))
         wrong = sum(bin(a ^ b).count("1") for a, b in zip(found, 4 * data))
@@ -293,7 +294,7 @@ def truncate_cuts_a_piece_and_resets(lab):
     expect(proxy.counters()["truncated"] == 1, "not counted")
 
 
-def a_full_proxy_makes_the_sender_wait(lab):
+def a_full_proxy_blocks_the_sender(lab):
     proxy = Proxy(lab)
     client, server = proxy.pair()
     proxy.do("hold")
@@ -309,11 +310,11 @@ def a_full_proxy_makes_the_sender_wait(lab):
     expect(sent < 256 << 20, "the sender never had to wait")
     peak = int(re.search(r"VmHWM:\s+(\d+)",
                          pathlib.Path(f"/proc/{proxy.process.pid}/status").read_text())[1])
-    # 4 MiB of bytes; the rest is the program (and, in slow builds, its sanitizer)
+    # 4 MiB of bytes; the rest is the program (and its sanitizer in slow builds)
     expect(peak < 64 << 10 or lab.scale > 1, f"{peak} KiB of memory for 4 MiB of buffer")
     proxy.do("release")
     client.shutdown(socket.SHUT_WR)
-    expect(read_in_pieces(server, 2) == (digest.hexdigest(), sent), "not what was sent")
+    expect(read_in_pieces(server, 2) == (digest.hexdigest(), sent), "other bytes than were sent")
 
 
 def hundreds_of_connections_at_one_time(lab):
@@ -321,22 +322,22 @@ def hundreds_of_connections_at_one_time(lab):
     pairs = [proxy.pair() for _ in range(300)]
     for number, (client, _) in enumerate(pairs):
         client.sendall(struct.pack("<I", number))
-    # accepted in another order than connected, maybe: each pair is found by its number
+    # they may be accepted in another order, so each pair has a number
     numbers = sorted(struct.unpack("<I", receive(server, 4))[0] for _, server in pairs)
-    expect(numbers == list(range(300)), "some were lost")
+    expect(numbers == list(range(300)), "some connections were lost")
     for client, _ in pairs:
         client.close()
     expect(proxy.counters()["connections"] == 300, "not all were counted")
 
 
-def who_connects_to_nobody_is_reset(lab):
+def a_connection_to_an_absent_listener_is_reset(lab):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     proxy = Proxy(lab, to=f"127.0.0.1:{port}")
     expect(is_refused(proxy), "no RST")
 
 
-def a_script_is_carried_out_by_itself(lab):
+def a_script_is_executed(lab):
     script = lab.folder / "script"
     script.write_text("# two lines\n+0.1 delay 7\n+0.3 quit\n")
     code, text = lab.call("pushpull-proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1",
@@ -344,7 +345,7 @@ def a_script_is_carried_out_by_itself(lab):
     expect(code == 0 and re.search(r"\d\.\d+ s: delay 7\n\d\.\d+ s: quit\nconnections=0 ", text), text)
 
 
-def what_is_wrong_on_the_command_line_is_named(lab):
+def mistakes_on_the_proxys_command_line_are_named(lab):
     script = lab.folder / "script"
     script.write_text("+1 sleep\n")
     to = ("--to", "127.0.0.1:1")
@@ -372,7 +373,7 @@ def measuring_finds_delay_and_rate(lab):
 
 
 def listening_ports(pid):
-    """Ports on which a process listens, with the first one first."""
+    """Returns the ports on which a process listens, the first one first."""
     inodes = set()
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         if match := re.match(r"socket:\[(\d+)\]", os.readlink(fd)):
@@ -386,7 +387,7 @@ def a_sync_run_over_a_slow_link_has_the_same_bits(lab):
     job = lab.job({**MLP, "transport": "tcp"})
     wanted = lab.train(job)["weights_sha256"]
     out = lab.folder / "slow"
-    # the same ports on another address of loopback: others are told that address
+    # the same ports on another loopback address, which the server advertises
     server = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.2:*", "--advertise",
                        "127.0.0.3", "--workers", 2, "--out", out)
     server.says("listening on tcp://127.0.0.3:")

@@ -1,4 +1,4 @@
-"""Recorded runs of async, buffered and ssp, computed again in one process."""
+"""Tests the replay of recorded runs of async, buffered and ssp in one process."""
 import os
 import random
 import signal
@@ -16,11 +16,11 @@ def record_of(lab, stem="run"):
 
 
 def replay(lab, record, *words, code=0, **options):
-    """Returns the replay's summary and what it said."""
+    """Replays a record. Returns the replay's summary and its output."""
     out = lab.folder / lab.name("replay")
     got, text = lab.call("pushpull", "replay", record, "--out", out, *words, **options)
     expect(got == code, f"replay ended with {got}, not {code}: {text[-800:]}")
-    expect(text.count("\n") > 0, "it said nothing")
+    expect(text.count("\n") > 0, "no output")
     return (summary_of(out) if (out / "summary.json").exists() else None), text
 
 
@@ -32,7 +32,7 @@ def replays(lab, record, live, *words):
 
 
 def disturb(processes, until):
-    """Stops and continues one of them after the other, for random moments."""
+    """Stops and continues one random process after the other, for random times."""
     while not until():
         victim = random.choice(processes)
         if victim.poll() is None:
@@ -42,7 +42,7 @@ def disturb(processes, until):
         time.sleep(random.random() * 0.02)
 
 
-def disturbed_runs_come_out_again(lab):
+def disturbed_runs_replay_to_the_same_bits(lab):
     for strategy in ("async", "buffered:4", "ssp:3"):
         record = record_of(lab)
         job = lab.job({**MLP, "steps": 100, "strategy": strategy, "eval-every": 40})
@@ -56,7 +56,7 @@ def disturbed_runs_come_out_again(lab):
         expect(again["updates"] == sum(live["staleness"]["histogram"].values()), f"{again}")
 
 
-def a_run_that_has_lost_workers_comes_out_again(lab):
+def a_run_that_lost_workers_replays_to_the_same_bits(lab):
     record = record_of(lab)
     steps = lab.steps(1500)
     job = lab.job({**MLP, "steps": steps, "strategy": "async"})
@@ -64,14 +64,14 @@ def a_run_that_has_lost_workers_comes_out_again(lab):
     cluster.reaches(steps // 10)
     cluster.workers[0].kill()
     lab.until(lambda: cluster.step() > steps // 4, 60, lambda: cluster.servers[0].said()[-400:])
-    late = cluster.add_worker()  # perhaps too late
+    late = cluster.add_worker()  # possibly too late
     lab.until(lambda: cluster.step() > steps // 3, 60, lambda: cluster.servers[0].said()[-400:])
     cluster.workers[1].kill()
     live = cluster.ends_well(but=[*cluster.workers[:2], late])
     replays(lab, record, live)
 
 
-def every_option_of_async_comes_out_again(lab):
+def every_option_of_async_replays_to_the_same_bits(lab):
     cases = [{"staleness-aware": "true"}, {"delay-compensation": 0.5},
              {"staleness-aware": "true", "delay-compensation": 0.1, "clip-norm": 0.5,
               "lr-schedule": "cosine", "weight-decay": 0.01}]
@@ -84,7 +84,7 @@ def every_option_of_async_comes_out_again(lab):
     expect(plain["staleness"]["max"] == 0, f"one worker alone: {plain['staleness']}")
 
 
-def buffered_comes_out_again(lab):
+def buffered_replays_to_the_same_bits(lab):
     for buffer, keys in ((2, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01, "eval-every": 7}),
                          (1000, {"pull-codec": "bf16", "lr-schedule": "cosine", "checkpoint-every": 3})):
         record = record_of(lab)
@@ -94,7 +94,7 @@ def buffered_comes_out_again(lab):
         expect(again["updates"] == 2 * live["pushes_applied"], f"{again}, {live['pushes_applied']}")
 
 
-def backup_comes_out_again(lab):
+def backup_replays_to_the_same_bits(lab):
     for keys in ({}, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01}):
         record = record_of(lab)
         job = lab.job({**MLP, **keys, "strategy": "backup:1"})
@@ -118,7 +118,7 @@ def a_resumed_run_needs_its_checkpoint(lab):
     expect("not what the run began with" in text, text)
 
 
-def init_from_is_where_it_began(lab):
+def a_replay_starts_from_init_from(lab):
     first = lab.train(lab.job({**MLP, "checkpoint-dir": lab.folder / "first"}), 1, 1)
     weights = lab.folder / "first" / "step-00000040" / "model.safetensors"
     job = lab.job({**MLP, "strategy": "async", "init-from": weights})
@@ -128,7 +128,7 @@ def init_from_is_where_it_began(lab):
     replays(lab, record, live)
 
 
-def it_stops_at_any_update(lab):
+def a_replay_stops_at_any_update(lab):
     record = record_of(lab)
     job = lab.job({**MLP, "strategy": "async"})
     live = lab.train(job, 2, 2, record=record, slice_bytes=4096)
@@ -147,7 +147,7 @@ def it_stops_at_any_update(lab):
     expect("--stop-at" in text, text)
 
 
-def an_interrupted_run_is_recorded_so_far(lab):
+def an_interrupted_run_has_a_record_of_its_updates(lab):
     record = record_of(lab)
     job = lab.job({**MLP, "steps": 10_000_000, "strategy": "async"})
     cluster = lab.cluster(job, 2, 2, record=record, slice_bytes=4096)
@@ -161,8 +161,8 @@ def an_interrupted_run_is_recorded_so_far(lab):
     expect("SIGTERM" in text, text)
 
 
-def the_update_that_broke_a_run_is_named(lab):
-    """A rate that is far too high: somebody's loss or gradient is not finite, and the job ends."""
+def the_update_with_the_first_non_finite_value_is_named(lab):
+    """With a rate that is far too high, a loss or gradient is not finite, and the job ends."""
     for lr in (1e10, 1e30):
         record = record_of(lab)
         job = lab.job({**MLP, "steps": 400, "strategy": "async", "optimizer": "sgd", "lr": lr})
@@ -170,12 +170,12 @@ def the_update_that_broke_a_run_is_named(lab):
         expect(run.code == 7, f"lr {lr}: exit code {run.code}: {run.text[-500:]}")
         again, text = replay(lab, record)
         first = again["first_not_finite"]
-        expect(first is not None, f"lr {lr}: nothing was found: {text}")
+        expect(first is not None, f"lr {lr}: no update was found: {text}")
         expect("not finite" in text and first["text"] in text, text)
         if first["update"] == 0:
             continue
         expect(first["push"]["step"] >= 0 and first["server"] in (0, 1), f"{first}")
-        # all that was before is finite, and so the update before finds nothing
+        # all earlier values are finite, so a replay that stops one update earlier finds none
         before, _ = replay(lab, record, "--stop-at", first["update"] - 1)
         expect(before["first_not_finite"] is None, f"{before}")
 
@@ -204,12 +204,12 @@ def wrong_input_is_refused(lab):
     for words in ([], [record, record]):
         code, text = lab.call("pushpull", "replay", *words)
         expect(code == 2 and "one record" in text, f"{code}: {text}")
-    # where it could not be written, nobody trains first
+    # a record that cannot be written is an error before training starts
     run = lab.run(job, 1, 1, record=lab.folder / "no" / "such" / "folder")
     expect(run.code == 8 and "such" in run.text, f"{run.code}: {run.text[-300:]}")
 
 
-def a_recorded_job_that_no_server_comes_back_to_says_so(lab):
+def a_recorded_job_that_loses_a_server_for_good_says_so(lab):
     keys = {**LONG, "strategy": "async", "record": "run.rec", "replacement-timeout": lab.seconds(1)}
     cluster = lab.cluster(lab.job(keys), 2, 1)
     cluster.reaches(5)

@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint ends in the bits of the run that was never interrupted."""
+"""Tests that a resumed run has the bits of the uninterrupted run."""
 import json
 import shutil
 
@@ -23,10 +23,10 @@ def refused(run, code, *words):
 
 
 def another_cluster_goes_on_to_the_same_bits(lab):
-    # epochs have 22 steps: 17 lies within the first, 35 within the second
+    # an epoch has 22 steps: step 17 is in the first, step 35 in the second
     for number, keys in enumerate((MLP, ADAMW, CONVNET)):
         whole = lab.train(lab.job(keys), 1, 2)
-        expect(whole["resumed_from_step"] is None, "a fresh run says that it was resumed")
+        expect(whole["resumed_from_step"] is None, "a fresh run claims to be resumed")
         keys = {**keys, "checkpoint-dir": lab.folder / f"checkpoints-{number}"}
         stops = [17, 28]
         first = lab.train(lab.job({**keys, "stop-after": stops[0]}), 2, 3, slice_bytes=4096)
@@ -39,7 +39,7 @@ def another_cluster_goes_on_to_the_same_bits(lab):
         expect(last["weights_sha256"] == whole["weights_sha256"], f"other bits: {keys}")
 
 
-def auto_starts_anew_or_goes_on(lab):
+def auto_starts_fresh_or_resumes(lab):
     keys = {**MLP, "resume": "auto", "checkpoint-dir": lab.folder / "checkpoints"}
     first = lab.train(lab.job({**keys, "stop-after": 10}))
     expect(first["resumed_from_step"] is None, f"resumed at {first['resumed_from_step']} of nothing")
@@ -96,7 +96,7 @@ def damaged_checkpoints_are_skipped(lab):
     refused(lab.run(lab.job(keys)), DATA, "checkpoints", "step-000000", "damaged")
 
 
-def the_newest_are_kept(lab):
+def the_newest_checkpoints_are_kept(lab):
     folder = lab.folder / "checkpoints"
     lab.train(lab.job({**MLP, "checkpoint-dir": folder, "checkpoint-every": 7,
                        "checkpoint-keep": 2}), 2, 2)
@@ -117,7 +117,7 @@ def eval_agrees_with_the_summary(lab):
         expect(code == DATA and "tensor" in text, f"another shape: exit code {code}: {text}")
 
 
-def async_goes_on_where_it_was(lab):
+def async_resumes_at_its_step(lab):
     for strategy in ("async", "buffered:3", "ssp:2"):
         keys = {**MLP, "steps": 60, "lr": 0.05, "strategy": strategy, "eval-every": 10,
                 "checkpoint-dir": lab.folder / strategy[:3]}

@@ -1,4 +1,4 @@
-"""P1: in sync, the weights depend on the job alone."""
+"""Tests P1: in sync, the weights depend on the job only."""
 import os
 
 import lab as base
@@ -12,7 +12,7 @@ SMALL, MIDDLE, LARGE = 2048, 16384, 1 << 20
 
 
 def same(lab, keys, shapes):
-    """Trains once for each (servers, workers, slice-bytes). Returns the one hash and the summaries."""
+    """Trains once for each (servers, workers, slice-bytes). Returns the common hash and the summaries."""
     job = lab.job(keys)
     summaries = [lab.train(job, servers, workers, slice_bytes=size)
                  for servers, workers, size in shapes]
@@ -41,18 +41,18 @@ def any_cluster_gives_the_same_bits(lab):
 
 
 def clipping_schedule_and_snapshots_give_the_same_bits(lab):
-    # 6 micro-batches: no power of two
+    # 6 micro-batches: not a power of two
     keys = {**ADAMW, "global-batch": 48}
     digest, _ = same(lab, keys, [(1, 1, LARGE), (1, 4, MIDDLE), (3, 2, SMALL), (2, 7, SMALL)])
     plain = lab.train(lab.job({**keys, "eval-every": 0, "checkpoint-every": 0}), 1, 2)
-    expect(plain["weights_sha256"] == digest, "evaluating and saving on the way changes the weights")
+    expect(plain["weights_sha256"] == digest, "evaluations and checkpoints change the weights")
     other = lab.train(lab.job({**keys, "clip-norm": 0}))["weights_sha256"]
     expect(other != digest, "clip-norm changes nothing: it was not tested")
 
 
 def connections_and_sockets_change_no_bits(lab):
     digest, _ = same(lab, MLP, [(1, 2, SMALL)])
-    # a folder of this test's own, so that what is left in it can be seen
+    # a folder for this test only, to detect files that are left in it
     runtime = lab.folder / "runtime"
     runtime.mkdir()
     lab.environment["XDG_RUNTIME_DIR"] = str(runtime)

@@ -1,4 +1,4 @@
-"""The same command twice, while the first one runs and after it: nothing that was trained is lost."""
+"""Tests the same command twice, during the first run and after it: no trained weights are lost."""
 import os
 import signal
 
@@ -23,7 +23,7 @@ def refused(lab, words, *parts):
            f"exit code {code}, want {USAGE} and one line with {parts}: {text[-600:]}")
 
 
-def a_second_start_is_refused_and_harms_nobody(lab):
+def a_second_start_is_refused_and_the_first_run_continues(lab):
     keys = {**MLP, "steps": lab.steps(6000)}
     want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
     job = lab.job({**keys, "checkpoint-every": 100})
@@ -36,8 +36,8 @@ def a_second_start_is_refused_and_harms_nobody(lab):
     refused(lab, command(lab, job, first.out), f"{first.out} is in use by process {pid} on host ", "--out")
     expect(whole(checkpoints), "the running job's checkpoints are gone")
     summary = first.ends_well()
-    expect(summary["weights_sha256"] == want, "other bits than the run that nobody disturbed")
-    expect(not (first.out / ".lock").exists(), "the lock's file is left behind")
+    expect(summary["weights_sha256"] == want, "other bits than the undisturbed run")
+    expect(not (first.out / ".lock").exists(), "the lock file is left behind")
 
 
 def a_folder_of_checkpoints_belongs_to_one_job(lab):
@@ -59,7 +59,7 @@ def after_a_kill_the_folder_is_free(lab):
     lab.train(lab.job(MLP), out=out)
 
 
-def a_fresh_start_that_nobody_joins_keeps_what_was_trained(lab):
+def a_fresh_start_without_workers_keeps_the_trained_weights(lab):
     out = lab.folder / "out"
     lab.train(lab.job(MLP), out=out)
     before = whole(out / "checkpoints")
@@ -79,14 +79,14 @@ def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
     fresh.says("training starts")
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
     fresh.send_signal(signal.SIGSTOP)
-    for pid in living_below(fresh.pid):  # told to end, they would write a checkpoint
+    for pid in living_below(fresh.pid):  # on SIGTERM they would write a checkpoint
         os.kill(pid, signal.SIGKILL)
     fresh.kill()
     lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
     lab.train(lab.job({**MLP, "steps": 50, "seed": 8}), out=out)
     expect(summary_of(out)["steps"] == 50 and whole(out / "checkpoints") == ["step-00000050"], f"{sorted(out.rglob('*'))}")
-    expect(not (out / "checkpoints.1").exists(), "the earlier run's are still there")
+    expect(not (out / "checkpoints.1").exists(), "the earlier run's checkpoints still exist")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Servers that die in the middle, the coordinator among them, and come back: nothing is lost."""
+"""Tests servers, including the coordinator, that die during training and are replaced: nothing is lost."""
 import os
 import pathlib
 import signal
@@ -18,7 +18,7 @@ def at(lab, step):
 
 
 def keys_of(lab, **more):
-    # a loss after the first metrics line comes in the middle
+    # a loss after the first metrics line is in the middle of the job
     return lab.in_parts({**MLP, "clip-norm": 1, "checkpoint-every": at(lab, 250), **more}, STEPS)
 
 
@@ -32,7 +32,7 @@ def same(calm_run, summary, *keys):
 
 
 def server_of(run, coordinator):
-    """Process id of a server of `pushpull run`."""
+    """Returns the process id of a server of `pushpull run`."""
     for pid in living_below(run.pid):
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         if words[0].endswith("pushpull-server") and ("--job" in words) == coordinator:
@@ -53,7 +53,7 @@ def kill_at(lab, run, step, coordinator):
     os.kill(server_of(run, coordinator), signal.SIGKILL)
 
 
-def a_run_starts_killed_servers_again(lab):
+def a_run_restarts_killed_servers(lab):
     keys = keys_of(lab)
     want = calm(lab, keys)
     run = lab.launch(lab.job(keys), 2, 2)
@@ -81,7 +81,7 @@ def every_micro_batch_counts_once_in_other_strategies(lab):
     lab.side_by_side(outlives_a_server, ("async",), ("ssp:2",), ("buffered:3",), ("local:2",))
 
 
-def all_reduce_goes_on_too(lab):
+def all_reduce_continues_after_a_server_loss(lab):
     keys = keys_of(lab, strategy="allreduce:tree")
     want = calm(lab, keys)
 
@@ -93,7 +93,7 @@ def all_reduce_goes_on_too(lab):
     lab.side_by_side(outlives_a_server, (False,), (True,))
 
 
-def by_hand_the_same_command_brings_it_back(lab):
+def the_same_command_restarts_a_coordinator(lab):
     keys = keys_of(lab)
     want = calm(lab, keys)
     job = lab.job(keys)
@@ -133,7 +133,7 @@ def peers_bring_a_server_back_without_a_repeated_step(lab):
                      ({"codec": "int8", "pull-codec": "bf16"}, {"connections": 2}))
 
 
-def peers_do_without_a_stopped_server_that_wakes_up(lab):
+def a_server_that_continues_after_its_replacement_is_refused(lab):
     keys = keys_of(lab, recovery="peers", **{"heartbeat-timeout": lab.seconds(3), "checkpoint-every": 0})
     want = calm(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 2)
@@ -150,7 +150,7 @@ def peers_do_without_a_stopped_server_that_wakes_up(lab):
     expect(got["steps_repeated"] == 0, f"{got['steps_repeated']} steps repeated")
 
 
-def where_peers_cannot_everybody_goes_back(lab):
+def without_enough_peers_all_return_to_the_checkpoint(lab):
     keys = keys_of(lab, recovery="peers", **{"on-worker-loss": "continue", "heartbeat-timeout": lab.seconds(4)})
     want = calm(lab, keys)
     run = lab.launch(lab.job(keys), 2, 2)
@@ -159,7 +159,7 @@ def where_peers_cannot_everybody_goes_back(lab):
     cluster.reaches(at(lab, 400))
     os.kill(cluster.servers[1].pid, signal.SIGKILL)
     cluster.servers[0].says("waiting for a replacement, which continues")
-    os.kill(cluster.workers[1].pid, signal.SIGKILL)  # has pushed what the new server lacks
+    os.kill(cluster.workers[1].pid, signal.SIGKILL)  # it pushed gradients that the new server lacks
     cluster.servers[0].says("lacks its pushes")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     del cluster.workers[1]
@@ -170,7 +170,7 @@ def where_peers_cannot_everybody_goes_back(lab):
     same(want, summary_of(run.out), "weights_sha256")
 
 
-def who_does_not_come_back_is_waited_for_and_named(lab):
+def a_server_that_does_not_return_is_awaited_and_named(lab):
     keys = {**LONG, "replacement-timeout": lab.seconds(2), "heartbeat-timeout": lab.seconds(3)}
     headless, cluster = (lab.cluster(lab.job(keys), 2, 2) for _ in range(2))
     for rank, job in enumerate((headless, cluster)):
@@ -185,7 +185,7 @@ def who_does_not_come_back_is_waited_for_and_named(lab):
         expect("server 0" in last and "silent" in last, last)
 
 
-def a_server_that_was_stopped_and_wakes_up_changes_nothing(lab):
+def a_server_that_stops_and_continues_changes_nothing(lab):
     keys = keys_of(lab, **{"heartbeat-timeout": lab.seconds(2)})
     want = calm(lab, keys)
     cluster = lab.cluster(lab.job(keys), 2, 2)

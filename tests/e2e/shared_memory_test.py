@@ -1,4 +1,4 @@
-"""Processes of one host read gradients and weights where the other has written them."""
+"""Tests that processes of one host read gradients and weights in place, in the memory of the peer."""
 import os
 import pathlib
 import resource
@@ -14,7 +14,7 @@ CLIPPED = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "op
 
 
 def mapped(pid, rights):
-    """Segments that a process has mapped with these rights."""
+    """Returns the segments that a process has mapped with these permissions."""
     lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
     return [line for line in lines if "/memfd:pushpull" in line and line.split()[1] == rights]
 
@@ -61,14 +61,14 @@ def a_recorded_run_comes_out_again(lab):
         expect(again["weights_sha256"] == live["weights_sha256"], f"{strategy}: other weights: {text}")
 
 
-def memory_of_the_other_side_is_mapped_for_reading_only(lab):
+def the_memory_of_a_peer_is_mapped_read_only(lab):
     cluster = lab.cluster(lab.job(LONG), 1, 2, transport="shm")
     cluster.reaches(5)
 
     def segments(process, rights):
         return {line.split()[4] for line in mapped(process.pid, rights)}
 
-    # where the machine is busy, memory is shared a little after the first steps
+    # on a busy machine, memory is shared only after the first steps
     server = cluster.servers[0]
     for worker in cluster.workers:
         lab.until(lambda worker=worker: segments(worker, "rw-s") & segments(server, "r--s"), 30,
@@ -85,7 +85,7 @@ def weights_of_several_servers_are_mapped_side_by_side(lab):
     for worker in cluster.workers:
         spans = [line.split()[0].split("-") for line in mapped(worker.pid, "r--s")]
         pages = sum(int(end, 16) - int(first, 16) == 4096 for first, end in spans)
-        # 6,570 parameters are seven slices, of which no neighbours are one server's; both probes are a page, too
+        # 6,570 parameters are seven slices, and adjacent ones belong to different servers; each probe is a page too
         expect(pages >= 7 + 2, f"{worker.name} has mapped {pages} single pages of its servers")
 
 
@@ -94,7 +94,7 @@ def in_shared_folders():
             for name in os.listdir(folder) if "pushpull" in name}
 
 
-def whoever_is_killed_leaves_nothing(lab):
+def a_killed_process_leaves_no_shared_memory(lab):
     job = lab.job({**LONG, "heartbeat-timeout": lab.seconds(5), "on-server-loss": "abort"})
     clusters = [lab.cluster(job, 2, 2, transport="shm", slice_bytes=4096) for _ in range(3)]
     for cluster in clusters:
@@ -106,7 +106,7 @@ def whoever_is_killed_leaves_nothing(lab):
             process.ends(60)
     expect(not in_shared_folders(), f"left over: {in_shared_folders()}")
     expect(not lab.left_behind(), f"still running: {lab.left_behind()}")
-    expect(not [pid for pid in living_below(os.getpid()) if mapped(pid, "r--s")], "somebody still maps a segment")
+    expect(not [pid for pid in living_below(os.getpid()) if mapped(pid, "r--s")], "a process still maps a segment")
 
 
 def a_killed_worker_is_replaced_with_the_same_bits(lab):
@@ -121,12 +121,12 @@ def a_killed_worker_is_replaced_with_the_same_bits(lab):
     expect(summary["weights_sha256"] == calm, "the loss has changed the weights")
 
 
-def where_memory_cannot_be_had_it_is_said_and_sockets_are_used(lab):
+def without_shared_memory_a_run_says_so_and_uses_sockets(lab):
     job = lab.job({**MLP, "slice-bytes": 4096})
     want = lab.train(job, 1, 2, transport="tcp")["weights_sha256"]
     for transport, warned in (("auto", False), ("shm", True)):
         cluster = lab.cluster(job, 1, 1, workers=2, transport=transport)
-        # files may have 1,024 bytes; a log would be one, too
+        # limits files to 1,024 bytes; a log would be a file too
         limited = subprocess.Popen(
             [lab.bin_dir / "pushpull-worker", "--join", cluster.address], stderr=subprocess.PIPE, env=lab.environment,
             text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))

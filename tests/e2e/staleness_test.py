@@ -1,4 +1,5 @@
-"""async and ssp: how stale an update may be, who computes what, and that it still learns."""
+"""Tests async and ssp: the limit of an update's staleness, the shares of workers, and that training
+converges."""
 import os
 import signal
 import threading
@@ -11,7 +12,7 @@ LEARNS = {**{key: value for key, value in MLP.items() if key != "steps"}, "epoch
 
 
 class Drag(threading.Thread):
-    """Lets a process stand still most of the time, until it has ended."""
+    """Keeps a process stopped most of the time, until the block ends."""
 
     def __init__(self, process):
         super().__init__(daemon=True)
@@ -21,7 +22,7 @@ class Drag(threading.Thread):
     def run(self):
         while not self.over.is_set():
             for number, seconds in ((signal.SIGSTOP, 0.06), (signal.SIGCONT, 0.01)):
-                os.kill(self.process.pid, number)  # a zombie takes it too
+                os.kill(self.process.pid, number)  # succeeds for a zombie too
                 time.sleep(seconds)
 
     def __enter__(self):
@@ -35,7 +36,7 @@ class Drag(threading.Thread):
 
 
 def dragged(lab, strategy):
-    """A job of three workers on two servers, the first worker slow. Returns the summary."""
+    """Runs a job with three workers, the first one slow, and two servers. Returns the summary."""
     cluster = lab.cluster(lab.job({**MLP, "steps": 80, "strategy": strategy}), 2, 3, slice_bytes=4096)
     with Drag(cluster.workers[0]):
         lab.until(lambda: all(p.poll() is not None for p in cluster.all()[:2] + cluster.workers[1:]),
@@ -48,7 +49,7 @@ def ssp_keeps_its_bound(lab):
         summary = dragged(lab, f"ssp:{bound}")
         staleness = summary["staleness"]
         expect(1 <= staleness["clock_gap_max"] <= bound, f"ssp:{bound}: {staleness}")
-        # between a pull and its push, each of the two others pushes at most for 2 S + 1 clocks
+        # between a pull and its push, each of the two other workers pushes for at most 2 S + 1 clocks
         expect(staleness["max"] <= 2 * (2 * bound + 1), f"ssp:{bound}: {staleness}")
         shares = summary["samples_per_worker"]
         expect(shares == [80 * 8 * n for n in (2, 3, 3)], f"ssp:{bound}: shares {shares} are not fixed")
@@ -74,7 +75,7 @@ def in_async_the_slow_worker_draws_less(lab):
     expect(0 <= slow < sum(others) / 2, f"the slow one drew as much: {summary['samples_per_worker']}")
     histogram = summary["staleness"]["histogram"]
     updates = sum(histogram.values())
-    # a step is three pushes, and each is an update at both servers
+    # a step is three pushes, each an update at both servers
     expect(updates == 300 * 3 * 2, f"{updates} updates: {histogram}")
     mean = sum(int(value) * times for value, times in histogram.items()) / updates
     expect(abs(mean - summary["staleness"]["mean"]) < 1e-6, f"mean {summary['staleness']}")

@@ -1,4 +1,4 @@
-"""Nobody who reads, or does not read, what a job prints can stop it."""
+"""Tests that a reader of a job's output cannot block the job by not reading."""
 import fcntl
 import os
 import signal
@@ -11,7 +11,7 @@ F_SETPIPE_SZ = 1031
 
 
 class FullPipe:
-    """That nobody reads, and that takes no byte more."""
+    """A full pipe without a reader."""
 
     def __init__(self):
         self.reader, self.writer = os.pipe()
@@ -32,25 +32,25 @@ def start(lab, pipe, program, *words, **options):
 
 
 def impatient(lab, timeout_s=5):
-    """Keys of a job in which nobody may be silent for long."""
+    """Returns keys of a job with a short heartbeat-timeout."""
     return {**MLP, "steps": lab.steps(4000), "heartbeat-timeout": lab.seconds(timeout_s)}
 
 
 def ends_with_the_same_bits(lab, process, pipe, out, keys):
     want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
-    code = process.wait(lab.seconds(90))  # it waits some seconds for a reader of its last lines
+    code = process.wait(lab.seconds(90))  # it waits some seconds for its last lines to be read
     pipe.close()
     expect(code == 0, f"exit code {code}")
-    expect(summary_of(out)["weights_sha256"] == want, "other bits than the run whose output is read")
+    expect(summary_of(out)["weights_sha256"] == want, "other bits than a run with a reader")
 
 
-def a_run_whose_output_nobody_reads_ends_well(lab):
+def a_run_with_unread_output_succeeds(lab):
     pipe, out, keys = FullPipe(), lab.folder / "out", impatient(lab)
     run = start(lab, pipe, "pushpull", "run", "--job", lab.job(keys), "--workers", 2, "--out", out)
     ends_with_the_same_bits(lab, run, pipe, out, keys)
 
 
-def a_coordinator_on_a_stopped_terminal_goes_on(lab):
+def a_coordinator_on_a_stopped_terminal_continues(lab):
     pipe, out, keys = FullPipe(), lab.folder / "out", impatient(lab)
     reader, writer = os.pipe()
     server = start(lab, pipe, "pushpull-server", "--job", lab.job(keys), "--listen", "tcp://127.0.0.1:*", "--workers", 2,
@@ -63,7 +63,7 @@ def a_coordinator_on_a_stopped_terminal_goes_on(lab):
     expect([worker.ends() for worker in workers] == [0, 0], "a worker failed")
 
 
-def a_signal_is_heard_over_an_unread_pipe(lab):
+def a_signal_ends_a_run_with_unread_output(lab):
     pipe, out = FullPipe(), lab.folder / "out"
     run = start(lab, pipe, "pushpull", "run", "--job", lab.job(LONG), "--workers", 2, "--out", out)
     lab.until(lambda: len(base.metrics_of(out)) > 2, 60, lambda: "training does not begin")

@@ -1,4 +1,4 @@
-"""What people see of a running job: members.json and `pushpull status`."""
+"""Tests the views that users have of a running job: members.json and `pushpull status`."""
 import json
 import os
 import signal
@@ -18,7 +18,7 @@ def pids_of(document):
 
 
 def status(lab, address, *words, seconds=30):
-    """Its exit code and what it printed to standard output."""
+    """Returns its exit code and its standard output."""
     process = lab.start("pushpull", "status", "--join", address, *words)
     return process.ends(seconds), process.said()
 
@@ -35,7 +35,7 @@ def members_are_those_of_the_last_step(lab):
     document = members_of(cluster.out)
     expect(set(document) == {"members", "left"}, f"it has {set(document)}")
     expect(pids_of(document) == sorted(p.pid for p in cluster.all()), f"other members: {document}")
-    expect(document["left"] == [], f"somebody has left: {document['left']}")
+    expect(document["left"] == [], f"a member has left: {document['left']}")
     for member in document["members"]:
         expect(FIELDS <= set(member), f"a member lacks {FIELDS - set(member)}")
         expect(member["step"] == summary["steps"], f"it is at another step: {member}")
@@ -44,8 +44,9 @@ def members_are_those_of_the_last_step(lab):
     expect(not (cluster.out / "members.json.tmp").exists(), "a half-written file is left")
 
 
-def samples_are_those_that_count(lab):
-    """backup:1: pushes of the slower worker are dropped, and its samples do not count. allreduce: no server sees them."""
+def samples_exclude_dropped_pushes(lab):
+    """backup:1: pushes of the slower worker are dropped, and its samples do not count. allreduce: no server
+    sees samples."""
     for strategy, keys in (("backup:1", {"straggler": "0:3"}), ("allreduce:ring", {}), ("async", {})):
         out = lab.folder / strategy.replace(":", "-")
         run = lab.run(lab.job({**MLP, "strategy": strategy, "steps": 200, **keys}), workers=2, out=out)
@@ -54,12 +55,12 @@ def samples_are_those_that_count(lab):
         expect([m["samples"] for m in workers] == run.summary()["samples_per_worker"], f"{strategy}: {workers}")
 
 
-def whoever_is_lost_is_named_with_the_reason(lab):
+def a_lost_member_is_named_with_the_reason(lab):
     cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "wait"}), started=2)
     cluster.reaches(100)
     lost, other = cluster.workers
     lost.send_signal(signal.SIGKILL)
-    lab.until(lambda: members_of(cluster.out)["left"], 30, lambda: "nobody is named as lost")
+    lab.until(lambda: members_of(cluster.out)["left"], 30, lambda: "no member is named as lost")
     document = members_of(cluster.out)
     expect(lost.pid not in pids_of(document) and other.pid in pids_of(document), f"members {document}")
     left = document["left"][0]
@@ -68,10 +69,10 @@ def whoever_is_lost_is_named_with_the_reason(lab):
     lab.until(lambda: any(m["pid"] == late.pid and m["samples"] > 0 for m in members_of(cluster.out)["members"]), 60,
               lambda: f"the late worker computes nothing: {members_of(cluster.out)}")
     ranks = [(m["role"], m["rank"]) for m in members_of(cluster.out)["members"]]
-    expect(len(ranks) == len(set(ranks)), f"a rank is there twice: {ranks}")
+    expect(len(ranks) == len(set(ranks)), f"a rank appears twice: {ranks}")
 
 
-def a_job_that_is_ended_keeps_its_last_members(lab):
+def a_stopped_job_keeps_its_last_members(lab):
     cluster = lab.cluster(lab.job(LONG))
     cluster.reaches(20)
     cluster.servers[0].send_signal(signal.SIGTERM)
@@ -80,7 +81,7 @@ def a_job_that_is_ended_keeps_its_last_members(lab):
     expect(pids_of(members_of(cluster.out)) == sorted(p.pid for p in cluster.all()), f"{members_of(cluster.out)}")
 
 
-def status_tells_who_is_there_and_how_it_goes(lab):
+def status_shows_members_and_progress(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(50)
     document = json_of(lab, cluster.address)
@@ -93,7 +94,7 @@ def status_tells_who_is_there_and_how_it_goes(lab):
     expect("rejected" not in cluster.servers[0].said() and "dropped a" not in cluster.servers[0].said(), "it was refused")
 
 
-def a_job_that_gathers_says_who_is_missing(lab):
+def a_gathering_job_names_the_missing_members(lab):
     cluster = lab.cluster(lab.job(LONG), started=1, workers=2)
     document = json_of(lab, cluster.address)
     expect(document["phase"] == "gathering" and "1 of 2 workers" in document["waiting_for"], f"{document}")
@@ -101,7 +102,7 @@ def a_job_that_gathers_says_who_is_missing(lab):
     expect(code == 0 and "1 of 2 workers" in text, f"exit code {code}: {text}")
 
 
-def a_straggler_is_named_and_nobody_else(lab):
+def only_the_straggler_is_named(lab):
     cluster = lab.cluster(lab.job({**LONG, "hidden": "512,512", "straggler": "1:6"}), started=3)
     cluster.reaches(20)
 
@@ -114,7 +115,7 @@ def a_straggler_is_named_and_nobody_else(lab):
     expect("traggler" not in cluster.servers[0].said(), "the log has it, too")
 
 
-def nobody_there_is_code_4_and_names_the_address(lab):
+def an_absent_coordinator_is_code_4_and_names_the_address(lab):
     address = "tcp://127.0.0.1:1"
     code, text = status(lab, address, "--join-timeout", 1)
     expect(code == 4 and address in text, f"exit code {code}: {text}")
@@ -122,22 +123,23 @@ def nobody_there_is_code_4_and_names_the_address(lab):
     expect(code == 2 and "--join here" in text, f"exit code {code}: {text}")
 
 
-def members_that_cannot_be_written_cost_no_training(lab):
+def training_continues_if_members_cannot_be_written(lab):
     out = lab.folder / "held"
     os.makedirs(out / "members.json.tmp")
     want = lab.train(lab.job(MLP), workers=1)["weights_sha256"]
     run = lab.run(lab.job(MLP), workers=1, out=out)
     expect(run.code == 0 and run.summary()["weights_sha256"] == want, f"exit code {run.code}: {run.text[-800:]}")
-    expect("members.json: Is a directory; training goes on" in run.text, f"nobody says why: {run.text[-800:]}")
+    expect("members.json: Is a directory; training goes on" in run.text, f"no reason given: {run.text[-800:]}")
 
 
 def lines_of(text):
-    """check -> (verdict, text) of `pushpull doctor`; checks may have spaces, verdicts and texts begin in columns."""
+    """Returns check -> (verdict, text) of `pushpull doctor`. A check may contain spaces; verdicts and texts
+    begin in columns."""
     lines = [line for line in text.splitlines() if line.split(" ")[0] in ("ok", "warning", "ERROR")]
     return {" ".join(line[9:].split("  ")[0].split()): (line[:9].strip(), line) for line in lines}
 
 
-def the_doctor_finds_nothing_wrong_with_a_job_that_runs(lab):
+def the_doctor_finds_no_errors_in_a_running_job(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(20)
     code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
@@ -149,17 +151,17 @@ def the_doctor_finds_nothing_wrong_with_a_job_that_runs(lab):
     if "shared memory with" in "".join(worker.said() for worker in cluster.workers):
         expect("can be shared" in found["shm of server 1"][1], text)
     step = cluster.step()
-    lab.until(lambda: cluster.step() > step, 30, lambda: "training does not go on")
+    lab.until(lambda: cluster.step() > step, 30, lambda: "training does not continue")
     expect("dropped a" not in "".join(p.said() for p in cluster.servers), "a server refused something")
 
 
-def the_doctor_finds_a_job_that_gathers_well(lab):
+def the_doctor_finds_no_errors_in_a_gathering_job(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2, started=0, workers=1)
     code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
     expect(code == 0 and "latency" in lines_of(text)["server 1"][1], f"exit code {code}: {text}")
 
 
-def the_doctor_names_a_server_that_stands_still(lab):
+def the_doctor_names_a_stopped_server(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(20)
     with cluster.servers[1].stands_still():
@@ -169,7 +171,7 @@ def the_doctor_names_a_server_that_stands_still(lab):
     expect(lines_of(text)["server 0"][0] == "ok", text)
 
 
-def the_doctor_names_the_port_where_nobody_is(lab):
+def the_doctor_names_an_unused_port(lab):
     code, text = lab.call("pushpull", "doctor", "--join", "tcp://127.0.0.1:1")
     expect(code == 4 and "tcp://127.0.0.1:1 " in text and "Connection refused" in text, f"exit code {code}: {text}")
 

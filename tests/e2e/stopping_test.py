@@ -1,4 +1,4 @@
-"""Jobs that are told to end: a checkpoint at the nearest cut, code 75, nobody left, and the same command goes on."""
+"""Tests jobs that are stopped: a checkpoint at the next cut, code 75, no process left, and the same command resumes."""
 import os
 import pathlib
 import signal
@@ -38,7 +38,7 @@ def servers_of(run, coordinator):
             yield pid
 
 
-def a_stopped_run_goes_on_to_the_same_bits(lab):
+def a_stopped_run_resumes_to_the_same_bits(lab):
     keys = {**lab.in_parts(MLP, 6000), "resume": "auto"}
     want = lab.train(lab.job(keys), 1, 1)
     expect(want["stopped_by"] is None, f"stopped_by {want['stopped_by']}")
@@ -57,24 +57,24 @@ def a_stopped_run_goes_on_to_the_same_bits(lab):
 
 def every_strategy_stops(lab):
     def stops(strategy):
-        # workers of all-reduce pause where all know that a checkpoint is due
+        # workers of all-reduce pause only at a step where a checkpoint is due
         every = {"checkpoint-every": 500} if strategy.startswith("allreduce") else {}
         keys = {**LONG, "strategy": strategy, "resume": "auto", **every}
         out = lab.folder / strategy.replace(":", "-")
         begun = 0
         for _ in range(2):
-            # where lines of the run before ran ahead of its cut, they would pass for this one's
+            # lines of the earlier run beyond its cut would be taken for this run's
             (out / "metrics.jsonl").unlink(missing_ok=True)
             run = lab.launch(lab.job(keys), 2, 3, out=out)
             trains(lab, run, begun + 50)
             run.send_signal(signal.SIGTERM)
             begun = stopped(lab, run, "SIGTERM", alone=False)["steps"]
         expect(summary_of(out)["resumed_from_step"], "the second run was no resume")
-    lab.side_by_side(stops, *((strategy,) for strategy in ("async", "ssp:2", "buffered:3", "backup:1", "local:7", "allreduce:tree")))
+    lab.side_by_side(stops, ("async",), ("ssp:2",), ("buffered:3",), ("backup:1",), ("local:7",), ("allreduce:tree",))
     expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
-def everybody_may_be_told_at_once_and_again(lab):
+def all_processes_may_be_signalled_at_once_and_again(lab):
     for number in (signal.SIGTERM, signal.SIGINT):
         cluster = lab.cluster(lab.job(LONG), 2, 2)
         cluster.reaches(5)
@@ -88,7 +88,7 @@ def everybody_may_be_told_at_once_and_again(lab):
         expect(signal.Signals(number).name in summary_of(cluster.out)["stopped_by"], "not said by what")
 
 
-def a_worker_alone_leaves(lab):
+def a_signalled_worker_leaves_the_job(lab):
     cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "continue"}), 1, 2)
     cluster.reaches(5)
     gone = cluster.workers[1]
@@ -117,7 +117,7 @@ def only_a_second_ctrl_c_ends_at_once(lab):
     expect(not (run.out / "summary.json").exists(), "a run that was killed has a summary")
 
 
-def before_the_first_step_nothing_is_touched(lab):
+def a_stop_before_the_first_step_changes_no_files(lab):
     job = lab.job(MLP)
     out = lab.folder / "out"
     lab.train(job, 1, 1, out=out)
@@ -132,7 +132,7 @@ def before_the_first_step_nothing_is_touched(lab):
     expect(before == after, f"was touched: {set(before.items()) ^ set(after.items())}")
 
 
-def it_stops_though_a_server_is_being_restarted(lab):
+def a_job_stops_during_the_restart_of_a_server(lab):
     for coordinator in (False, True):
         keys = {**LONG, "checkpoint-every": 100, "on-server-loss": "restart"}
         run = lab.launch(lab.job(keys), 2, 2)

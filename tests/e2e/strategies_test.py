@@ -1,5 +1,5 @@
-"""backup:B drops what comes late and says whose it was; local:H moves in rounds; buffered:K gathers pushes. They outlive a worker and go on from a
-checkpoint."""
+"""Tests backup:B, which drops late pushes and names their workers; local:H, which trains in rounds; and
+buffered:K, which collects pushes. They survive the loss of a worker and resume from a checkpoint."""
 import array
 import json
 import os
@@ -16,7 +16,7 @@ LOCAL = {**SGD, "strategy": "local:8"}
 
 
 def weights_in(folder):
-    """All floats of the only checkpoint below, by tensor."""
+    """Returns all floats of the only checkpoint below the folder, by tensor."""
     tensors = {}
     for path in folder.rglob("model.safetensors"):
         raw = path.read_bytes()
@@ -29,7 +29,7 @@ def weights_in(folder):
     return tensors
 
 
-def backup_counts_what_it_takes_and_drops(lab):
+def backup_counts_applied_and_dropped_pushes(lab):
     summary = lab.train(lab.job(BACKUP), 2, 3, slice_bytes=4096)
     expect(summary["pushes_applied"] == 2 * MLP["steps"], f"{summary['pushes_applied']} applied")
     expect(0 <= summary["pushes_dropped"] <= MLP["steps"], f"{summary['pushes_dropped']} dropped")
@@ -39,7 +39,7 @@ def backup_counts_what_it_takes_and_drops(lab):
     expect(sync["pushes_applied"] == 3 * MLP["steps"] and sync["pushes_dropped"] == 0, str(sync))
 
 
-def backup_goes_on_while_a_worker_stands_still(lab):
+def backup_continues_while_a_worker_is_stopped(lab):
     keys = lab.in_parts({**BACKUP, "lr": 0.02}, 6000)
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
     cluster.reaches(1)
@@ -47,10 +47,10 @@ def backup_goes_on_while_a_worker_stands_still(lab):
         cluster.reaches(cluster.step() + 100)
     summary = cluster.ends_well()
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
-    # what it was computing when it was stopped came too late
+    # the push that it was computing when it was stopped arrived too late
     expect(summary["pushes_dropped_per_worker"][1] >= 1, f"{summary['pushes_dropped_per_worker']}")
     said = cluster.servers[0].said()
-    expect("dropped " in said and "of worker 1" in said, f"nothing was said of it: {said[-600:]}")
+    expect("dropped " in said and "of worker 1" in said, f"the drop was not reported: {said[-600:]}")
     expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
 
 
@@ -62,14 +62,14 @@ def backup_leaves_a_straggler_behind(lab):
     expect(samples[1] < min(samples[0], samples[2]), f"samples by worker: {samples}")
 
 
-def backup_goes_on_without_workers(lab):
+def backup_continues_without_lost_workers(lab):
     keys = {**BACKUP, "steps": 4000, "lr": 0.02, "eval-every": 200}
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
     cluster.reaches(1)
     lost = [cluster.workers[1]]
     os.kill(lost[0].pid, signal.SIGKILL)
     cluster.servers[0].says("the others go on")
-    # its chunks of the evaluations are somebody's now
+    # another worker evaluates its chunks now
     goal = cluster.step() + 500
     lab.until(lambda: cluster.step() >= goal, 60, lambda: f"no step {goal}, only {cluster.step()}")
     expect("go to" not in cluster.servers[0].said(), "its share is computed, though a step needs two")
@@ -81,21 +81,21 @@ def backup_goes_on_without_workers(lab):
     expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
 
 
-def backup_takes_a_worker_in_again(lab):
+def backup_accepts_a_replacement(lab):
     keys = lab.in_parts({**BACKUP, "lr": 0.02}, 6000)
     cluster = lab.cluster(lab.job(keys), 1, 3)
     cluster.reaches(1)
     lost = cluster.workers[2]
     os.kill(lost.pid, signal.SIGKILL)
     cluster.servers[0].says("the others go on")
-    with cluster.workers[0].stands_still():  # a step needs two: the job is not over before the new one is there
+    with cluster.workers[0].stands_still():  # a step needs two: the job does not end before the new worker joins
         cluster.add_worker()
         cluster.servers[0].says("takes the free place")
     summary = cluster.ends_well(but=(lost,))
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
 
 
-def buffered_counts_every_push_and_leaves_none(lab):
+def buffered_counts_and_applies_every_push(lab):
     for buffer in (2, 5, 1000):
         keys = {**MLP, "strategy": f"buffered:{buffer}", "steps": 60, "eval-every": 7}
         summary = lab.train(lab.job(keys), 2, 3, slice_bytes=4096)
@@ -106,7 +106,7 @@ def buffered_counts_every_push_and_leaves_none(lab):
         expect(buffer < 1000 or histogram == {"0": 360}, f"one update from barrier to barrier: {histogram}")
 
 
-def buffered_one_is_async_and_corrects_no_single_pushes(lab):
+def buffered_one_is_async_and_larger_buffers_refuse_staleness_aware(lab):
     run = lab.run(lab.job({**MLP, "strategy": "buffered:1", "staleness-aware": "true"}), 1, 1)
     expect(run.code == 0 and "async" in run.text, f"exit code {run.code}: {run.text[-300:]}")
     run = lab.run(lab.job({**MLP, "strategy": "buffered:2", "staleness-aware": "true"}), 1, 1)
@@ -124,7 +124,7 @@ def more_backups_than_workers_are_refused(lab):
     expect(code == USAGE and "backup:9" in text and "3 workers" in text, f"{code}: {text[-300:]}")
 
 
-def backup_goes_on_from_a_checkpoint(lab):
+def backup_resumes_from_a_checkpoint(lab):
     keys = {**BACKUP, "checkpoint-dir": lab.folder / "checkpoints", "eval-every": 7}
     first = lab.train(lab.job({**keys, "stop-after": 17}), 2, 3, slice_bytes=4096)
     expect(first["pushes_applied"] == 2 * 17, f"{first['pushes_applied']} applied")
@@ -135,7 +135,7 @@ def backup_goes_on_from_a_checkpoint(lab):
 
 def local_one_is_sync(lab):
     outer = {"outer-lr": 1, "outer-momentum": 0}
-    # convnet has running statistics, too
+    # convnet has running statistics too
     for number, keys in enumerate((SGD, {**SGD, "model": "convnet", "steps": 10, "lr": 0.05})):
         folders = [lab.folder / f"{name}-{number}" for name in ("sync", "local")]
         lab.train(lab.job({**keys, "checkpoint-dir": folders[0]}), 1, 2)
@@ -155,7 +155,7 @@ def local_steps_push_little_and_learn(lab):
     expect(few["test_correct"] > 0.8 * few["test_total"], f"{few['test_correct']} right")
 
 
-def local_bits_do_not_depend_on_servers_or_watching(lab):
+def local_bits_do_not_depend_on_servers_or_evaluations(lab):
     keys = {**MLP, "strategy": "local:6"}
     calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
     watched = {**keys, "eval-every": 5, "checkpoint-every": 7}
@@ -163,8 +163,8 @@ def local_bits_do_not_depend_on_servers_or_watching(lab):
     expect(other == calm, "the weights differ")
 
 
-def local_outlives_a_worker_with_the_same_bits(lab):
-    # plain SGD keeps no state that a worker could take with it
+def local_survives_a_lost_worker_with_the_same_bits(lab):
+    # plain SGD keeps no state that is lost with a worker
     keys = lab.in_parts({**LOCAL, "lr": 0.02, "on-worker-loss": "continue"}, 6000)
     calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
@@ -176,14 +176,14 @@ def local_outlives_a_worker_with_the_same_bits(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def local_goes_on_from_a_checkpoint(lab):
+def local_resumes_from_a_checkpoint(lab):
     whole = lab.train(lab.job(LOCAL), 1, 2)["weights_sha256"]
     keys = {**LOCAL, "checkpoint-dir": lab.folder / "checkpoints"}
     lab.train(lab.job({**keys, "stop-after": 16}), 2, 2, slice_bytes=4096)
     last = lab.train(lab.job({**keys, "resume": "true"}), 1, 2)
     expect(last["resumed_from_step"] == 16, f"resumed at {last['resumed_from_step']}")
     expect(last["weights_sha256"] == whole, "the weights differ from the uninterrupted run")
-    # what the workers' optimizers remember is not in a checkpoint, and that is said
+    # a checkpoint does not contain the state of the workers' optimizers, and the run says so
     keys = {**keys, "optimizer": "momentum", "checkpoint-dir": lab.folder / "more"}
     lab.train(lab.job({**keys, "stop-after": 13}), 1, 2)
     run = lab.run(lab.job({**keys, "resume": "true"}), 1, 2)

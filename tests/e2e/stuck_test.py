@@ -1,4 +1,4 @@
-"""A worker that lives and computes nothing: it is named, then given up, and the others go on."""
+"""Tests a worker that is alive but computes nothing: it is named, then given up, and the others continue."""
 import contextlib
 import ctypes
 import os
@@ -10,12 +10,12 @@ import lab as base
 from lab import LONG, Skipped, expect
 
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
-WALL = 0x40000000  # waitpid: threads, too
-PROGRESS_TIMEOUT_S = 5  # less than the 10 s after which a step that stands is told of: stall_watch_test.cpp has those
+WALL = 0x40000000  # waitpid: also for threads
+PROGRESS_TIMEOUT_S = 5  # less than the 10 s after which a stalled step is reported, which stall_watch_test.cpp tests
 
 
 def ticks_of(pid, thread):
-    """Processor time of one thread. 0: it has ended."""
+    """Returns the processor time of a thread, or 0 if it has ended."""
     try:
         words = pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -24,7 +24,7 @@ def ticks_of(pid, thread):
 
 
 def hold(thread, ready):
-    """Stops it, and stays until it has ended: it goes on when this process ends."""
+    """Stops a thread and waits until it ends. The thread continues when this process ends."""
     base.die_with_parent()
     ptrace = base.LIBC.ptrace
     ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -32,14 +32,14 @@ def hold(thread, ready):
     os.write(ready, b"y" if stopped else b"n")
     with contextlib.suppress(ChildProcessError):
         while True:
-            os.waitpid(thread, WALL)  # its end is heard here before its parent hears of it
+            os.waitpid(thread, WALL)  # the tracer must reap the thread before its parent can
 
 
 @contextlib.contextmanager
 def the_thread_that_computes_stands_still(pid):
-    """That one alone: the process still sends heartbeats. Another process holds it, because to the parent a stop of
-    a thread that it holds itself looks like the end of the process."""
-    # not the one that has worked most so far: joining and loading is another thread's work
+    """Stops only the thread that computes: the process still sends heartbeats. Another process stops it, because a parent
+    that traces the thread would take the stop for the end of the process."""
+    # the busiest thread from now on; until now it may have been the one that joins and loads
     before = {thread: ticks_of(pid, thread) for thread in map(int, os.listdir(f"/proc/{pid}/task"))}
     time.sleep(1)
     thread = max(before, key=lambda t: ticks_of(pid, t) - before[t])
@@ -61,7 +61,7 @@ def the_thread_that_computes_stands_still(pid):
         os.waitpid(holder, 0)
 
 
-def a_worker_whose_trainer_stands_still_is_named_and_given_up(lab):
+def a_worker_with_a_stopped_trainer_is_named_and_given_up(lab):
     cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "continue", "progress-timeout": lab.seconds(PROGRESS_TIMEOUT_S)}))
     cluster.reaches(100)
     victim = cluster.workers[0]
@@ -75,7 +75,7 @@ def a_worker_whose_trainer_stands_still_is_named_and_given_up(lab):
         code = victim.ends(30)
     expect(code == 5, f"the worker that was given up ended with {code}: {victim.said()[-300:]}")
     expect("computed nothing" in victim.said(), f"it does not say why: {victim.said()[-300:]}")
-    lab.until(lambda: cluster.step() > step, 60, lambda: "the other one does not go on")
+    lab.until(lambda: cluster.step() > step, 60, lambda: "the other worker does not continue")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Trains whole jobs with real processes, and the same in PyTorch, from the same initial weights on
-the same batches; compares the final weights, optimizer state and evaluation, and runs the Python of
-docs/pytorch.md.  torch_job_check.py BIN_DIR SOURCE_DIR.  Ends with 77 (skipped) where there is
-no PyTorch."""
+"""Trains whole jobs with real processes and with PyTorch, from the same initial weights on the same batches.
+Compares the final weights, optimizer state and evaluation, and runs the Python of docs/pytorch.md:
+torch_job_check.py BIN_DIR SOURCE_DIR. Exit code 77 (skipped) without PyTorch."""
 import argparse
 import contextlib
 import copy
@@ -21,28 +20,28 @@ except ImportError as error:
 import torch_reference as reference
 from cluster import Cluster
 
-# Largest ||ours - theirs|| / ||theirs|| of a tensor of weights or optimizer state. Rounding alone
-# makes 1e-6. Where a ReLU or a pooling window is closer to a tie than that, f32 may decide
-# otherwise, which moves one step's gradient by 1e-3 or so, and the weights by more than this in
-# Adam's first steps, where each gradient is divided by its own size (PyTorch in f32 is then as far
-# from PyTorch in f64). So the initial weights are such that no step of any job comes closer to a
-# tie than 1e-6 (mlp) or 5e-7 (convnet, and 1.5e-6 in Adam's first five). --verbose and every
-# failure show how close each step came; --seed tries other weights.
+# Largest ||ours - theirs|| / ||theirs|| of a tensor of weights or optimizer state. Rounding alone causes 1e-6.
+# If a ReLU or a pooling window is closer to a tie than f32's rounding, f32 may decide differently. This changes
+# one step's gradient by about 1e-3, and the weights by more than this in Adam's first steps, which divide each
+# gradient by its own size (PyTorch in f32 then differs as much from PyTorch in f64). The initial weights are
+# therefore chosen such that no step of any job comes closer to a tie than 1e-6 (mlp) or 5e-7 (convnet, and
+# 1.5e-6 in Adam's first five). --verbose and every failure show the smallest distance of each step; --seed
+# tries other weights.
 TOLERANCE = 1e-4
 SEEDS = {"mlp": 72, "convnet": 205}
-# What a wrong setting must move at least one tensor by, so that the tolerance would show it.
+# A wrong setting must change at least one tensor by this much, to exceed the tolerance.
 VISIBLE = 10 * TOLERANCE
-# Their gradient is 0 but for rounding noise, which no two implementations share.
+# Their gradient is 0 except for rounding noise, which differs between any two implementations.
 EXEMPT = ("layer1.0.bias", "layer2.0.bias")
-# 1,438 training samples make 14 steps of 100, 730 make 14 of 50: 20 steps cross an epoch's end.
-# Five micro-batches share out unevenly to 2 and to 3 workers.
+# 1,438 training samples make 14 steps of 100, 730 make 14 of 50: 20 steps cross the end of an epoch. Five
+# micro-batches divide unevenly among 2 and 3 workers.
 COMMON = {"dataset": "digits", "shuffle": "false", "steps": 20}
 MLP = {"model": "mlp", "hidden": "64,32", "global-batch": 100, "micro-batch": 20, **COMMON}
 CONVNET = {"model": "convnet", "train-samples": 730, "global-batch": 50, "micro-batch": 10,
            **COMMON}
 WARM_COSINE = {"lr-schedule": "cosine", "lr-min": 1e-4, "warmup-steps": 5}
 DROPS = {"lr-schedule": "step", "lr-step": 6, "lr-gamma": 0.3}
-SMALL_SLICES = {"slice-bytes": 4096}  # some tensors in several slices, some slices of several
+SMALL_SLICES = {"slice-bytes": 4096}  # some tensors span several slices, some slices hold several tensors
 
 JOBS = (  # job, workers, servers
     ({**MLP, "optimizer": "sgd", "lr": 0.3, "weight-decay": 0.01, "clip-norm": 0.1}, 1, 1),
@@ -61,12 +60,12 @@ JOBS = (  # job, workers, servers
     ({**CONVNET, "optimizer": "nesterov", "lr": 0.005, "weight-decay": 0.05, "clip-norm": 1.0,
       **WARM_COSINE}, 2, 1),
     ({**CONVNET, "optimizer": "adam", "lr": 5e-4, "weight-decay": 0.02}, 1, 2),
-    # epsilon: else Adam blows up the noise in the exempt biases, and running_mean goes along with
-    # them (in adam above, the weight decay in the gradient covers the noise)
+    # epsilon: otherwise Adam amplifies the noise in the exempt biases, and running_mean follows them (in the
+    # adam job above, the weight decay in the gradient hides the noise)
     ({**CONVNET, "optimizer": "adamw", "lr": 5e-4, "weight-decay": 1.0, "clip-norm": 0.5,
       "epsilon": 1e-4, **WARM_COSINE, "lr-min": 1e-5, **SMALL_SLICES}, 3, 2),
 )
-# Keys of the optimizer and what leaves each without effect.
+# Keys of the optimizer, with the value that turns each off.
 NEUTRAL = {"weight-decay": 0.0, "clip-norm": 0.0, "lr-schedule": "constant", "warmup-steps": 0,
            "momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
@@ -82,13 +81,13 @@ class Failures:
 
 
 def documented(source_dir):
-    """The Python blocks of docs/pytorch.md."""
+    """Returns the Python blocks of docs/pytorch.md."""
     with open(f"{source_dir}/docs/pytorch.md") as file:
         return re.findall(r"^```python\n(.*?)^```", file.read(), re.MULTILINE | re.DOTALL)
 
 
 def define(blocks):
-    """Their functions and classes, without the blocks that work on files."""
+    """Returns the functions and classes of the blocks, without the blocks that work on files."""
     names = {}
     for block in blocks:
         if block.startswith(("import ", "from ", "class ", "def ")):
@@ -101,7 +100,7 @@ def without_counters(state):
 
 
 def initial_model(job, names, seed):
-    """A module whose BatchNorm does not begin at 1 and 0 either."""
+    """Returns a module with BatchNorm parameters that do not start at 1 and 0 either."""
     torch.manual_seed(SEEDS[job["model"]] if seed is None else seed)
     if job["model"] == "mlp":
         return names["Mlp"](64, [int(width) for width in job["hidden"].split(",")], 10)
@@ -125,7 +124,7 @@ def distances(ours, theirs):
 
 
 def optimizer_tensors(model, optimizer):
-    """As optimizer.safetensors names them: tensor, dot, PyTorch's name of the state."""
+    """Returns the state, named as in optimizer.safetensors: tensor, dot, PyTorch's name of the state."""
     return {f"{name}.{kind}": value for name, parameter in model.named_parameters()
             for kind, value in optimizer.state[parameter].items()
             if kind != "step" and value is not None and name not in EXEMPT}
@@ -188,10 +187,10 @@ class Check:
             self.failures.expect(value <= TOLERANCE, f"{label}: {name} {value:.1e}")
 
     def compare_summary(self, label, job, summary, ours, theirs, losses):
-        """Evaluation of the same weights, ours: equal counts, unless two classes are as good.
-        train_loss is the mean over the last epoch's worth of steps."""
+        """Compares the evaluation of our weights: equal counts, unless two classes are too close to call.
+        train_loss is the mean over the last steps, as many as an epoch has."""
         expect = self.failures.expect
-        loaded = copy.deepcopy(theirs)  # ours are exact in double precision
+        loaded = copy.deepcopy(theirs)  # our weights are exact in double precision
         loaded.load_state_dict(ours, strict=False)
         loss, correct, close = reference.evaluate(loaded, *self.test)
         expect(summary["test_total"] == len(self.test[1]),
@@ -208,8 +207,7 @@ class Check:
             print(f"    test loss {loss:.6f}, {correct} correct, {close} too close to call")
 
     def settings_matter(self, label, job, start, theirs):
-        """That the comparison could fail: without any one of these settings PyTorch ends elsewhere.
-        """
+        """Checks that the comparison can fail: without any one of these settings PyTorch's result differs."""
         for key, value in NEUTRAL.items():
             if job.get(key, value) == value:
                 continue
@@ -222,7 +220,7 @@ class Check:
             self.failures.expect(moved > VISIBLE, f"{label}: {key} moves no tensor ({moved:.1e})")
 
     def documentation(self):
-        """docs/pytorch.md from top to bottom, then a run from the weights that it writes."""
+        """Runs docs/pytorch.md from top to bottom, then trains from the weights that it writes."""
         with tempfile.TemporaryDirectory() as folder, working_directory(folder):
             Cluster(self.bin_dir, folder).run(
                 {"model": "convnet", "dataset": "digits", "steps": 20})

@@ -1,5 +1,5 @@
-"""The same training in plain PyTorch: one process, one loop over the micro-batches of a step. In
-double precision, so that what differs is our own rounding and not theirs as well."""
+"""The same training in plain PyTorch: one process, one loop over the micro-batches of a step. In double
+precision, so that differences are our rounding and not PyTorch's."""
 import struct
 import warnings
 
@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-AVERAGE_MOMENTUM = 0.1  # PyTorch's own
+AVERAGE_MOMENTUM = 0.1  # PyTorch's default
 
 
 class MicroBatchNorm(nn.BatchNorm2d):
-    """Normalises by the batch, and keeps its statistics until `update_running`: a step moves the
-    running statistics once, by the mean of what its micro-batches report."""
+    """Normalises by the batch, and collects its statistics until `update_running`: a step moves the running
+    statistics once, by the mean of its micro-batches' statistics."""
 
     def __init__(self, channels):
         super().__init__(channels)
@@ -33,7 +33,7 @@ class MicroBatchNorm(nn.BatchNorm2d):
 
 
 def with_micro_batch_norm(module):
-    """Puts MicroBatchNorm in the place of every nn.BatchNorm2d; names stay."""
+    """Replaces every nn.BatchNorm2d by MicroBatchNorm; names stay."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
             setattr(module, name, MicroBatchNorm(child.num_features))
@@ -43,19 +43,19 @@ def with_micro_batch_norm(module):
 
 
 class Ties:
-    """How near the decisions of a step come to a tie: the smallest distance of a ReLU's input from
-    0, or of the two largest values in a pooling window from each other. Where that is no more than
-    f32's rounding, another implementation decides otherwise and has another gradient."""
+    """Measures how close a step's decisions come to a tie: the smallest distance of a ReLU's input from 0, or
+    of the two largest values in a pooling window from each other. If it is within f32's rounding, another
+    implementation may decide differently and get another gradient."""
 
     def __init__(self, model):
-        self.margins = []  # of each step
+        self.margins = []  # one per step
         self.nearest = float("inf")
         for module in model.modules():
             if isinstance(module, nn.ReLU):
                 module.register_forward_pre_hook(lambda _, x: self.see(x[0].abs()))
             if isinstance(module, nn.MaxPool2d):
                 module.register_forward_pre_hook(lambda _, x: self.see_windows(x[0]))
-        for layer in getattr(model, "layers", [])[:-1]:  # of mlp: its ReLU is a function
+        for layer in getattr(model, "layers", [])[:-1]:  # mlp's ReLU is a function, so its layers get the hook
             layer.register_forward_hook(lambda _layer, _x, y: self.see(y.abs()))
 
     def see(self, distances):
@@ -65,7 +65,7 @@ class Ties:
         windows = nn.functional.unfold(x.flatten(0, 1).unsqueeze(1), 2, stride=2)
         best = windows.topk(2, 1).values
         gaps = (best[:, 0] - best[:, 1])[best[:, 0] > 0]
-        # equal values come from equal patches of the image, whose gradients are equal too
+        # equal values come from equal patches of the image, which have equal gradients too
         self.see(gaps[gaps > 1e-12])
 
     def end_step(self):
@@ -82,7 +82,7 @@ def read_idx(path):
 
 
 def read_digits(folder, split):
-    """Images [N, 1, 8, 8] in 0..1, labels [N]."""
+    """Returns images [N, 1, 8, 8] in 0..1 and labels [N]."""
     images = read_idx(f"{folder}/{split}-images.idx3-ubyte").astype(numpy.float32) / 16
     labels = read_idx(f"{folder}/{split}-labels.idx1-ubyte").astype(numpy.int64)
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels)
@@ -112,7 +112,7 @@ def make_schedule(job, optimizer):
         main = lr_scheduler.ConstantLR(optimizer, 1.0)
     if warmup == 0:
         return main
-    # PyTorch's own SequentialLR calls the other schedulers in a way that PyTorch warns about
+    # PyTorch's own SequentialLR triggers this warning
     warnings.filterwarnings("ignore", message="The epoch parameter")
     rise = lr_scheduler.LinearLR(optimizer, 1 / warmup, total_iters=warmup - 1)
     return lr_scheduler.SequentialLR(optimizer, [rise, main], [warmup])
@@ -123,7 +123,7 @@ def steps_per_epoch(job, labels):
 
 
 def micro_batches(job, step, images, labels):
-    """Without shuffling: in the order of the file, and the last incomplete batch dropped."""
+    """Returns micro-batches in the order of the file, without shuffling; drops the last incomplete batch."""
     batch, micro = job["global-batch"], job["micro-batch"]
     first = step % steps_per_epoch(job, labels) * batch
     for lo in range(first, first + batch, micro):
@@ -131,8 +131,8 @@ def micro_batches(job, step, images, labels):
 
 
 def train(model, job, images, labels):
-    """job: keys of the job file, numbers as numbers. model: changed in place, in double precision.
-    Returns the mean loss of each step, its distance from a tie, and the optimizer."""
+    """Trains a model. job: keys of the job file, numbers as numbers. model: changed in place, in double
+    precision. Returns the mean loss of each step, its distance from a tie, and the optimizer."""
     model.double()
     ties = Ties(model)
     images = images.double()
@@ -160,7 +160,8 @@ def train(model, job, images, labels):
 
 
 def evaluate(model, images, labels):
-    """Mean loss, correct answers, and how many answers are too close to call in f32."""
+    """Returns the mean loss, the number of correct answers, and the number of answers too close to call in
+    f32."""
     model.eval()
     with torch.no_grad():
         logits = model(images.double())

@@ -1,5 +1,5 @@
-"""A stranger on a port: bare TCP, with ZMTP 3.0 (rfc.zeromq.org/spec/23) and pushpull's preamble
-spoken by hand, as well or as badly as a test wants."""
+"""A hostile peer on a port: bare TCP with ZMTP 3.0 (rfc.zeromq.org/spec/23) and pushpull's preamble written by
+hand, valid or invalid as a test needs."""
 import contextlib
 import os
 import socket
@@ -25,26 +25,60 @@ def varint(value):
 
 
 def field(number, value):
-    """One protobuf field: whole numbers as varints, bytes with their length."""
+    """Encodes a protobuf field: integers as varints, bytes with their length."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     return varint(number << 3) + varint(value)
 
 
 def fixed(number, value):
-    """One protobuf field of type fixed64: a number, or its eight bytes."""
+    """Encodes a protobuf field of type fixed64: a number, or its eight bytes."""
     return varint(number << 3 | 1) + (value if isinstance(value, bytes) else struct.pack("<Q", value))
+
+
+def fields(message):
+    """Numbers and values of a protobuf message: whole numbers, and bytes."""
+    at = 0
+
+    def number():
+        nonlocal at
+        value, shift = 0, 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = number()
+        if key & 7 == 0:
+            yield key >> 3, number()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) or number()
+        yield key >> 3, message[at:at + size]
+        at += size
+
+
+def frame_of(stranger):
+    """Flags and body of the next frame; None when the other side has hung up or keeps silent."""
+    flags = stranger.receive(1)
+    if not flags:
+        return 0, None
+    size = stranger.receive(8 if flags[0] & LONG else 1)
+    return flags[0], stranger.receive(int.from_bytes(size, "big"))
 
 
 def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 9  # kProtocolVersion
+VERSION = 10  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):
-    """The first frame of a process that wants to join; common/net/wire.proto has the numbers."""
+    """Returns the first frame of a process that joins; common/net/wire.proto has the numbers."""
     body = field(1, role) + field(2, b"nowhere") + field(3, 1)
     body += fixed(4, incarnation) + field(5, b"0") + field(6, endpoint)
     return preamble(version) + field(1, body)
@@ -57,13 +91,13 @@ class Stranger:
 
     @classmethod
     def over(cls, accepted):
-        """The other side: a connection that a listener has accepted."""
+        """Wraps a connection that a listener has accepted."""
         stranger = cls.__new__(cls)
         stranger.socket = accepted
         return stranger
 
     def bytes(self, data):
-        with contextlib.suppress(OSError):  # it may hang up at any byte
+        with contextlib.suppress(OSError):  # the peer may close the connection at any byte
             self.socket.sendall(data)
 
     def handshake(self, socket_type=b"DEALER"):
@@ -81,7 +115,7 @@ class Stranger:
                 self.bytes(bytes([more | LONG]) + struct.pack(">Q", len(part)) + part)
 
     def promise(self, size):
-        """A frame that says it is this large, and is not."""
+        """Sends a frame that announces this size, but only its first hundred bytes."""
         self.bytes(bytes([LONG]) + struct.pack(">Q", size) + bytes(100))
 
     def receive(self, size):
@@ -95,7 +129,7 @@ class Stranger:
         return data
 
     def frame(self):
-        """The next frame; b"" when the other side has hung up or keeps silent."""
+        """Returns the next frame, or b"" if the peer has closed the connection or sends nothing."""
         head = self.receive(2)
         if len(head) < 2:
             return b""
@@ -104,7 +138,7 @@ class Stranger:
         return self.receive(head[1])
 
     def close(self):
-        """So that what was sent arrives: closing over unread bytes would reset the connection."""
+        """Closes so that the sent bytes arrive: a close with unread bytes would reset the connection."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
             self.socket.settimeout(0.05)
@@ -114,7 +148,7 @@ class Stranger:
 
 
 def listening_ports(pid):
-    """TCP ports (IPv4) that a process listens on, from /proc."""
+    """Returns the TCP ports (IPv4) that a process listens on, from /proc."""
     inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):

@@ -1,10 +1,9 @@
-// Stands for CUDA in the programs of this folder: devices without hardware, on which the
-// processor's operations run in an order drawn from a seed. Said by variables of the environment:
-//   FAKE_DEVICES     how many there are (2)
-//   FAKE_SEED        of the order (1)
+// Replaces CUDA in the programs of this folder: devices without hardware, on which the processor's
+// operations run in an order drawn from a seed. Variables of the environment:
+//   FAKE_DEVICES     number of devices (2)
+//   FAKE_SEED        seed of the order (1)
 //   FAKE_LOST_AFTER  pieces of work after which a device is lost (never)
-//   FAKE_MOST_PAGEABLE  bytes of one copy of host memory that is not registered (any); more is an
-//                       error
+//   FAKE_MOST_PAGEABLE  bytes of one copy of unregistered host memory (any); more is an error
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -38,7 +37,7 @@ int count(std::string* why) {
   return devices;
 }
 
-// Whoever opens one again gets the same: what is lost is lost for all of the process.
+// Opening a device again returns the same one: a lost device is lost for the whole process.
 std::shared_ptr<Device> open(const DeviceName& name) {
   if (name.index >= count()) {
     throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: there are " +

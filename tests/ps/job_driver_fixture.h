@@ -128,7 +128,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     sent_.push_back({to, message});
     return !closed_;
   }
-  void connect_shards(const std::vector<std::string>& endpoints) override { shards_ = endpoints; }
+  void connect_shards(const std::vector<DataPort>& ports) override { shards_ = ports; }
   void send_to_shard(int server, const Message& message) override {
     EXPECT_LT(server, std::ssize(shards_));
     to_shards_.push_back(message);
@@ -192,7 +192,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::unique_ptr<JobDriver> driver_;
   std::vector<std::pair<PeerId, Message>> sent_;
   std::vector<Message> to_shards_;
-  std::vector<std::string> shards_;
+  std::vector<DataPort> shards_;
   std::shared_ptr<const FlatState> start_;
   std::string start_error_;
   std::string lines_;

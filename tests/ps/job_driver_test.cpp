@@ -14,7 +14,8 @@ TEST_F(JobDriverTest, StartsWhenAllMembersHaveJoined) {
   EXPECT_EQ(started_, 0);
   join();
   EXPECT_EQ(started_, 1);
-  EXPECT_EQ(shards_, std::vector<std::string>{"tcp://head:1"});
+  ASSERT_EQ(shards_.size(), 1U);
+  EXPECT_EQ(shards_[0].endpoint, "tcp://head:1");
   EXPECT_NE(data_.server(), nullptr) << "the server in this process serves at once";
   EXPECT_THAT(lines_, HasSubstr("training starts: 3000 parameters in 3 slices, steps 0 to 10"));
 }

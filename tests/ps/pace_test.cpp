@@ -44,7 +44,7 @@ class PaceTest : public testing::Test {
   }
 
   Membership members_{5.0};
-  TrainingProgress progress_{job_of(), 3, Barriers{}};
+  CommittedWork progress_{job_of(), 3, Barriers{}};
   Pace pace_;
   int64_t now_ = 1'000'000;
   int64_t step_ = 0;

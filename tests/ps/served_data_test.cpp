@@ -45,7 +45,7 @@ class ServedDataTest : public testing::Test {
   ServedData data_{parts_};
 };
 
-TEST_F(ServedDataTest, WhoAsksTooEarlyIsToldToAskAgain) {
+TEST_F(ServedDataTest, EarlyRequestIsAnsweredNotReady) {
   EXPECT_TRUE(taken(data_.take("anna", pull_message(kAnna, 1, 0))));
   data_.work();
   const std::vector<Outgoing> out = data_.take_outgoing();
@@ -70,14 +70,14 @@ TEST_F(ServedDataTest, ServesOnceTheJobTrainsAndNotBefore) {
   EXPECT_EQ(setup.table.total, 3000);
 }
 
-TEST_F(ServedDataTest, LaterStatesGoToTheServerThatThereIs) {
+TEST_F(ServedDataTest, LaterStatesReachTheExistingServer) {
   state(3, wire::PHASE_TRAINING);
   state(4, wire::PHASE_FINISHING);
   EXPECT_EQ(parts_.setups.size(), 1U);
   EXPECT_EQ(parts_.versions, (std::vector<int64_t>{3, 4}));
 }
 
-TEST_F(ServedDataTest, StatisticsAreTheServersAndTheProcesss) {
+TEST_F(ServedDataTest, StatisticsCoverTheServerAndItsProcess) {
   EXPECT_EQ(data_.stats().rejected_frames(), 9);
   state(3, wire::PHASE_TRAINING);
   EXPECT_EQ(data_.stats().rejected_frames(), 9);

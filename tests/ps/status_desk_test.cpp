@@ -68,7 +68,7 @@ class StatusDeskTest : public testing::Test {
 
   Membership members_{5.0};
   StatusDesk desk_{members_, kSelf};
-  TrainingProgress progress_{job_of(), 2, Barriers{}};
+  CommittedWork progress_{job_of(), 2, Barriers{}};
   wire::Stats own_;
   JobFacts facts_;
   int64_t now_ = 1'000'000;

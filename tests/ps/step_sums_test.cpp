@@ -1,7 +1,6 @@
-#include "ps/aggregation/step_sums.h"
-
 #include <gtest/gtest.h>
 
+#include "ps/aggregation/whole_steps.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -135,7 +135,7 @@ TEST_F(TrainingRunTest, ZeroedGradientsAreReportedAtFirstAndAtEachDoubling) {
   EXPECT_EQ(said, 8U + 3U) << "at 16, 32 and 64";
   commit.counted = false;
   run.on_commit(commit);
-  EXPECT_EQ(run.progress().counts().bad_gradients, 101);
+  EXPECT_EQ(run.committed().counts().bad_gradients, 101);
 }
 
 TEST_F(TrainingRunTest, StopAfterEndsTheRunEarlier) {

@@ -1,10 +1,9 @@
-#include "common/update/tree_sum.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/update/range_update.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull::tree_sum_test {

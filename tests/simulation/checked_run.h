@@ -140,7 +140,7 @@ class Run {
       }
     }
     const int64_t steps = barriers.end_step - scenario_.start_step;
-    const TrainingProgress& record = coordinator.training();
+    const CommittedWork& record = coordinator.training();
     if (std::ssize(cluster_->chosen) != steps ||
         record.counts().pushes_applied != steps * static_cast<int64_t>(pushes)) {
       return complain(std::to_string(record.counts().pushes_applied) + " pushes applied");

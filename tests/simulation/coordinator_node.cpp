@@ -70,7 +70,7 @@ bool CoordinatorNode::send(const PeerId& to, const Message& message) {
   return cluster_.network().to_dealer(to, message);
 }
 
-void CoordinatorNode::connect_shards(const std::vector<std::string>& endpoints) {
+void CoordinatorNode::connect_shards(const std::vector<DataPort>& ports) {
   shards_.clear();
   const uint64_t run = driver_.coordinator().run();
   const int64_t life = ++shard_lives_;
@@ -82,17 +82,13 @@ void CoordinatorNode::connect_shards(const std::vector<std::string>& endpoints) 
       cluster_.wrong("the shard client refused " + message.header.ShortDebugString());
     });
   };
-  for (const std::string& endpoint : endpoints) {
-    shards_.push_back(cluster_.network().add_dealer(cluster_.data_router(endpoint), take));
+  for (const DataPort& port : ports) {
+    shards_.push_back(cluster_.network().add_dealer(cluster_.data_router(port.endpoint), take));
   }
 }
 
 void CoordinatorNode::send_to_shard(int server, const Message& message) {
   cluster_.network().to_router(shards_[static_cast<size_t>(server)], message);
-}
-
-void CoordinatorNode::written(int64_t step, const std::exception_ptr& error) {
-  happen([&] { driver_.on_written(now(), {step, std::to_string(step), error}); });
 }
 
 }  // namespace pushpull::sim

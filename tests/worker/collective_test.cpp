@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "common/base/error.h"
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 
 namespace pushpull {
 namespace {

@@ -81,7 +81,7 @@ struct Wire {
   std::unique_ptr<Encoder> encoder;
 };
 
-TEST(Encoder, WhatIsDecodedAddsUpToTheGradientsLessTheLastResidual) {
+TEST(Encoder, DecodedSumIsTheGradientSumWithoutTheLastResidual) {
   for (const char* codec : {"fp16", "bf16", "int8", "topk:0.05"}) {
     SCOPED_TRACE(codec);
     Wire wire(codec, table_of(5000, 0));
@@ -97,7 +97,7 @@ TEST(Encoder, WhatIsDecodedAddsUpToTheGradientsLessTheLastResidual) {
         worst_once = std::max(worst_once, std::fabs(static_cast<double>(g[i]) - d[i]));
       }
     }
-    // nothing more comes: the last residual is what is still sent, down to the codec's smallest
+    // pushes of zeros send the last residual, down to the codec's smallest value
     std::vector<float> residual(5000);
     for (size_t i = 0; i < wanted.size(); ++i)
       residual[i] = static_cast<float>(wanted[i] - sent[i]);
@@ -121,15 +121,16 @@ TEST(Encoder, WhatIsDecodedAddsUpToTheGradientsLessTheLastResidual) {
   }
 }
 
-TEST(Encoder, RunningStatisticsComeThroughUnchanged) {
+TEST(Encoder, RunningStatisticsAreNotEncoded) {
   Wire wire("topk:0.01", table_of(3000, 1500));
   const std::vector<float> g = gradient(4500, 1);
   const std::vector<float> d = wire.send(g);
-  EXPECT_TRUE(std::equal(g.begin() + 2048, g.end(), d.begin() + 2048)) << "with their whole blocks";
+  EXPECT_TRUE(std::equal(g.begin() + 2048, g.end(), d.begin() + 2048))
+      << "blocks with running statistics are plain";
   EXPECT_FALSE(std::equal(g.begin(), g.begin() + 2048, d.begin()));
 }
 
-TEST(Encoder, ASliceWithoutACodecIsNotCopied) {
+TEST(Encoder, SliceWithoutACodecIsNotCopied) {
   for (const char* codec : {"fp32", "int8"}) {
     Wire wire(codec, table_of(2048, 2048), 8192);
     const Payload part = payload_of(gradient(2048, 1));
@@ -153,7 +154,7 @@ TEST(Encoder, BitsDependNeitherOnSlicesNorOnServers) {
   }
 }
 
-TEST(Encoder, EveryPlaceHasItsOwnResidual) {
+TEST(Encoder, EveryNodeHasItsOwnResidual) {
   Wire both("topk:0.01", table_of(1024, 0));
   Wire first("topk:0.01", table_of(1024, 0));
   Wire second("topk:0.01", table_of(1024, 0));
@@ -165,7 +166,7 @@ TEST(Encoder, EveryPlaceHasItsOwnResidual) {
   }
 }
 
-TEST(Encoder, LeasesOfAsyncShareOne) {
+TEST(Encoder, AllLeasesOfAsyncShareOneResidual) {
   Wire roaming("topk:0.01", table_of(1024, 0), 8192, 1, "async");
   Wire fixed("topk:0.01", table_of(1024, 0));
   for (int step = 0; step < 5; ++step) {
@@ -174,7 +175,7 @@ TEST(Encoder, LeasesOfAsyncShareOne) {
   }
 }
 
-TEST(Encoder, KeepsWhatTheServersSeeWherePushesAreClippedByTheirNorm) {
+TEST(Encoder, KeepsTheDecodedGradientForTheNormOfAClippedPush) {
   Wire clipped("topk:0.01", table_of(3000, 1500), 8192, 2, "async", 1.0);
   const std::vector<float> seen = clipped.send(gradient(4500, 3));
   EXPECT_TRUE(std::equal(seen.begin(), seen.end(), clipped.encoder->sent().begin(),
@@ -184,14 +185,14 @@ TEST(Encoder, KeepsWhatTheServersSeeWherePushesAreClippedByTheirNorm) {
   EXPECT_TRUE(plain.encoder->sent().empty());
 }
 
-TEST(Encoder, AResidualBeyondAllNumbersEndsTheRunByName) {
+TEST(Encoder, InfiniteResidualIsAnErrorThatNamesTheTensor) {
   Wire wire("fp16", table_of(2000, 0));
   const std::vector<float> huge(2000, std::numeric_limits<float>::max() / 2);
   wire.send(huge);
   wire.send(huge);
   try {
     wire.send(huge);
-    FAIL() << "three halves of the largest number fit nowhere";
+    FAIL() << "the residual exceeds the largest float";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kNotFinite);
     EXPECT_THAT(e.what(), testing::HasSubstr("fc.weight"));

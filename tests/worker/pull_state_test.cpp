@@ -1,4 +1,4 @@
-// What has come of a pull, without time and without pushes.
+// Tests PullState: the slices of a pull that have arrived.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -31,7 +31,7 @@ class Progress : public testing::Test {
   PullState progress_{map_, weights_};
 };
 
-TEST_F(Progress, CountsWhatIsMissingByServer) {
+TEST_F(Progress, CountsMissingSlicesByServer) {
   progress_.begin({.clock = 4});
   EXPECT_EQ(progress_.missing(0), 2);
   EXPECT_EQ(progress_.missing(1), 1);
@@ -45,18 +45,18 @@ TEST_F(Progress, CountsWhatIsMissingByServer) {
   EXPECT_EQ(again.missing(0), 2);
 }
 
-TEST_F(Progress, TakesNoSliceThatWasNotAskedForThere) {
+TEST_F(Progress, IgnoresSlicesThatWereNotRequestedFromTheServer) {
   progress_.begin({.clock = 4});
-  EXPECT_EQ(hear(0, {1}, 4), PullState::kNone) << "it is server 1's";
+  EXPECT_EQ(hear(0, {1}, 4), PullState::kNone) << "slice 1 belongs to server 1";
   EXPECT_EQ(hear(0, {-1, 3, INT_MAX, INT_MIN}, 4), PullState::kNone);
   EXPECT_EQ(hear(0, {0, 2}, 5), PullState::kNone) << "another version";
   EXPECT_EQ(hear(0, {0, 2}, -1), PullState::kNone);
   EXPECT_EQ(hear(0, {0}, 4), PullState::kSome);
-  EXPECT_EQ(hear(0, {0}, 4), PullState::kNone) << "it is here";
+  EXPECT_EQ(hear(0, {0}, 4), PullState::kNone) << "a repeated slice";
   EXPECT_EQ(progress_.missing(0), 1);
 }
 
-TEST_F(Progress, ANewerVersionOfAServerReplacesTheOlder) {
+TEST_F(Progress, NewerVersionOfAServerReplacesTheOlderOne) {
   progress_.begin({.versions = PullAim::kPerServer, .clock = 3});
   hear(0, {0}, 40);
   hear(0, {2}, 43);
@@ -69,7 +69,7 @@ TEST_F(Progress, ANewerVersionOfAServerReplacesTheOlder) {
   EXPECT_EQ(progress_.version(0), 43);
 }
 
-TEST_F(Progress, IsAtTheBarrierWhenEveryServerSaysSo) {
+TEST_F(Progress, IsAtTheBarrierIfEveryServerIs) {
   for (const bool past : {false, true}) {
     progress_.begin({.versions = PullAim::kPerServer, .clock = 4, .at_barrier = true});
     hear(0, {0, 2}, 9, true);
@@ -79,10 +79,10 @@ TEST_F(Progress, IsAtTheBarrierWhenEveryServerSaysSo) {
   progress_.begin({.versions = PullAim::kPerServer, .clock = 4});
   hear(0, {0, 2}, 9, true);
   hear(1, {1}, 9, true);
-  EXPECT_FALSE(progress_.at_barrier()) << "nobody has asked for it";
+  EXPECT_FALSE(progress_.at_barrier()) << "the pull does not ask for a barrier";
 }
 
-TEST(ProgressOfOneServer, SaysWhenWeightsDoNotLieInOnePiece) {
+TEST(ProgressOfOneServer, ReportsWeightsThatAreNotContiguous) {
   const ConnectionMap map({3000, 4096, 1}, 1);
   WeightsBuffer weights(map.map());
   PullState progress(map, weights);
@@ -91,7 +91,7 @@ TEST(ProgressOfOneServer, SaysWhenWeightsDoNotLieInOnePiece) {
   std::vector<Payload> payloads;
   for (int slice = 0; slice < 2; ++slice) {
     message.add_slices()->set_slice(slice);
-    payloads.push_back(floats_of(1024, 1.0F));  // each somewhere
+    payloads.push_back(floats_of(1024, 1.0F));  // not contiguous
   }
   EXPECT_EQ(progress.take(0, message, payloads, true), PullState::kApart);
 }

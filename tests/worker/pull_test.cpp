@@ -1,4 +1,4 @@
-// The pull in progress with pushes beside it, without a strategy: the test says what is asked for.
+// Tests the running pull beside pushes. The test sets the aims; no strategy takes part.
 #include "worker/exchange/pull.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-// Decides nothing.
+// A schedule that never has a task.
 class NoSchedule : public Schedule {
  public:
   std::optional<PullAim> on_weights(const PulledWeights& /*weights*/) override { return {}; }
@@ -74,7 +74,7 @@ class Request : public testing::Test {
     request_.on_tick(now_);
   }
 
-  // How the wait for a silent server ends.
+  // Returns the error that ends the wait for a silent server.
   std::string silence() {
     try {
       for (int i = 0; i < 10; ++i) later(1000);
@@ -95,7 +95,7 @@ class Request : public testing::Test {
                 {map_, schedule_, weights_, delivery_, outgoing_}};
 };
 
-TEST_F(Request, AsksEveryServerForWhatTheAimSays) {
+TEST_F(Request, SendsTheAimToEveryServer) {
   request_.start({.clock = 4, .at_barrier = true}, now_);
   const auto pulls = asked();
   ASSERT_EQ(pulls.size(), 2U);
@@ -114,12 +114,12 @@ TEST_F(Request, IsCompleteWithAllWeightsAndAllPushes) {
   request_.start({.clock = 1}, now_);
   EXPECT_TRUE(hear(0, 1, 1, {0, 2}));
   EXPECT_TRUE(hear(1, 1, 1, {1}));
-  EXPECT_FALSE(request_.is_complete()) << "nobody has said that the push is there";
+  EXPECT_FALSE(request_.is_complete()) << "no server has acknowledged the push";
   for (const int server : {0, 1}) delivery_.acknowledge(server, 1);
   EXPECT_TRUE(request_.is_complete());
 }
 
-TEST_F(Request, ARepeatSaysWhatHasCome) {
+TEST_F(Request, RepeatedPullNamesReceivedBytesAndMissingSlices) {
   request_.start({.clock = 1}, now_);
   asked();
   hear(0, 1, 1, {0});
@@ -132,14 +132,14 @@ TEST_F(Request, ARepeatSaysWhatHasCome) {
   EXPECT_EQ(pulls[0].missing(0), 2);
 }
 
-TEST_F(Request, AnswersToOlderPullsBringNothing) {
+TEST_F(Request, AnswersToOlderPullsAreIgnored) {
   request_.start({.clock = 1}, now_);
   request_.start({.clock = 2}, now_);
   EXPECT_FALSE(hear(0, 1, 2, {0}));
   EXPECT_TRUE(hear(0, 2, 2, {0}));
 }
 
-TEST_F(Request, APullForAVersionThatMayBePastEndsWhenAServerHasNothingOfIt) {
+TEST_F(Request, PullForAPastVersionEndsIfAServerNoLongerHasIt) {
   for (const bool may_be_past : {false, true}) {
     request_.start({.clock = 1, .may_be_past = may_be_past}, now_);
     later(1000);
@@ -148,12 +148,12 @@ TEST_F(Request, APullForAVersionThatMayBePastEndsWhenAServerHasNothingOfIt) {
   }
 }
 
-TEST_F(Request, ALostPushIsSentAgainAfterALaterQuestionWasAnswered) {
+TEST_F(Request, LostPushIsResentAfterALaterQuestionIsAnswered) {
   push();
   request_.start({.clock = 1}, now_);
   asked();
   say(0, 1, 0);
-  EXPECT_TRUE(outgoing_.empty()) << "that answers no repetition";
+  EXPECT_TRUE(outgoing_.empty()) << "a status that answers no repetition";
   later(1000);
   asked();
   say(0, 1, 1);
@@ -161,7 +161,7 @@ TEST_F(Request, ALostPushIsSentAgainAfterALaterQuestionWasAnswered) {
   EXPECT_TRUE(outgoing_[0].message.header.exchange().has_push());
 }
 
-TEST_F(Request, AWaitForALeaseAsksServerZeroOnly) {
+TEST_F(Request, LeaseIsRequestedFromServerZeroOnly) {
   request_.start({.versions = PullAim::kPerServer, .leases = true}, now_);
   ASSERT_EQ(asked().size(), 1U);
   EXPECT_TRUE(request_.running());
@@ -171,14 +171,14 @@ TEST_F(Request, AWaitForALeaseAsksServerZeroOnly) {
   EXPECT_FALSE(request_.running());
 }
 
-TEST_F(Request, SilenceNamesTheServerAndWhatItOwes) {
+TEST_F(Request, SilenceErrorNamesTheServerAndTheMissingWeights) {
   request_.start({.clock = 1}, now_);
   hear(0, 1, 1, {0, 2});
   EXPECT_EQ(silence(),
             "[pull] server 1 has not answered for 6 s, waiting for weights of step 1 of server 1");
 }
 
-TEST_F(Request, SilenceAfterARefusalSaysWhy) {
+TEST_F(Request, SilenceErrorQuotesTheServersRefusal) {
   request_.start({.clock = 1}, now_);
   hear(0, 1, 1, {0, 2});
   for (int i = 0; i < 3; ++i) refuse(1, "[push-share] expected a share, got none");
@@ -188,13 +188,13 @@ TEST_F(Request, SilenceAfterARefusalSaysWhy) {
                                       "[push-share] expected a share, got none",
                                       "server 1 has dropped a message of this worker: "
                                       "[pull-clock] expected 0, got 1"}))
-      << "each once";
+      << "each reason once";
   EXPECT_EQ(silence(),
             "[pull] server 1 has not answered for 6 s, waiting for weights of step 1 of server 1; "
             "it has dropped a message of this worker: [pull-clock] expected 0, got 1");
 }
 
-TEST_F(Request, ARefusalIsForgottenOnceAllHasArrived) {
+TEST_F(Request, RefusalIsForgottenOnceThePullIsComplete) {
   request_.start({.clock = 1}, now_);
   refuse(1, "[push-share] expected a share, got none");
   hear(0, 1, 1, {0, 2});

@@ -1,4 +1,4 @@
-// Windows of pulls, without messages.
+// Tests PullWindows.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -11,23 +11,23 @@ namespace {
 
 constexpr int64_t kMost = int64_t{8} << 20;
 
-TEST(PullWindows, ReportsWhenAQuarterOfTheWindowHasCome) {
+TEST(PullWindows, ReportsEachReceivedQuarterOfTheWindow) {
   PullWindows windows(ConnectionMap(three_slices(), 1), 0, 4096);
   EXPECT_EQ(windows.open(0, 0, true, true), 4096);
   EXPECT_FALSE(windows.count(0, 0, 1023, false, 1));
   EXPECT_EQ(windows.count(0, 0, 1, false, 2), 1024);
-  EXPECT_FALSE(windows.count(0, 0, 1000, false, 3)) << "the server knows of the first 1024";
-  EXPECT_FALSE(windows.count(0, 0, 1000, true, 4)) << "all is here";
+  EXPECT_FALSE(windows.count(0, 0, 1000, false, 3)) << "1,024 bytes were reported";
+  EXPECT_FALSE(windows.count(0, 0, 1000, true, 4)) << "the pull is complete";
   EXPECT_EQ(windows.received(0, 0), 3024);
 }
 
-TEST(PullWindows, WithoutALimitNothingIsReported) {
+TEST(PullWindows, NothingIsReportedWithoutALimit) {
   PullWindows windows(ConnectionMap(three_slices(), 1), 0, 4096);
   EXPECT_EQ(windows.open(0, 0, true, false), 0);
   EXPECT_FALSE(windows.count(0, 0, 1 << 20, false, 1));
 }
 
-TEST(PullWindows, ARepeatedPullGoesOnWhereItWas) {
+TEST(PullWindows, RepeatedPullKeepsItsReceivedBytes) {
   PullWindows windows(ConnectionMap(three_slices(), 1), 0, 4096);
   windows.open(0, 0, true, true);
   windows.count(0, 0, 500, false, 1);
@@ -37,17 +37,17 @@ TEST(PullWindows, ARepeatedPullGoesOnWhereItWas) {
   EXPECT_EQ(windows.received(0, 0), 0);
 }
 
-TEST(PullWindows, AConnectionThatDoesNotExistIsNotCounted) {
+TEST(PullWindows, UnknownConnectionIsNotCounted) {
   PullWindows windows(ConnectionMap(three_slices(), 2), 0, 1);
   for (const int connection : {-1, 2, INT_MAX, INT_MIN}) {
     EXPECT_FALSE(windows.count(0, connection, 1 << 20, false, 1)) << connection;
   }
 }
 
-// 2 MiB in the second after the first message is 2 MiB / s: 50 ms of that are less than the least.
-TEST(PullWindows, ASlowLinkHasASmallWindowAndForgetsSlowly) {
+// 2 MiB arrive in a second: 50 ms of that rate are less than the smallest window.
+TEST(PullWindows, SlowLinkHasASmallWindowAndItsBestRateFadesSlowly) {
   PullWindows windows(ConnectionMap(three_slices(), 1), 0, kMost);
-  EXPECT_EQ(windows.open(0, 0, true, true), kMost) << "nothing is known yet";
+  EXPECT_EQ(windows.open(0, 0, true, true), kMost) << "the rate is unknown";
   windows.count(0, 0, 1 << 20, false, 1000);
   windows.count(0, 0, 2 << 20, true, 2000);
   EXPECT_EQ(windows.open(0, 0, true, true), int64_t{2} << 20);

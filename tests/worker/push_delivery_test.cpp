@@ -1,4 +1,4 @@
-// Pushes on their way, without a pull, a strategy or a server.
+// Tests PushDelivery without a pull, a strategy or a server.
 #include "worker/exchange/push_delivery.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Delivery : public testing::Test {
   std::unique_ptr<PushDelivery> delivery_;
 };
 
-TEST_F(Delivery, APushSaysWhoseItIsAndWhatItWasComputedOn) {
+TEST_F(Delivery, PushNamesItsSenderStepAndReadVersions) {
   make();
   push(3);
   ASSERT_EQ(outgoing_.size(), 2U);
@@ -54,12 +54,12 @@ TEST_F(Delivery, APushSaysWhoseItIsAndWhatItWasComputedOn) {
   }
 }
 
-TEST_F(Delivery, AFullMessageIsFlushedBeforeTheNextPart) {
+TEST_F(Delivery, FullMessageIsFlushedBeforeTheNextPart) {
   make({.flush_bytes = 4096});
   delivery_->begin({0, {0, 2}, 1, 1, {0, 0}});
   delivery_->add_part(0, {0, 2}, floats_of(1024, 1.0F));
-  EXPECT_TRUE(delivery_->is_full(2, false)) << "slice 2 goes over the same connection";
-  EXPECT_FALSE(delivery_->is_full(2, true)) << "a message that only says where parts lie is short";
+  EXPECT_TRUE(delivery_->is_full(2, false)) << "slice 2 uses the same connection";
+  EXPECT_FALSE(delivery_->is_full(2, true)) << "a reference is short";
   EXPECT_FALSE(delivery_->is_full(1, false));
   EXPECT_TRUE(outgoing_.empty());
   delivery_->flush(0, 0);
@@ -67,11 +67,11 @@ TEST_F(Delivery, AFullMessageIsFlushedBeforeTheNextPart) {
   EXPECT_FALSE(delivery_->is_full(2, false));
 }
 
-TEST_F(Delivery, APullRidesOnTheNextMessageOfItsConnection) {
+TEST_F(Delivery, PullIsAddedToTheNextMessageOfItsConnection) {
   make({}, 2);
   wire::Pull pull;
   pull.set_number(5);
-  EXPECT_FALSE(delivery_->take_along(0, 0, pull)) << "nothing goes out";
+  EXPECT_FALSE(delivery_->take_along(0, 0, pull)) << "no message is pending";
   delivery_->begin({0, {0, 2}, 1, 1, {0, 0}});
   EXPECT_TRUE(delivery_->take_along(0, 0, pull));
   for (int slice = 0; slice < 3; ++slice) {
@@ -79,7 +79,7 @@ TEST_F(Delivery, APullRidesOnTheNextMessageOfItsConnection) {
   }
   delivery_->end({}, 0.0, "");
   EXPECT_TRUE(delivery_->take_along(0, 1, pull));
-  EXPECT_EQ(outgoing_.size(), 1U) << "it goes at once where the push has ended";
+  EXPECT_EQ(outgoing_.size(), 1U) << "the message is complete, so it is sent at once";
   delivery_->flush_all();
   for (const ToServer& out : outgoing_) {
     EXPECT_EQ(out.message.header.exchange().has_pull(), out.server == 0);
@@ -87,10 +87,10 @@ TEST_F(Delivery, APullRidesOnTheNextMessageOfItsConnection) {
   outgoing_.clear();
   delivery_->send_again(0);
   ASSERT_EQ(outgoing_.size(), 2U);
-  EXPECT_FALSE(outgoing_[0].message.header.exchange().has_pull()) << "that was asked once";
+  EXPECT_FALSE(outgoing_[0].message.header.exchange().has_pull()) << "the pull is not resent";
 }
 
-TEST_F(Delivery, OnlyWhatIsNotAcknowledgedIsSentAgain) {
+TEST_F(Delivery, OnlyUnacknowledgedPushesAreResent) {
   make();
   push(0);
   push(1);
@@ -107,7 +107,7 @@ TEST_F(Delivery, OnlyWhatIsNotAcknowledgedIsSentAgain) {
   EXPECT_TRUE(delivery_->arrived());
 }
 
-TEST_F(Delivery, WhatAServerMayStillReadIsKeptUntilItIsApplied) {
+TEST_F(Delivery, SharedGradientIsKeptUntilItIsApplied) {
   for (const bool applied_by_then : {false, true}) {
     make({.acknowledged_is_applied = applied_by_then});
     delivery_->shares_memory(0);
@@ -117,13 +117,13 @@ TEST_F(Delivery, WhatAServerMayStillReadIsKeptUntilItIsApplied) {
     delivery_->acknowledge(0, 1);
     EXPECT_EQ(kept.expired(), applied_by_then);
     delivery_->applied(4);
-    EXPECT_EQ(kept.expired(), applied_by_then) << "version 4 does not hold step 4";
+    EXPECT_EQ(kept.expired(), applied_by_then) << "version 4 does not contain step 4";
     delivery_->applied(5);
     EXPECT_TRUE(kept.expired());
   }
 }
 
-TEST_F(Delivery, WhatWentThroughASocketIsLetGoOnceItHasArrived) {
+TEST_F(Delivery, GradientSentOverASocketIsReleasedOnceItIsAcknowledged) {
   make({.acknowledged_is_applied = false});
   std::weak_ptr<const void> kept;
   push(4, &kept);
@@ -133,7 +133,7 @@ TEST_F(Delivery, WhatWentThroughASocketIsLetGoOnceItHasArrived) {
   EXPECT_TRUE(kept.expired());
 }
 
-TEST_F(Delivery, WhatHasNotBeenCopiedIsSentToWhoeverTakesALostServersPlace) {
+TEST_F(Delivery, PushesSinceTheCopyAreSentToAReplacementServer) {
   make({.keep = true});
   for (int64_t step = 0; step < 3; ++step) push(step);
   delivery_->acknowledge(0, 2);
@@ -153,10 +153,10 @@ TEST_F(Delivery, WhatHasNotBeenCopiedIsSentToWhoeverTakesALostServersPlace) {
   outgoing_.clear();
   push(3);
   EXPECT_EQ(outgoing_.back().message.header.exchange().push().first(), 2)
-      << "it may not have heard of it yet";
+      << "the server may not know the first push yet";
 }
 
-TEST_F(Delivery, KeptPushesFollowTheirAcknowledgements) {
+TEST_F(Delivery, AtMostEightKeptPushesAreUnacknowledged) {
   make({.keep = true});
   for (int64_t step = 0; step < 20; ++step) push(step);
   delivery_->acknowledge(1, 15);
@@ -164,10 +164,10 @@ TEST_F(Delivery, KeptPushesFollowTheirAcknowledgements) {
   delivery_->start_over(1);
   EXPECT_EQ(sent_to(1), 8);
   push(20);
-  EXPECT_EQ(sent_to(1), 9) << "a new one goes out at once";
+  EXPECT_EQ(sent_to(1), 9) << "a new push is sent at once";
   outgoing_.clear();
   delivery_->send_again(1);
-  EXPECT_EQ(sent_to(1), 9) << "what was sent, no more";
+  EXPECT_EQ(sent_to(1), 9) << "only pushes that were sent";
   outgoing_.clear();
   delivery_->acknowledge(1, 3);
   EXPECT_EQ(sent_to(1), 3);
@@ -175,7 +175,7 @@ TEST_F(Delivery, KeptPushesFollowTheirAcknowledgements) {
   EXPECT_TRUE(delivery_->arrived(1));
 }
 
-TEST_F(Delivery, APushThatWasCopiedButNotAcknowledgedIsNotSentAgain) {
+TEST_F(Delivery, CopiedPushIsNotResentEvenIfItIsUnacknowledged) {
   make({.keep = true});
   push(0);
   push(1);
@@ -186,7 +186,7 @@ TEST_F(Delivery, APushThatWasCopiedButNotAcknowledgedIsNotSentAgain) {
   EXPECT_EQ(outgoing_[0].message.header.exchange().push().step(), 1);
 }
 
-TEST_F(Delivery, NothingIsKeptForTheFirstServerNorWithoutPeers) {
+TEST_F(Delivery, NothingIsKeptForServerZeroOrWithoutRecoveryByPeers) {
   for (const bool keep : {false, true}) {
     std::weak_ptr<const void> part;
     make({.keep = keep});

@@ -10,7 +10,7 @@ class Backup : public Exchange {
     make("strategy = backup:1\n" + keys);
     assign({0});
   }
-  // Says how the newest pull was asked, and answers it.
+  // Answers the newest pull and returns it.
   wire::Pull pulled(int64_t version) {
     const wire::Pull pull = newest_pull();
     for (const int server : {0, 1}) hear(server, weights(server, pull.number(), version, 1.0F, 9));
@@ -18,12 +18,12 @@ class Backup : public Exchange {
   }
 };
 
-TEST_F(Backup, ComputesOnTheNewestVersionWhateverItAskedFor) {
+TEST_F(Backup, ComputesTheStepOfTheNewestVersion) {
   start();
   next();
   EXPECT_TRUE(pulled(0).latest());
   push(next());
-  const wire::Pull pull = pulled(4);  // the others have gone on
+  const wire::Pull pull = pulled(4);  // the others have continued
   EXPECT_TRUE(pull.latest());
   EXPECT_EQ(pull.clock(), 1);
   const Task task = next();
@@ -31,7 +31,7 @@ TEST_F(Backup, ComputesOnTheNewestVersionWhateverItAskedFor) {
   EXPECT_EQ(task.step, 4);
 }
 
-TEST_F(Backup, EndsWithOneVersionOverAllSlices) {
+TEST_F(Backup, ComputesOnOneVersionOfAllServers) {
   start();
   next();
   const int64_t first = newest_pull().number();
@@ -47,7 +47,7 @@ TEST_F(Backup, EndsWithOneVersionOverAllSlices) {
   EXPECT_EQ(next().step, 4);
 }
 
-TEST_F(Backup, EvaluatesABarrierThatItHasPassed) {
+TEST_F(Backup, EvaluatesAPassedBarrier) {
   start("eval-every = 3\n");
   next();
   pulled(0);
@@ -65,11 +65,11 @@ TEST_F(Backup, EvaluatesABarrierThatItHasPassed) {
   next();
   const wire::Pull again = pulled(5);
   EXPECT_TRUE(again.latest());
-  EXPECT_EQ(again.clock(), 5) << "the barrier's weights are old";
+  EXPECT_EQ(again.clock(), 5) << "newer than the barrier";
   EXPECT_EQ(next().step, 5);
 }
 
-TEST_F(Backup, EvaluatesAndComputesWithTheSameWeightsWhereItIsOnTime) {
+TEST_F(Backup, EvaluatesAndComputesOnTheSameWeightsIfItIsOnTime) {
   start("eval-every = 3\n");
   next();
   pulled(3);
@@ -80,7 +80,7 @@ TEST_F(Backup, EvaluatesAndComputesWithTheSameWeightsWhereItIsOnTime) {
   EXPECT_EQ(task.step, 3);
 }
 
-TEST_F(Backup, ABarrierThatIsPastNeedsNoEvaluation) {
+TEST_F(Backup, CompleteEvaluationIsSkipped) {
   start("eval-every = 3\n");
   next();
   pulled(5);
@@ -91,12 +91,12 @@ TEST_F(Backup, ABarrierThatIsPastNeedsNoEvaluation) {
     message.header.mutable_weights()->set_at_barrier(false);
     hear(server, message);
   }
-  EXPECT_EQ(next().kind, Task::kWait) << "weights of two versions are none";
+  EXPECT_EQ(next().kind, Task::kWait) << "the two servers have different versions";
   EXPECT_TRUE(pulled(6).latest());
   EXPECT_EQ(next().kind, Task::kEvaluate) << "barrier 6";
 }
 
-TEST_F(Backup, TheEndIsEvaluatedWhereverItWas) {
+TEST_F(Backup, FinalWeightsAreEvaluatedByALateWorkerToo) {
   start();
   next();
   pulled(2);
@@ -109,14 +109,14 @@ TEST_F(Backup, TheEndIsEvaluatedWhereverItWas) {
   EXPECT_EQ(next().kind, Task::kDone);
 }
 
-TEST_F(Backup, AShareWithoutMicroBatchesIsOnlyEvaluated) {
+TEST_F(Backup, ShareWithoutMicroBatchesIsOnlyEvaluated) {
   start("eval-every = 3\n");
   next();
   pulled(2);
   wire::State state;
   state.set_version(2);
   state.add_assigned()->set_hi(2);
-  state.add_assigned()->set_index(1);  // of one that is gone
+  state.add_assigned()->set_index(1);  // without micro-batches
   worker_->on_state(state, now_);
   push(next());
   pulled(3);
@@ -130,10 +130,10 @@ TEST_F(Backup, AShareWithoutMicroBatchesIsOnlyEvaluated) {
   EXPECT_EQ(task.kind, Task::kCompute);
   EXPECT_EQ(task.range, (Range{0, 2}));
   push(task);
-  EXPECT_EQ(next().kind, Task::kWait) << "nothing of the other share";
+  EXPECT_EQ(next().kind, Task::kWait) << "no task of the other share";
 }
 
-TEST_F(Backup, ASecondShareIsComputedBeforeTheNextStepIsWaitedFor) {
+TEST_F(Backup, SecondShareIsComputedBeforeTheNextStep) {
   start();
   next();
   pulled(0);

@@ -1,4 +1,4 @@
-// The worker's exchange over several connections to each server, and in windows.
+// Tests the worker's exchange over several connections to each server, and the windows of pulls.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -27,7 +27,7 @@ class Connections : public Exchange {
     }
     return out;
   }
-  // One slice of server 0.
+  // Returns an answer with one slice of server 0.
   Message one(int64_t pull, int slice, int connection, int64_t version = 0) {
     Message message = weights(0, pull, version, 1.0F);
     wire::Weights* w = message.header.mutable_weights();
@@ -39,13 +39,13 @@ class Connections : public Exchange {
   }
 };
 
-TEST_F(Connections, AServerHasNoMoreThanSlices) {
+TEST_F(Connections, ServerHasNoMoreConnectionsThanSlices) {
   make_connections(3);
   EXPECT_EQ(worker_->connections(0), 2);
   EXPECT_EQ(worker_->connections(1), 1);
 }
 
-TEST_F(Connections, APullGoesOutOnEach) {
+TEST_F(Connections, PullIsSentOnEveryConnection) {
   make_connections(2);
   next();
   std::vector<std::pair<int, int>> used;
@@ -58,7 +58,7 @@ TEST_F(Connections, APullGoesOutOnEach) {
   EXPECT_EQ(used, (std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}}));
 }
 
-TEST_F(Connections, APushGoesOutOnAllWithTheNextPullAndItsLossesOnTheFirst) {
+TEST_F(Connections, PushAndNextPullUseEveryConnectionAndLossesTheFirst) {
   make_connections(2);
   const Task task = ready_at(0);
   worker_->take_outgoing();
@@ -77,14 +77,14 @@ TEST_F(Connections, APushGoesOutOnAllWithTheNextPullAndItsLossesOnTheFirst) {
                         {{0, 0}, {0}}, {{0, 1}, {2}}, {{1, 0}, {1}}}));
 }
 
-TEST_F(Connections, ALostPushIsRepeatedOnThem) {
+TEST_F(Connections, LostPushIsResentOnEveryConnection) {
   make_connections(2);
   push(ready_at(0));
   const int64_t number = newest_pull().number();
   later(1000);
   forget_sent();
   hear(0, status(number, 0));
-  EXPECT_TRUE(sent_to(0).empty()) << "the rest may still be on its way on the other connection";
+  EXPECT_TRUE(sent_to(0).empty()) << "the rest may be in flight on the other connection";
   hear(0, status(number, 0, false, 1, 1));
   std::vector<int> used;
   for (const ToServer& out : worker_->take_outgoing()) {
@@ -95,7 +95,7 @@ TEST_F(Connections, ALostPushIsRepeatedOnThem) {
   EXPECT_EQ(used, (std::vector<int>{0, 1}));
 }
 
-TEST_F(Connections, TheServerHearsWhatHasArrived) {
+TEST_F(Connections, ReceivedBytesAreReportedToTheServer) {
   make_connections(1, 4 * 4096);
   push(ready_at(0));
   const wire::Pull pull = newest_pull();
@@ -107,15 +107,15 @@ TEST_F(Connections, TheServerHearsWhatHasArrived) {
   EXPECT_EQ(reported[0].pull(), pull.number());
   EXPECT_EQ(reported[0].bytes(), 4096);
   hear(0, one(pull.number(), 2, 0, 1));
-  EXPECT_TRUE(said().empty()) << "all is here";
+  EXPECT_TRUE(said().empty()) << "the pull is complete";
 }
 
-// What stands in queues cannot be overtaken any more.
-TEST_F(Connections, OverASlowLinkTheWindowIsSmall) {
+// Queued messages cannot be reordered, so little may be in flight on a slow link.
+TEST_F(Connections, SlowLinkHasASmallWindow) {
   make_connections(1, int64_t{8} << 20);
   push(ready_at(0));
   wire::Pull pull = newest_pull();
-  EXPECT_EQ(pull.window_bytes(), int64_t{8} << 20) << "nothing is known yet";
+  EXPECT_EQ(pull.window_bytes(), int64_t{8} << 20) << "the rate is unknown";
   hear(0, one(pull.number(), 0, 0, 1));
   now_ += 4000;
   hear(0, one(pull.number(), 2, 0, 1));
@@ -126,14 +126,14 @@ TEST_F(Connections, OverASlowLinkTheWindowIsSmall) {
   EXPECT_EQ(pull.window_bytes(), int64_t{2} << 20);
 }
 
-TEST_F(Connections, LittleIsNotWorthAMessage) {
+TEST_F(Connections, LessThanAQuarterOfTheWindowIsNotReported) {
   make_connections(1, 4 * 4096 + 4);
   push(ready_at(0));
   hear(0, one(newest_pull().number(), 0, 0, 1));
   EXPECT_TRUE(said().empty());
 }
 
-TEST_F(Connections, AConnectionThatDoesNotExistIsNotCounted) {
+TEST_F(Connections, UnknownConnectionIsNotCounted) {
   make_connections(2, 1);
   push(ready_at(0));
   const int64_t number = newest_pull().number();
@@ -143,7 +143,7 @@ TEST_F(Connections, AConnectionThatDoesNotExistIsNotCounted) {
   }
 }
 
-TEST_F(Connections, WhereAnyVersionWillDoThereIsNoWindow) {
+TEST_F(Connections, PullForAnyVersionHasNoWindow) {
   make_connections(1, 4096);
   next();
   const wire::Pull pull = newest_pull();

@@ -1,5 +1,5 @@
-// Tasks that begin while their weights are still coming, against servers played by hand. Slices 0
-// and 2 lie at server 0, slice 1 at server 1.
+// Tests tasks that begin before all of their weights have arrived. The test plays the servers.
+// Server 0 has slices 0 and 2, server 1 has slice 1.
 #include <gtest/gtest.h>
 
 #include "tests/worker/exchange_fixture.h"
@@ -13,7 +13,7 @@ constexpr Range kSecond{1024, 2048};
 
 class Early : public Exchange {
  protected:
-  // The worker has pushed step 4, and its pull for step 5 is under way.
+  // The worker has pushed step 4, and its pull for step 5 is in flight.
   void pull_under_way(const std::string& strategy) {
     make("strategy = " + strategy + "\n");
     assign({1});
@@ -23,9 +23,9 @@ class Early : public Exchange {
   int64_t number_ = 0;
 };
 
-TEST_F(Early, ATaskBeginsWithTheFirstSliceAndEachTensorWaitsForItsOwn) {
+TEST_F(Early, TaskBeginsWithTheFirstSliceAndEachTensorWaitsForItsSlices) {
   pull_under_way("sync");
-  EXPECT_FALSE(worker_->early()) << "nothing is here yet";
+  EXPECT_FALSE(worker_->early()) << "no slice has arrived";
   hear(0, weights(0, number_, 5, 7.0F, 1));
   EXPECT_EQ(next().kind, Task::kWait);
   const auto task = worker_->early();
@@ -36,7 +36,8 @@ TEST_F(Early, ATaskBeginsWithTheFirstSliceAndEachTensorWaitsForItsOwn) {
   const std::span<const float> weights_then = worker_->weights_of(*task);
   EXPECT_TRUE(worker_->here(kFirst));
   EXPECT_EQ(weights_then[0], 7.0F);
-  EXPECT_EQ(worker_->weights()[0], 1.0F) << "those of the step before stay until all are here";
+  EXPECT_EQ(worker_->weights()[0], 1.0F)
+      << "the previous weights stay until all new ones have arrived";
   EXPECT_FALSE(worker_->here(kSecond));
   EXPECT_FALSE(worker_->here({0, kElements})) << "a tensor over all slices";
   EXPECT_FALSE(worker_->all_here());
@@ -52,19 +53,19 @@ TEST_F(Early, ATaskBeginsWithTheFirstSliceAndEachTensorWaitsForItsOwn) {
   push(*task);
 }
 
-TEST_F(Early, APushThatHasNotArrivedIsWaitedForThoughAllSlicesAreHere) {
+TEST_F(Early, NextPushWaitsUntilTheLastOneIsAcknowledged) {
   pull_under_way("sync");
   hear(0, weights(0, number_, 5, 7.0F, 0));
   hear(1, weights(1, number_, 5, 7.0F, 1));
   const auto task = worker_->early();
   ASSERT_TRUE(task);
   EXPECT_TRUE(worker_->here({0, kElements}));
-  EXPECT_FALSE(worker_->all_here()) << "server 0 has not acknowledged it";
+  EXPECT_FALSE(worker_->all_here()) << "server 0 has not acknowledged the push";
   hear(0, status(number_, 1));
   EXPECT_TRUE(worker_->all_here());
 }
 
-TEST_F(Early, AShareThatIsTakenOverComesFirstOnTheWeightsBefore) {
+TEST_F(Early, TakenOverShareComesFirstOnThePreviousWeights) {
   pull_under_way("sync");
   hear(0, weights(0, number_, 5, 7.0F, 1));
   const auto task = worker_->early();
@@ -77,10 +78,10 @@ TEST_F(Early, AShareThatIsTakenOverComesFirstOnTheWeightsBefore) {
   EXPECT_EQ(lost.range, (Range{0, 2}));
   EXPECT_EQ(worker_->weights_of(lost)[0], 1.0F);
   push(lost);
-  EXPECT_FALSE(worker_->early()) << "what came of the first pull is forgotten";
+  EXPECT_FALSE(worker_->early()) << "the slices of the first pull are dropped";
 }
 
-TEST_F(Early, ATaskWhoseShareIsTakenAwayStandsNoMore) {
+TEST_F(Early, TaskOfARemovedShareIsDropped) {
   pull_under_way("sync");
   hear(0, weights(0, number_, 5, 7.0F, 1));
   const auto task = worker_->early();
@@ -89,7 +90,7 @@ TEST_F(Early, ATaskWhoseShareIsTakenAwayStandsNoMore) {
   EXPECT_FALSE(worker_->stands(*task));
 }
 
-TEST_F(Early, ANewcomerAndAnEvaluationWaitForAllWeights) {
+TEST_F(Early, NewcomerAndEvaluationWaitForAllWeights) {
   make("strategy = sync\neval-every = 5\n");
   assign({1});
   next();
@@ -110,7 +111,7 @@ TEST_F(Early, OtherStrategiesWaitForAllWeights) {
   }
 }
 
-TEST_F(Early, ARoundOfLocalStepsBeginsEarlyToo) {
+TEST_F(Early, RoundOfLocalStepsBeginsEarlyToo) {
   make("strategy = local:2\n");
   setup_.barriers.round = 2;
   worker_ = std::make_unique<PushPull>(setup_);

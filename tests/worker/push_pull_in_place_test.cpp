@@ -1,5 +1,5 @@
-// The worker's exchange with servers that share memory: weights are used where they lie, and what
-// is pushed stays until it has been read.
+// Tests the worker's exchange with servers that share memory: weights are used in place, and a
+// gradient is kept until the server has read it.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -35,7 +35,7 @@ class InPlace : public Exchange {
     }
     return message;
   }
-  // The same slices, in one piece of memory that whoever touches it is killed for.
+  // Returns the same slices in one piece of memory, whose access kills the process.
   Message on_device(Message message) const {
     static const auto owner = std::make_shared<int>();
     for (size_t i = 0; i < message.payloads.size(); ++i) {
@@ -52,7 +52,7 @@ class InPlace : public Exchange {
     }
     return out;
   }
-  // Answers pulls until there is something to do at `clock`.
+  // Answers pulls until there is a task, and returns it.
   Task answered_from(const std::shared_ptr<std::vector<float>>& lies, int64_t version,
                      int64_t pushes_through = 0) {
     for (int i = 0; i < 3; ++i) {
@@ -63,7 +63,7 @@ class InPlace : public Exchange {
     }
     return next();
   }
-  // Pushes from one buffer, and lets go of it.
+  // Pushes from one buffer and drops its own reference to it.
   std::weak_ptr<const void> push_from_buffer(const Task& task) {
     auto gradient = generation(2.0F);
     worker_->begin_push(task.step, task.range);
@@ -80,7 +80,7 @@ class InPlace : public Exchange {
   }
 };
 
-TEST_F(InPlace, WeightsOfOneServerAreUsedWhereTheyLie) {
+TEST_F(InPlace, SharedWeightsOfOneServerAreUsedInPlace) {
   make_shared("strategy = sync\n");
   assign({0});
   const auto lies = generation(3.0F);
@@ -93,7 +93,7 @@ TEST_F(InPlace, WeightsOfOneServerAreUsedWhereTheyLie) {
   EXPECT_EQ(worker_->weights().size(), lies->size());
 }
 
-TEST_F(InPlace, WhatIsNotSharedIsCopied) {
+TEST_F(InPlace, WeightsThatAreNotSharedAreCopied) {
   make("strategy = sync\n");
   setup_.servers = 1;
   worker_ = std::make_unique<PushPull>(setup_);
@@ -108,7 +108,7 @@ TEST_F(InPlace, WhatIsNotSharedIsCopied) {
 }
 
 // Memory of one process alone cannot be mapped a second time.
-TEST_F(InPlace, WeightsOfSeveralServersThatAreNotSharedAreCopiedTogether) {
+TEST_F(InPlace, PrivateWeightsOfSeveralServersAreCopiedTogether) {
   make_shared("strategy = sync\n", 2);
   assign({0});
   next();
@@ -121,7 +121,7 @@ TEST_F(InPlace, WeightsOfSeveralServersThatAreNotSharedAreCopiedTogether) {
   EXPECT_EQ(worker_->weights()[2048], 1.0F);
 }
 
-TEST_F(InPlace, TheWeightsInUseAreHeldUntilTheNextAreComplete) {
+TEST_F(InPlace, WeightsInUseAreHeldUntilTheNextAreComplete) {
   make_shared("strategy = sync\n");
   assign({0});
   auto first = generation(1.0F);
@@ -139,9 +139,9 @@ TEST_F(InPlace, TheWeightsInUseAreHeldUntilTheNextAreComplete) {
   EXPECT_TRUE(held.expired());
 }
 
-// A server in the middle of a step, of which this newcomer's share is missing, has applied some
-// slices: they lie in another generation than the rest.
-TEST_F(InPlace, ANewcomerInTheMiddleOfAStepFindsTheVersionThatAllHave) {
+// A server that lacks the newcomer's share of a step has applied some slices already. They are in
+// another generation than the others.
+TEST_F(InPlace, NewcomerWithinAStepPullsTheVersionOfAllSlices) {
   make_shared("strategy = sync\n");
   assign({0});
   const auto old = generation(1.0F);
@@ -165,12 +165,12 @@ TEST_F(InPlace, ANewcomerInTheMiddleOfAStepFindsTheVersionThatAllHave) {
   EXPECT_EQ(worker_->weights().data(), old->data());
 }
 
-TEST_F(InPlace, InSyncAPushStaysUntilItsStepHasBeenApplied) {
+TEST_F(InPlace, GradientIsKeptUntilItsStepIsAppliedUnderSync) {
   make_shared("strategy = sync\n");
   assign({0});
   const std::weak_ptr<const void> gradient = push_from_buffer(answered_from(generation(1.0F), 4));
   sent_to(0);
-  // it has arrived, but slices wait for the others' parts
+  // the push has arrived, but slices wait for the parts of other workers
   Message part = weights_in(generation(2.0F), 2, 5, 1);
   part.header.mutable_weights()->mutable_slices()->DeleteSubrange(1, 2);
   part.payloads.resize(1);
@@ -182,13 +182,13 @@ TEST_F(InPlace, InSyncAPushStaysUntilItsStepHasBeenApplied) {
   const wire::Pull pull = last_pull();
   ASSERT_EQ(pull.number(), 2);
   hear(0, weights_in(generation(2.0F), pull.number(), 5, 1));
-  // the pull began in another generation: it is asked for anew
+  // the pull began in another generation, so a new pull follows
   answered_from(generation(2.0F), 5, 1);
   sent_to(0);
   EXPECT_TRUE(gradient.expired());
 }
 
-TEST_F(InPlace, InSspAnAcknowledgedPushHasBeenRead) {
+TEST_F(InPlace, GradientIsReleasedOnceItIsAcknowledgedUnderSsp) {
   make_shared("strategy = ssp:2\n");
   assign({0});
   const std::weak_ptr<const void> gradient = push_from_buffer(answered_from(generation(1.0F), 0));
@@ -199,7 +199,7 @@ TEST_F(InPlace, InSspAnAcknowledgedPushHasBeenRead) {
   EXPECT_TRUE(gradient.expired());
 }
 
-TEST_F(InPlace, AServerThatStopsToShareIsAskedAnew) {
+TEST_F(InPlace, ServerThatStopsSharingGetsANewPull) {
   make_shared("strategy = sync\n");
   assign({0});
   next();
@@ -224,8 +224,8 @@ TEST_F(InPlace, AServerThatStopsToShareIsAskedAnew) {
   EXPECT_EQ(worker_->weights()[2999], 7.0F);
 }
 
-// Nobody here may read these weights.
-TEST_F(InPlace, WeightsOfADeviceAreAskedForAndUsedWhereTheyLie) {
+// Reading these weights would kill the process.
+TEST_F(InPlace, DeviceWeightsAreRequestedAndUsedInPlace) {
   make_shared("strategy = sync\n");
   worker_->share_memory(0, true, true);
   assign({0});
@@ -238,7 +238,7 @@ TEST_F(InPlace, WeightsOfADeviceAreAskedForAndUsedWhereTheyLie) {
   EXPECT_EQ(worker_->weights().data(), kThere);
 }
 
-TEST_F(InPlace, WeightsOfADeviceThatLieApartAreAskedForOnTheHost) {
+TEST_F(InPlace, DeviceWeightsInSeveralPiecesAreRequestedOnTheHost) {
   make_shared("strategy = sync\n");
   worker_->share_memory(0, true, true);
   assign({0});
@@ -262,7 +262,7 @@ TEST_F(InPlace, WeightsOfADeviceThatLieApartAreAskedForOnTheHost) {
   EXPECT_EQ(worker_->weights().data(), lies->data());
 }
 
-TEST_F(InPlace, WeightsOfADeviceThatNobodyAskedForAreNotTouched) {
+TEST_F(InPlace, UnrequestedDeviceWeightsAreNotRead) {
   make_shared("strategy = sync\n");
   worker_->share_memory(0, false);
   assign({0});
@@ -273,7 +273,7 @@ TEST_F(InPlace, WeightsOfADeviceThatNobodyAskedForAreNotTouched) {
   EXPECT_GT(last_pull().number(), number);
 }
 
-TEST_F(InPlace, WeightsOfSeveralServersAreNotAskedForOnADevice) {
+TEST_F(InPlace, DeviceWeightsOfSeveralServersAreNotRequested) {
   make_shared("strategy = sync\n", 2);
   for (const int server : {0, 1}) worker_->share_memory(server, true, true);
   assign({0});
@@ -283,7 +283,7 @@ TEST_F(InPlace, WeightsOfSeveralServersAreNotAskedForOnADevice) {
   EXPECT_FALSE(pull.on_device());
 }
 
-TEST_F(InPlace, InSspANewShareDoesNotUseWeightsThatWereLetGo) {
+TEST_F(InPlace, NewShareDoesNotUseReleasedWeightsUnderSsp) {
   make_shared("strategy = ssp:2\neval-every = 5\n");
   assign({0});
   Task task = answered_from(generation(1.0F), 0);
@@ -292,14 +292,14 @@ TEST_F(InPlace, InSspANewShareDoesNotUseWeightsThatWereLetGo) {
     task = answered_from(generation(1.0F), 0);
   }
   ASSERT_EQ(task.kind, Task::kCompute);
-  push(task);  // and asks for weights of step 1
+  push(task);  // pulls the weights of step 1, too
   const int64_t number = last_pull().number();
   assign({0, 1}, 2, 0);
   EXPECT_EQ(next().kind, Task::kWait);
   EXPECT_GT(last_pull().number(), number);
 }
 
-TEST_F(InPlace, BellsRingLessOftenThanMessagesWithBytes) {
+TEST_F(InPlace, ReferencesNeedFewerMessagesThanBytes) {
   make_shared("strategy = sync\n");
   setup_.flush_bytes = 4096;
   worker_ = std::make_unique<PushPull>(setup_);

@@ -1,4 +1,4 @@
-// Servers that do not answer, and answers that do not fit.
+// Tests the worker's exchange with servers that do not answer, and with invalid answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 // ---- silence ----
 
-TEST_F(Exchange, AnUnansweredPullIsRepeatedAfterASecond) {
+TEST_F(Exchange, UnansweredPullIsRepeatedAfterASecond) {
   make("strategy = sync\n");
   assign({0});
   next();
@@ -28,11 +28,11 @@ TEST_F(Exchange, AnUnansweredPullIsRepeatedAfterASecond) {
   hear(1, weights(1, 1, 0, 1.0F));
   later(1000);
   EXPECT_EQ(sent_to(0).size(), 1U);
-  EXPECT_TRUE(sent_to(1).empty()) << "it has answered";
+  EXPECT_TRUE(sent_to(1).empty()) << "server 1 has answered";
 }
 
-// The answer to a repeated pull is everything once more: on a slow link that would never end.
-TEST_F(Exchange, APullWhoseAnswerIsStillComingIsNotRepeated) {
+// The answer to a repeated pull contains all slices again, which would never end on a slow link.
+TEST_F(Exchange, PartlyAnsweredPullIsRepeatedASecondAfterTheLastPart) {
   make("strategy = sync\n");
   assign({0});
   next();
@@ -49,7 +49,7 @@ TEST_F(Exchange, APullWhoseAnswerIsStillComingIsNotRepeated) {
   hear(0, first);
   later(800);
   EXPECT_TRUE(sent_to(0).empty()) << "a part came 0.8 s ago";
-  EXPECT_EQ(sent_to(1).size(), 1U) << "nothing has come from there";
+  EXPECT_EQ(sent_to(1).size(), 1U) << "nothing has arrived from server 1";
   later(200);
   EXPECT_EQ(sent_to(0).size(), 1U) << "the rest is lost";
   hear(0, second);
@@ -57,16 +57,16 @@ TEST_F(Exchange, APullWhoseAnswerIsStillComingIsNotRepeated) {
   EXPECT_TRUE(sent_to(0).empty());
 }
 
-TEST_F(Exchange, APushThatDidNotArriveIsRepeatedWhole) {
+TEST_F(Exchange, LostPushIsResentWhole) {
   make("strategy = sync\n");
   assign({0});
   push(ready_at(0));
   const auto sent = sent_to(0);
   const int64_t pull = sent[0].pull().number();
   hear(0, status(pull, 0, false, 0));
-  EXPECT_TRUE(sent_to(0).empty()) << "what does not answer a question says nothing";
+  EXPECT_TRUE(sent_to(0).empty()) << "a status that answers no repetition shows no loss";
   later(1000);
-  EXPECT_EQ(sent_to(0).back().push().parts_size(), 0) << "first it asks";
+  EXPECT_EQ(sent_to(0).back().push().parts_size(), 0) << "the repetition is a question";
   hear(0, status(pull, 0));
   auto again = sent_to(0);
   ASSERT_EQ(again.size(), 1U);
@@ -74,12 +74,12 @@ TEST_F(Exchange, APushThatDidNotArriveIsRepeatedWhole) {
   hear(0, status(pull, 0));
   EXPECT_TRUE(sent_to(0).empty()) << "asked before the push was repeated";
   hear(0, status(pull, 1));
-  EXPECT_TRUE(sent_to(0).empty()) << "it is there: only the others' are missing";
+  EXPECT_TRUE(sent_to(0).empty()) << "the push has arrived: only other workers' pushes are missing";
   hear(0, status(pull - 1, 0));
   EXPECT_TRUE(sent_to(0).empty()) << "an answer to an older question";
 }
 
-TEST_F(Exchange, AnAnswerThatComesLateAcknowledgesPushes) {
+TEST_F(Exchange, AnswerShowsWhichPushesHaveArrived) {
   make("strategy = sync\n");
   assign({0});
   push(ready_at(0));
@@ -87,10 +87,10 @@ TEST_F(Exchange, AnAnswerThatComesLateAcknowledgesPushes) {
   hear(0, weights(0, pull, 1, 1.0F, 1));
   hear(1, status(pull, 0));
   EXPECT_TRUE(sent_to(0).empty());
-  EXPECT_EQ(sent_to(1).size(), 1U) << "server 1 has not got it";
+  EXPECT_EQ(sent_to(1).size(), 1U) << "server 1 lacks the push";
 }
 
-TEST_F(Exchange, AServerThatIsNotReadyIsAskedAgainSoonAndForEver) {
+TEST_F(Exchange, ServerThatIsNotReadyIsAskedEvery20Ms) {
   make("strategy = sync\n");
   assign({0});
   next();
@@ -121,7 +121,7 @@ TEST_F(Exchange, SilenceBeyondTheDeadlineNamesTheServer) {
   EXPECT_THAT(text, HasSubstr("weights of step 0"));
 }
 
-TEST_F(Exchange, AWorkerThatWasStoppedItselfDoesNotBlameTheServer) {
+TEST_F(Exchange, StoppedWorkerDoesNotCountItsOwnPauseAsSilence) {
   make("strategy = sync\nheartbeat-timeout = 5\n");
   assign({0});
   next();
@@ -130,7 +130,7 @@ TEST_F(Exchange, AWorkerThatWasStoppedItselfDoesNotBlameTheServer) {
   EXPECT_EQ(next().kind, Task::kCompute);
 }
 
-TEST_F(Exchange, AServerThatSaysWaitIsNotSilent) {
+TEST_F(Exchange, ServerThatAnswersWithAStatusIsNotSilent) {
   make("strategy = sync\nheartbeat-timeout = 5\n");
   assign({0});
   push(ready_at(0));
@@ -141,7 +141,7 @@ TEST_F(Exchange, AServerThatSaysWaitIsNotSilent) {
   }
 }
 
-TEST_F(Exchange, AServerThatDropsAPushSaysWhyOnceAndIsQuoted) {
+TEST_F(Exchange, RefusalOfAServerIsLoggedOnceAndQuotedInTheError) {
   make("strategy = sync\nheartbeat-timeout = 5\n");
   assign({0});
   push(ready_at(0));
@@ -166,9 +166,9 @@ TEST_F(Exchange, AServerThatDropsAPushSaysWhyOnceAndIsQuoted) {
   EXPECT_THAT(text, HasSubstr("it has dropped a message of this worker: [push-share] expected"));
 }
 
-// ---- messages that do not fit ----
+// ---- invalid messages ----
 
-TEST_F(Exchange, WeightsThatDoNotFitAreIgnored) {
+TEST_F(Exchange, InvalidWeightsAreIgnored) {
   make("strategy = sync\n");
   assign({0});
   next();
@@ -188,7 +188,7 @@ TEST_F(Exchange, WeightsThatDoNotFitAreIgnored) {
     for (Payload& p : size.payloads) p = constant(n, 666.0F);
     EXPECT_TRUE(hear(0, size));
   }
-  EXPECT_EQ(next().kind, Task::kWait) << "nothing of all that was taken";
+  EXPECT_EQ(next().kind, Task::kWait) << "none of these was accepted";
   for (const int server : {0, 1}) hear(server, weights(server, 1, 0, 1.0F));
   Message late = weights(0, 1, 0, 666.0F);
   EXPECT_TRUE(hear(0, late));
@@ -196,7 +196,7 @@ TEST_F(Exchange, WeightsThatDoNotFitAreIgnored) {
   for (const float w : worker_->weights()) ASSERT_EQ(w, 1.0F);
 }
 
-TEST_F(Exchange, ASliceThatComesTwiceIsTakenOnce) {
+TEST_F(Exchange, RepeatedSliceIsIgnored) {
   make("strategy = sync\n");
   assign({0});
   next();
@@ -209,7 +209,7 @@ TEST_F(Exchange, ASliceThatComesTwiceIsTakenOnce) {
   EXPECT_EQ(worker_->weights()[0], 1.0F);
 }
 
-TEST_F(Exchange, SyncTakesNoOtherStepsWeights) {
+TEST_F(Exchange, SyncIgnoresWeightsOfOtherSteps) {
   make("strategy = sync\n");
   assign({0});
   push(ready_at(0));
@@ -220,7 +220,7 @@ TEST_F(Exchange, SyncTakesNoOtherStepsWeights) {
   EXPECT_EQ(next().kind, Task::kWait);
 }
 
-TEST_F(Exchange, MessagesThatDoNotBelongHereAreRefused) {
+TEST_F(Exchange, MessagesOfTheWrongKindOrServerAreRefused) {
   make("strategy = sync\n");
   Message message;
   message.header.mutable_state();

@@ -1,4 +1,4 @@
-// The worker's exchange against messages of servers written by hand.
+// Tests the worker's exchange. The test plays the servers.
 #include "worker/exchange/push_pull.h"
 
 #include <gmock/gmock.h>
@@ -17,9 +17,9 @@ namespace {
 
 using testing::HasSubstr;
 
-// ---- what is measured ----
+// ---- measurements ----
 
-TEST_F(Exchange, TheDataHashGoesToServer0WithTheLosses) {
+TEST_F(Exchange, DataHashIsSentToServerZeroWithTheLosses) {
   make("strategy = sync\n");
   assign({1});
   const Task task = ready_at(4);
@@ -34,7 +34,7 @@ TEST_F(Exchange, TheDataHashGoesToServer0WithTheLosses) {
   EXPECT_EQ(got, (std::map<int, std::string>{{0, std::string(32, 'h')}, {1, ""}}));
 }
 
-TEST_F(Exchange, SaysWhenTheFirstWeightsSinceAPushHaveCome) {
+TEST_F(Exchange, ReportsTheFirstWeightsAfterAPush) {
   make("strategy = sync\n");
   assign({1});
   const Task task = ready_at(4);
@@ -43,7 +43,7 @@ TEST_F(Exchange, SaysWhenTheFirstWeightsSinceAPushHaveCome) {
   EXPECT_FALSE(worker_->pull_answered());
   const int64_t number = newest_pull().number();
   hear(0, status(number, 0));
-  EXPECT_FALSE(worker_->pull_answered()) << "these are no weights";
+  EXPECT_FALSE(worker_->pull_answered()) << "a status has no weights";
   hear(1, weights(1, number, 5, 1.0F, 1));
   EXPECT_TRUE(worker_->pull_answered());
   EXPECT_EQ(next().kind, Task::kWait) << "one server is still missing";
@@ -51,14 +51,14 @@ TEST_F(Exchange, SaysWhenTheFirstWeightsSinceAPushHaveCome) {
 
 // ---- sync ----
 
-TEST_F(Exchange, ASpareWaitsAndAsksNobody) {
+TEST_F(Exchange, SpareWaitsAndSendsNothing) {
   make("strategy = sync\n");
   EXPECT_EQ(next().kind, Task::kWait);
   EXPECT_TRUE(worker_->take_outgoing().empty());
   EXPECT_THAT(worker_->waiting_for(), HasSubstr("spare"));
 }
 
-TEST_F(Exchange, AsksTheServersWhereTheRunIs) {
+TEST_F(Exchange, FirstPullAsksForTheNewestVersion) {
   make("strategy = sync\n");
   assign({1});
   EXPECT_EQ(next().kind, Task::kWait);
@@ -79,7 +79,7 @@ TEST_F(Exchange, AsksTheServersWhereTheRunIs) {
   EXPECT_EQ(worker_->weights()[2999], 7.0F);
 }
 
-TEST_F(Exchange, AServerThatIsAStepAheadIsAskedForTheVersionBefore) {
+TEST_F(Exchange, LowerVersionIsPulledIfOneServerIsAStepAhead) {
   make("strategy = sync\n");
   assign({0});
   next();
@@ -95,7 +95,7 @@ TEST_F(Exchange, AServerThatIsAStepAheadIsAskedForTheVersionBefore) {
   EXPECT_EQ(next().step, 4);
 }
 
-TEST_F(Exchange, APushCarriesItsPartsLossesAndTheNextPull) {
+TEST_F(Exchange, PushContainsItsPartsLossesAndTheNextPull) {
   make("strategy = sync\n");
   assign({0});
   const Task task = ready_at(0);
@@ -119,7 +119,7 @@ TEST_F(Exchange, APushCarriesItsPartsLossesAndTheNextPull) {
   EXPECT_EQ(second[0].pull().clock(), 1);
 }
 
-TEST_F(Exchange, AnUnalignedShareIsPushedAsItsSubtrees) {
+TEST_F(Exchange, UnalignedShareIsPushedAsItsSubtrees) {
   make("strategy = sync\n", 12);
   EXPECT_EQ(worker_->nodes({0, 3}), (std::vector<Range>{{0, 2}, {2, 3}}));
   EXPECT_EQ(worker_->nodes({3, 6}), (std::vector<Range>{{3, 4}, {4, 6}}));
@@ -139,7 +139,7 @@ TEST_F(Exchange, WeightsOfTheNextStepMakeTheNextTask) {
   EXPECT_EQ(worker_->weights()[2999], 9.0F);
 }
 
-TEST_F(Exchange, TheLastStepIsEvaluatedAndThenNothingIsLeft) {
+TEST_F(Exchange, LastStepIsEvaluatedAndEndsTheWork) {
   make("strategy = sync\n");
   assign({1});
   push(ready_at(9));
@@ -152,10 +152,10 @@ TEST_F(Exchange, TheLastStepIsEvaluatedAndThenNothingIsLeft) {
   EXPECT_EQ(next().kind, Task::kDone);
 }
 
-TEST_F(Exchange, ANewShareIsComputedBeforeItsOwnPullGoesOn) {
+TEST_F(Exchange, NewShareIsComputedBeforeTheNextStep) {
   make("strategy = sync\n");
   assign({0});
-  push(ready_at(0));  // the pull for step 1 waits for share 1, which nobody computes
+  push(ready_at(0));  // the pull for step 1 waits for share 1, which has no owner
   forget_sent();
   assign({0, 1}, 2, 0);
   const Task task = next();
@@ -164,7 +164,7 @@ TEST_F(Exchange, ANewShareIsComputedBeforeItsOwnPullGoesOn) {
   EXPECT_EQ(task.range, (Range{2, 4}));
 }
 
-TEST_F(Exchange, AnOlderStateDoesNotTakeASharesWorkAway) {
+TEST_F(Exchange, OlderStateDoesNotRemoveAShare) {
   make("strategy = sync\n");
   assign({0}, 5);
   assign({}, 4);
@@ -173,7 +173,7 @@ TEST_F(Exchange, AnOlderStateDoesNotTakeASharesWorkAway) {
   EXPECT_EQ(next().kind, Task::kWait);
 }
 
-TEST_F(Exchange, WhatComesNextIsKnownAhead) {
+TEST_F(Exchange, UpcomingTaskIsTheNextStep) {
   make("strategy = sync\n");
   assign({0});
   EXPECT_EQ(ready_at(3).step, 3);
@@ -184,12 +184,12 @@ TEST_F(Exchange, WhatComesNextIsKnownAhead) {
 
 // ---- ssp ----
 
-TEST_F(Exchange, SspPullsForEachClockOfItsShare) {
+TEST_F(Exchange, SspPullsForTheClockOfItsShare) {
   make("strategy = ssp:2\n");
   assign({0}, 1, 3);
   EXPECT_EQ(next().kind, Task::kWait);
   const wire::Pull pull = newest_pull();
-  EXPECT_EQ(pull.clock(), 3) << "where the coordinator says";
+  EXPECT_EQ(pull.clock(), 3) << "the step that the coordinator assigned";
   EXPECT_FALSE(pull.latest());
   hear(0, weights(0, 1, 40, 1.0F));
   hear(1, weights(1, 1, 41, 1.0F));
@@ -215,11 +215,11 @@ TEST_F(Exchange, SlicesOfOneServerAreNeverOfTwoVersions) {
   };
   hear(1, weights(1, 1, 7, 1.0F));
   hear(0, only(0, 40, 40.0F));
-  later(1000);  // asked again, and updated meanwhile
+  later(1000);  // the pull is repeated; the server has updated meanwhile
   hear(0, only(2, 43, 43.0F));
   EXPECT_EQ(next().kind, Task::kWait) << "slice 0 is of version 40";
   hear(0, only(0, 40, 40.0F));
-  EXPECT_EQ(next().kind, Task::kWait) << "the older one comes once more";
+  EXPECT_EQ(next().kind, Task::kWait) << "the older version arrives again";
   hear(0, only(0, 43, 43.0F));
   const Task task = next();
   ASSERT_EQ(task.kind, Task::kCompute);
@@ -232,8 +232,8 @@ TEST_F(Exchange, SlicesOfOneServerAreNeverOfTwoVersions) {
   EXPECT_THAT(sent_to(1).back().push().read_versions(), testing::ElementsAre(43, 7));
 }
 
-// What a pull brings that is given up belongs to no push.
-TEST_F(Exchange, AnAbandonedPullLeavesTheVersionsOfTheWeightsInUse) {
+// Slices of an abandoned pull belong to no push.
+TEST_F(Exchange, AbandonedPullDoesNotChangeTheVersionsOfTheWeightsInUse) {
   make("strategy = ssp:2\n");
   assign({0}, 1, 3);
   next();
@@ -245,7 +245,7 @@ TEST_F(Exchange, AnAbandonedPullLeavesTheVersionsOfTheWeightsInUse) {
   EXPECT_EQ(worker_->weights()[0], 1.0F);
 }
 
-TEST_F(Exchange, SspAsksForABarriersWeightsExactly) {
+TEST_F(Exchange, SspPullsExactlyTheWeightsOfABarrier) {
   make("strategy = ssp:2\neval-every = 4\n");
   assign({0}, 1, 3);
   next();
@@ -283,7 +283,7 @@ TEST_F(Exchange, AsyncWaitsForALeaseOfServerZero) {
   Message granted = status(1, 0);
   *granted.header.mutable_status()->add_leases() = lease(1, 0, 0, 2);
   hear(0, granted);
-  EXPECT_EQ(next().kind, Task::kWait) << "now for weights";
+  EXPECT_EQ(next().kind, Task::kWait) << "for weights";
   EXPECT_TRUE(sent_to(0).back().pull().want_lease());
   EXPECT_FALSE(sent_to(1).back().pull().want_lease());
 }
@@ -301,7 +301,7 @@ class Leased : public Exchange {
   }
 };
 
-TEST_F(Leased, EachLeaseIsComputedOnceHoweverOftenItIsGranted) {
+TEST_F(Leased, RepeatedLeaseIsComputedOnce) {
   grant({lease(1, 0, 0, 2)});
   next();
   const int64_t number = newest_pull().number();
@@ -327,7 +327,7 @@ TEST_F(Leased, LeasesOutsideTheRunAreNotComputed) {
          lease(5, 0, 0, 5), lease(6, 0, INT_MIN, INT_MAX), lease(7, 10, 0, 5, true),
          lease(8, INT64_MAX, 0, 2)});
   EXPECT_EQ(next().kind, Task::kWait);
-  EXPECT_THAT(worker_->waiting_for(), HasSubstr("lease")) << "none of them counts";
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("lease")) << "all of them are ignored";
   grant({lease(9, 10, 0, 4, true)});
   next();
   answer(3, 1.0F);
@@ -358,7 +358,7 @@ TEST_F(Leased, SilenceOfServerZeroEndsTheWaitForALease) {
   }
 }
 
-TEST_F(Exchange, APushThatIsAcknowledgedBringsNoPullAlong) {
+TEST_F(Exchange, PushThatAsksForAnAcknowledgementContainsNoPull) {
   setup_.acknowledge = true;
   make("");
   assign({0});

@@ -1,5 +1,5 @@
-// The next pull, which goes out with the first message of a long push, and questions that do not
-// make anything be sent twice. Slices 0 and 2 lie at server 0, slice 1 at server 1.
+// Tests the next pull, which the first message of a long push contains, and repeated pulls, which
+// resend nothing. Server 0 has slices 0 and 2, server 1 has slice 1.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,7 +26,7 @@ class WhilePushing : public Exchange {
     worker_->add_part(slice, task_.range, constant(worker_->slices().elements(slice).size(), 2.0F));
   }
   void end() { worker_->end_push({0.5F, 0.5F}, 4.0, now_); }
-  // What would go out with slices 2, 1, 0, in backward's order.
+  // Pushes slices 2, 1, 0, in backward's order. Returns true if the pull was sent before the end.
   bool pulls_before_the_end() {
     for (const int slice : {2, 1, 0}) part(slice);
     const bool early = worker_->pulls_while_pushing();
@@ -37,7 +37,7 @@ class WhilePushing : public Exchange {
   Task task_;
 };
 
-TEST_F(WhilePushing, TheNextPullGoesOutWithTheFirstMessageToEachServer) {
+TEST_F(WhilePushing, FirstMessageToEachServerContainsTheNextPull) {
   start();
   part(2);
   EXPECT_FALSE(worker_->pulls_while_pushing()) << "it may be the only message";
@@ -60,7 +60,7 @@ TEST_F(WhilePushing, TheNextPullGoesOutWithTheFirstMessageToEachServer) {
   EXPECT_EQ(other[0].pull().number(), first[0].pull().number());
 }
 
-TEST_F(WhilePushing, WeightsThatComeDuringThePushLeaveThoseOfTheTaskAlone) {
+TEST_F(WhilePushing, WeightsReceivedDuringThePushDoNotChangeThoseInUse) {
   start();
   part(2);
   part(0);
@@ -81,7 +81,7 @@ TEST_F(WhilePushing, WeightsThatComeDuringThePushLeaveThoseOfTheTaskAlone) {
   EXPECT_EQ(next().step, 5);
 }
 
-TEST_F(WhilePushing, NobodyIsAskedAgainBeforeThePushHasEnded) {
+TEST_F(WhilePushing, PullIsNotRepeatedBeforeThePushEnds) {
   start();
   part(2);
   part(0);
@@ -97,7 +97,7 @@ TEST_F(WhilePushing, NobodyIsAskedAgainBeforeThePushHasEnded) {
   EXPECT_EQ(sent_to(0).size(), 1U);
 }
 
-TEST_F(WhilePushing, AnAnswerThatCameBeforeThePushWasThroughRepeatsNothing) {
+TEST_F(WhilePushing, AnswerSentBeforeThePushArrivedResendsNothing) {
   start();
   ASSERT_TRUE(pulls_before_the_end());
   const int64_t number = newest_pull().number();
@@ -120,10 +120,10 @@ TEST_F(WhilePushing, AnAnswerThatCameBeforeThePushWasThroughRepeatsNothing) {
   EXPECT_EQ(pull.missing(0), 0);
   hear(0, status(number, 1, false, 2));
   later(1000);
-  EXPECT_EQ(sent_to(0).at(0).pull().heard(), 2) << "so the server knows what is lost";
+  EXPECT_EQ(sent_to(0).at(0).pull().heard(), 2) << "shows the server which slices are lost";
 }
 
-TEST_F(WhilePushing, WhatIsPulledNextMustBeKnownAndMustNotTakeAnythingAway) {
+TEST_F(WhilePushing, EvaluationTheEndAndASingleMessageAllowNoEarlyPull) {
   start("strategy = sync\neval-every = 5\n");
   EXPECT_FALSE(pulls_before_the_end()) << "an evaluation comes next";
   start("strategy = sync\n", 9);
@@ -136,18 +136,18 @@ TEST_F(WhilePushing, WhatIsPulledNextMustBeKnownAndMustNotTakeAnythingAway) {
   EXPECT_FALSE(pulls_before_the_end()) << "one message";
 }
 
-TEST_F(WhilePushing, AServerThatSharesMemoryIsAskedAtTheEnd) {
+TEST_F(WhilePushing, ServerThatSharesMemoryGetsThePullAtTheEnd) {
   setup_.flush_bytes = 1;
   make("strategy = sync\n");
   worker_->share_memory(0, true);
   assign({1});
   task_ = ready_at(4);
   worker_->begin_push(task_.step, task_.range);
-  EXPECT_FALSE(pulls_before_the_end()) << "asking lets go of what lies with the server";
+  EXPECT_FALSE(pulls_before_the_end()) << "a pull releases the server's previous weights";
 }
 
-// A share is not taken away from under its own push.
-TEST_F(WhilePushing, AStateThatComesMeanwhileIsTakenInBehindThePush) {
+// A share keeps its owner until its push ends.
+TEST_F(WhilePushing, StateReceivedDuringAPushTakesEffectAfterIt) {
   make("strategy = sync\n");
   assign({0, 1});
   task_ = ready_at(4);
@@ -159,7 +159,7 @@ TEST_F(WhilePushing, AStateThatComesMeanwhileIsTakenInBehindThePush) {
   end();
   EXPECT_EQ(next(), (Task{Task::kCompute, 4, {int64_t{2} * other, int64_t{2} * other + 2}, 1}));
   push(next());
-  EXPECT_EQ(newest_pull().clock(), 5) << "the other share is somebody else's by now";
+  EXPECT_EQ(newest_pull().clock(), 5) << "the other share has another owner";
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Payload slice_of(int slice, bool narrow) {
 
 std::vector<float> floats(std::span<const float> x) { return {x.begin(), x.end()}; }
 
-TEST(WeightsBuffer, NarrowSlicesBecomeWide) {
+TEST(WeightsBuffer, Bf16SlicesAreDecoded) {
   WeightsBuffer buffer(kMap, true);
   for (int slice = 0; slice < 3; ++slice) {
     const Payload payload = slice_of(slice, true);
@@ -53,7 +53,7 @@ TEST(WeightsBuffer, NarrowSlicesBecomeWide) {
     buffer.place(slice, 5, payload);
   }
   buffer.take_over();
-  // of one element both are one float: it is never narrow
+  // the slice of one element has the size of a float either way, so it is never bf16
   std::vector<float> got = floats(buffer.current());
   got.pop_back();
   std::vector<float> want = rounded();
@@ -61,7 +61,7 @@ TEST(WeightsBuffer, NarrowSlicesBecomeWide) {
   EXPECT_EQ(got, want);
 }
 
-TEST(WeightsBuffer, WhatComesWholeIsRoundedForGradientsAndKeptForEvaluations) {
+TEST(WeightsBuffer, Fp32SlicesAreRoundedForGradientsAndKeptForEvaluations) {
   WeightsBuffer buffer(kMap, true);
   for (int slice = 0; slice < 3; ++slice) {
     const Payload payload = slice_of(slice, false);
@@ -73,7 +73,7 @@ TEST(WeightsBuffer, WhatComesWholeIsRoundedForGradientsAndKeptForEvaluations) {
   EXPECT_EQ(floats(buffer.whole()), weights());
 }
 
-TEST(WeightsBuffer, WithoutACodecNarrowSlicesDoNotFit) {
+TEST(WeightsBuffer, Bf16SlicesAreRefusedWithoutACodec) {
   WeightsBuffer buffer(kMap);
   EXPECT_FALSE(buffer.fits(0, slice_of(0, true)));
   for (int slice = 0; slice < 3; ++slice) buffer.place(slice, 5, slice_of(slice, false));
@@ -131,7 +131,7 @@ TEST(WeightsBuffer, WeightsOfSeveralServersAreMappedSideBySide) {
   }
 }
 
-TEST(WeightsBuffer, SideBySideTheWeightsInUseStayWhereOthersComeIn) {
+TEST(WeightsBuffer, ArrivingSlicesDoNotMoveTheMappedWeightsInUse) {
   WeightsBuffer buffer(kTwoServers, false, heap_floats, true);
   place_all(buffer, generation(0, 1.0F), generation(1, 2.0F)[0]);
   const float* in_use = buffer.current().data();
@@ -143,9 +143,9 @@ TEST(WeightsBuffer, SideBySideTheWeightsInUseStayWhereOthersComeIn) {
   EXPECT_EQ(floats(buffer.current()), mixed(1.0F, 2.0F));
 }
 
-TEST(WeightsBuffer, WhatIsNotSharedIsCopiedAmongWhatIs) {
+TEST(WeightsBuffer, PrivateSlicesAreCopiedBetweenMappedOnes) {
   WeightsBuffer buffer(kTwoServers, false, heap_floats, true);
-  // of one server with a socket, then of one whose memory is the heap, then shared again
+  // a server on a socket, then one with memory on the heap, then shared memory again
   const std::vector<float> odd(1024, 8.0F);
   const Payload copied{std::make_shared<int>(), std::as_bytes(std::span(odd))};
   for (const bool in_place : {false, true}) {
@@ -161,7 +161,7 @@ TEST(WeightsBuffer, WhatIsNotSharedIsCopiedAmongWhatIs) {
   EXPECT_EQ(floats(buffer.current()), mixed(7.0F, 8.0F));
 }
 
-TEST(WeightsBuffer, WhereTheyAreNotToLieSideBySideWeightsAreCopied) {
+TEST(WeightsBuffer, WeightsOfSeveralServersAreCopiedIfMappingIsOff) {
   int asked = 0;
   const auto memory = [&asked](size_t count) {
     ++asked;
@@ -182,7 +182,7 @@ Payload on_device(int slice) {
   return {owner, {first, static_cast<size_t>(e.size()) * sizeof(float)}, true};
 }
 
-TEST(WeightsBuffer, WhatLiesOnADeviceIsUsedInPlace) {
+TEST(WeightsBuffer, DeviceWeightsAreUsedInPlace) {
   WeightsBuffer buffer(kMap);
   for (int slice = 0; slice < 3; ++slice) {
     ASSERT_TRUE(buffer.place(slice, 5, on_device(slice), true));
@@ -192,7 +192,7 @@ TEST(WeightsBuffer, WhatLiesOnADeviceIsUsedInPlace) {
   EXPECT_TRUE(buffer.current_in_place());
 }
 
-TEST(WeightsBuffer, WhatLiesOnADeviceIsNeverCopiedByTheHost) {
+TEST(WeightsBuffer, DeviceWeightsAreNeverCopiedByTheHost) {
   WeightsBuffer buffer(kMap);
   EXPECT_FALSE(buffer.place(0, 5, on_device(0), false));
   EXPECT_FALSE(buffer.has(0));

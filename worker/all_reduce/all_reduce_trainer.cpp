@@ -8,8 +8,8 @@
 #include "common/base/text.h"
 #include "common/io/sha256.h"
 #include "common/update/norm.h"
+#include "common/update/range_update.h"
 #include "common/update/schedule.h"
-#include "common/update/tree_sum.h"
 #include "worker/compute/device_memory.h"
 #include "worker/exchange/server_links.h"
 
@@ -22,7 +22,7 @@ constexpr int64_t kRepeatMs = 1000;
 // The same sizes as PyTorch's DDP.
 constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 constexpr int64_t kBucketBytes = int64_t{25} << 20;
-// Times the coordinator's timeout, so that it reports a lost process first, with host and pid.
+// Factor of heartbeat-timeout: the coordinator reports a lost process first, with host and pid.
 constexpr double kPatience = 1.5;
 
 const wire::Share& only_share(const wire::State& state, const Job& job) {
@@ -87,10 +87,6 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
           peers_, *collective_, [this] { return control_.over(); }, control.activity()) {
   compute_.set_rank(run.state.rank());
   compute_.set_activity(control.activity());
-  for (const auto& server : servers_) {
-    poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
-  }
-  poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
 }
 
 JobEnd AllReduceTrainer::run() {
@@ -111,7 +107,7 @@ void AllReduceTrainer::train_to_the_end() {
   until([] { return false; }, "the end of the job");
 }
 
-// Never too late: server 0 acknowledges losses close to a checkpoint only once all workers know it.
+// In time: server 0 acknowledges losses close to a checkpoint only once all workers know of it.
 void AllReduceTrainer::learn_barriers() {
   if (!job_.checkpoint_auto) return;
   const std::optional<wire::State> state = control_.state();
@@ -329,8 +325,12 @@ void AllReduceTrainer::until(const std::function<bool()>& done, const char* what
     exchange();
     if (done()) return;
     control_.activity().wait([what] { return std::string(what); });
+    poll_items_.assign(1, {nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
+    for (const auto& server : servers_) {
+      poll_items_.push_back({server->socket().handle(), 0, ZMQ_POLLIN, 0});
+    }
     poll_sockets(poll_items_, kTrainerPollMs);
-    if ((poll_items_.back().revents & ZMQ_POLLIN) != 0) control_.news().clear();
+    if ((poll_items_.front().revents & ZMQ_POLLIN) != 0) control_.news().clear();
     check_servers();
   }
 }

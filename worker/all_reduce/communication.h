@@ -20,7 +20,7 @@ namespace pushpull {
 
 class Communication {
  public:
-  // over: returns true once the job is over. activity: gets the reasons of waits. Borrows all
+  // over: returns true once the job is over. activity: told the reasons for waits. Borrows all
   // references; `peers` and `collective` belong to this thread from now on.
   Communication(Peers& peers, Collective& collective, std::function<bool()> over,
                 Activity& activity);

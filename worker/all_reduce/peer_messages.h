@@ -8,8 +8,8 @@
 
 namespace pushpull {
 
-// Returns the sender of a message between workers, or null for any other message. Valid as long as
-// the header.
+// Returns the sender of a message between workers, or null for any other message. Valid while the
+// header exists.
 const wire::PeerSender* peer_sender(const wire::Header& header);
 
 // Fields and payloads: common/net/wire.proto.

@@ -1,11 +1,11 @@
 #include "worker/all_reduce/peers.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/keys/data_proof.h"
 #include "worker/all_reduce/peer_messages.h"
 
 namespace pushpull {
@@ -42,7 +42,8 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
     if (r == rank()) continue;
     const auto at = static_cast<size_t>(r);
     links_[at].dealer =
-        std::make_unique<Dealer>(context, setup_.all[at].endpoint, limits, setup_.credentials);
+        std::make_unique<Dealer>(context, setup_.all[at].endpoint, limits,
+                                 setup_.credentials.to(listener_name(setup_.all[at].incarnation)));
   }
 }
 
@@ -164,12 +165,24 @@ void Peers::wait_for_message(std::span<const int64_t> missing, int64_t* spin_unt
   // checks even while messages arrive: a flood of useless ones must not outlast a deadline
   if (now >= check_us_) {
     check(missing);
+    poll(nullptr, 0);
     check_us_ = now + kPeersPollMs * int64_t{1000};
   }
   if (came || now < *spin_until_us) return;
-  zmq::pollitem_t item{router_->socket().handle(), 0, ZMQ_POLLIN, 0};
-  poll_sockets({&item, 1}, kPeersPollMs);
+  poll(nullptr, kPeersPollMs);
   *spin_until_us = 0;
+}
+
+// Takes in the other workers' proofs, for which messages to them wait, and waits for messages.
+void Peers::poll(const WakeFd* wake, int timeout_ms) {
+  poll_items_.assign(1, {router_->socket().handle(), 0, ZMQ_POLLIN, 0});
+  if (wake != nullptr) poll_items_.push_back({nullptr, wake->fd(), ZMQ_POLLIN, 0});
+  for (const Link& link : links_) {
+    if (!link.dealer || link.dealer->ready()) continue;
+    link.dealer->receive();  // nothing but proofs comes on it
+    poll_items_.push_back({link.dealer->socket().handle(), 0, ZMQ_POLLIN, 0});
+  }
+  poll_sockets(poll_items_, timeout_ms);
 }
 
 Peers::Chunk Peers::receive(std::span<const int64_t> missing) {
@@ -194,7 +207,8 @@ void Peers::refuse(const Chunk& chunk) {
 
 void Peers::refuse(const Text& /*text*/) { count_refused(); }
 
-// Questions workers with missing messages, and gives up on those that do not answer.
+// Asks workers with missing messages how many they have sent. Throws if one is silent for too long
+// or has lost messages.
 void Peers::check(std::span<const int64_t> missing) {
   const int64_t now = clock_.now_ms();
   const auto timeout_ms = static_cast<int64_t>(setup_.timeout_s * 1000);
@@ -262,11 +276,9 @@ std::vector<std::string> Peers::gather(const std::string& mine) {
 }
 
 void Peers::serve(const WakeFd& wake, int timeout_ms) {
-  std::array<zmq::pollitem_t, 2> items{
-      {{router_->socket().handle(), 0, ZMQ_POLLIN, 0}, {nullptr, wake.fd(), ZMQ_POLLIN, 0}}};
-  poll_sockets(items, timeout_ms);
+  poll(&wake, timeout_ms);
   clock_.now_ms();
-  if ((items[0].revents & ZMQ_POLLIN) == 0) return;
+  if ((poll_items_[0].revents & ZMQ_POLLIN) == 0) return;
   // takes a limited number: a flood must not delay the next operation
   for (int i = 0; i < 64 && take_next(); ++i) {
   }

@@ -4,9 +4,9 @@
 // single-threaded.
 //
 // Messages are not resent: a lost worker ends an all-reduce job, and a broken connection counts as
-// a lost worker. A waiting worker asks the others once a second how many messages they have sent
-// (PeerQuestion, PeerAnswer). Two answers in a row that exceed the number received mean that
-// messages were lost.
+// a lost worker. A waiting worker asks those with missing messages once a second, or more often if
+// the timeout is short, how many messages they have sent (PeerQuestion, PeerAnswer). Two answers in
+// a row that exceed the number received mean that messages were lost.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ struct PeersSetup {
   std::vector<PeerAddress> all;  // by rank, including this worker
   double timeout_s = 10.0;       // without an answer to questions
   int64_t max_frame_bytes = int64_t{17} << 20;
-  Credentials credentials = {};  // of this worker, for the others
+  Credentials credentials = {};  // of this worker; Credentials::to names another one
 };
 
 // Thrown out of waits when the job is over, for any reason.
@@ -103,7 +103,7 @@ class Peers {
   int64_t rejected() const {
     return rejected_.load(std::memory_order_relaxed) + undecoded_.load(std::memory_order_relaxed);
   }
-  // Adds bytes that another library has moved for this worker.
+  // Adds bytes that another library has sent and received for this worker.
   void count_bytes(int64_t sent, int64_t received);
 
  private:
@@ -128,6 +128,7 @@ class Peers {
   // worker of this run.
   Link* link_of(const wire::Header& header, int* from);
   void post(int to, const Message& message);
+  void poll(const WakeFd* wake, int timeout_ms);
   template <class Kind, class Other>
   Kind next(Arrived<Kind>& wanted, Arrived<Other>& other, std::span<const int64_t> missing);
   void wait_for_message(std::span<const int64_t> missing, int64_t* spin_until_us);
@@ -147,6 +148,7 @@ class Peers {
   int64_t refused_ = 0;  // in the current operation
   int64_t progress_ms_ = 0;
   int64_t check_us_ = 0;  // when to send the next questions
+  std::vector<zmq::pollitem_t> poll_items_;
   std::atomic<bool> stopped_ = false;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> bytes_received_ = 0;

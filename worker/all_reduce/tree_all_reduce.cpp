@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "common/base/error.h"
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 #include "worker/all_reduce/collective.h"
 
 namespace pushpull {

@@ -199,7 +199,7 @@ bool Compute::on_device(const Node& node, std::vector<float>& losses) {
   return true;
 }
 
-// Waits for all weights first: with several devices, waiting layer by layer would gain little.
+// Waits for all weights first: with several devices, waiting layer by layer gains little.
 bool Compute::on_devices(const Node& node, std::vector<float>& losses) {
   const double begin_s = traced() ? now_seconds() : 0.0;
   const size_t tensors = node.is_first && node.needed ? model_.table().tensors.size() : 0;

@@ -72,7 +72,7 @@ class Compute {
   // Returns the hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
 
-  // Returns the whole sum of the last node. Only if it is in host memory. Valid until the next
+  // Returns the whole sum of the last node, which must be in host memory. Valid until the next
   // node().
   std::span<const float> sum() const { return team_ ? team_->sum() : gradient_->sum(); }
   // Returns the squared norm of the mean gradient, for clipping.

@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "common/base/thread_pool.h"
-#include "common/update/tree_sum.h"
+#include "common/update/range_update.h"
 #include "models/device_step.h"
 #include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
 
 namespace pushpull {
 
-// One model with replicas on several devices. The first device does all that is not training.
+// One model with replicas on several devices. The first device does all work other than training.
 class TeamModel final : public Model {
  public:
   // members: at least one, each on a different device. All use the kernel choices of the first.

@@ -16,7 +16,8 @@ namespace pushpull {
 
 class SkippedGradients {
  public:
-  // Borrows `table`. Throws Error(kUsage) unless `on_host`: the gradients must be in host memory.
+  // Borrows `table`. on_host: the gradients are in host memory. Throws Error(kUsage) if they are
+  // not.
   SkippedGradients(const TensorTable& table, bool on_host);
 
   struct MicroBatch {

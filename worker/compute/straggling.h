@@ -1,5 +1,5 @@
 // Slows a worker down on purpose (`straggler`): after each piece of computing it waits until the
-// piece has taken FACTOR times as long. It sleeps rather than spins, because it stands for a slower
+// piece has taken FACTOR times as long. It sleeps rather than spins, because it emulates a slower
 // machine and must not take cores from other processes. Single-threaded.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Maps slices to connections. A worker has as many connections to a server as the job says, at most
-// one for each of the server's slices; slices are assigned to them in turn, in both directions.
-// Immutable; thread-safe.
+// Maps slices to connections. A worker has `connections` connections to each server (a key of the
+// job), but at most one for each of the server's slices; slices are assigned to them in turn, in
+// both directions. Immutable; thread-safe.
 #pragma once
 
 #include <algorithm>

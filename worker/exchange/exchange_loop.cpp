@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-// Time until an unacknowledged push is repeated, as for a pull.
+// Longest wait for the acknowledgement of a push. The next pull then shows whether it was lost.
 constexpr int64_t kAcknowledgeMs = 1000;
 constexpr float kGradient = 1e-3F;
 
@@ -139,7 +139,7 @@ void ExchangeLoop::wait_for_push() {
   times_.back().pushed = now_ns();
 }
 
-// Reports no correct sample: the job is no training.
+// Reports no correct samples, since the job trains no model.
 void ExchangeLoop::evaluate(const Task& task) {
   wire::EvalResult result;
   result.set_step(task.step);

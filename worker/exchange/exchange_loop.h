@@ -1,6 +1,6 @@
 // A worker without model and data, for `pushpull bench`: pushes one tensor, pulls the weights of
 // the next step, and records the times of each step. It uses the trainer's parts: Control,
-// PushPull, Links, and a gradient from the same kind of pool. Single-threaded.
+// PushPull, Links, and gradients from the same kind of pool. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct ExchangeOptions {
 // The times of one step: nanoseconds of CLOCK_MONOTONIC.
 struct ExchangeTimes {
   int64_t begin = 0;   // all weights have arrived; the push begins
-  int64_t pushed = 0;  // all servers have acknowledged the push; 0 without `apart`
+  int64_t pushed = 0;  // all servers have acknowledged the push, or 1 s later; 0 without `apart`
   int64_t end = 0;     // all weights of the next step have arrived
 };
 
@@ -45,8 +45,8 @@ class ExchangeLoop {
   ExchangeLoop(const ExchangeOptions& options, const JobView& view, Control& control,
                zmq::context_t& context);
 
-  // Runs until the job is over, then writes the times. Throws Error if a server does not answer or
-  // the file cannot be written.
+  // Runs until the job is over, then writes the times if it has succeeded. Throws Error if a server
+  // does not answer or the file cannot be written.
   JobEnd run();
 
  private:

@@ -49,13 +49,12 @@ Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::con
       servers_(static_cast<size_t>(run.state.data_endpoints_size())) {
   std::this_thread::sleep_for(kConnectApart * (run.state.rank() % kConnectTurns));
   for (size_t server = 0; server < servers_.size(); ++server) connect(static_cast<int>(server));
-  poll_all();
   push_pull_.on_state(run.state, now_ms());
 }
 
 void Links::connect(int server) {
   EndpointLimits limits = data_limits(job_.slice_bytes);
-  const Credentials credentials = control_.data_credentials();
+  const Credentials credentials = data_credentials(state_, server, control_.data_credentials());
   const std::string address =
       data_address({job_, run_, incarnation_, state_}, server, control_.address());
   auto& connections = servers_[static_cast<size_t>(server)];
@@ -66,14 +65,20 @@ void Links::connect(int server) {
   }
 }
 
-void Links::poll_all() {
+// Returns whether there is news of the coordinator. A connection that has ended is another socket
+// the next time.
+bool Links::poll() {
   poll_items_.clear();
-  for (const auto& connections : servers_) {
-    for (const auto& connection : connections) {
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    for (const auto& connection : servers_[server]) {
       poll_items_.push_back({connection->socket().handle(), 0, ZMQ_POLLIN, 0});
+      const std::string line = connection->take_warning();
+      if (!line.empty()) log_.warn("server " + std::to_string(server) + ": " + line);
     }
   }
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
+  poll_sockets(poll_items_, kLinksPollMs);
+  return (poll_items_.back().revents & ZMQ_POLLIN) != 0;
 }
 
 // Connects to replacement servers before anything is sent: messages for the lost server must not
@@ -84,7 +89,6 @@ void Links::follow_replaced() {
               state_.data_endpoints(server));
     memory_.start_over(server);
     connect(server);
-    poll_all();
   }
 }
 
@@ -92,7 +96,7 @@ void Links::attach() {
   while (!control_.over()) {
     exchange([](const Message&) {});
     if (memory_.settled()) return;
-    poll_sockets(poll_items_, kLinksPollMs);
+    poll();
   }
 }
 
@@ -108,7 +112,7 @@ void Links::let_go() {
                          " answers of servers that read its gradients on the GPU");
       return;
     }
-    poll_sockets(poll_items_, kLinksPollMs);
+    poll();
     control_.news().clear();
     for (size_t server = 0; server < servers_.size(); ++server) {
       for (const auto& connection : servers_[server]) {
@@ -131,7 +135,7 @@ void Links::send() {
 
 void Links::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
-  follow_replaced();  // not while messages are taken in
+  follow_replaced();  // not while messages are received
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& connection : servers_[server]) {
       while (auto message = connection->receive()) {
@@ -152,8 +156,7 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
 }
 
 void Links::wait() {
-  poll_sockets(poll_items_, kLinksPollMs);
-  if ((poll_items_.back().revents & ZMQ_POLLIN) == 0) return;
+  if (!poll()) return;
   control_.news().clear();
   take_news();
 }

@@ -31,7 +31,7 @@ class Links {
   // silence, or when the job is over.
   void attach();
   // Waits until the servers no longer read pushes in the memory of this worker's device, at most a
-  // second. Call before the worker ends while the job goes on.
+  // second. Call before the worker ends while the job continues.
   void let_go();
   // Allocates gradients that are pushed.
   FloatAllocator gradients() { return memory_.gradients(); }
@@ -40,9 +40,9 @@ class Links {
 
   // Sends PushPull's outgoing messages.
   void send();
-  // Takes in messages, repeats overdue ones, and sends. A state that the coordinator sent before a
-  // server's message is taken in no later than that message: a step's shares are known before its
-  // weights.
+  // Receives messages, resends overdue ones, and sends new ones. A State that the coordinator sent
+  // before a server's message is handled no later than that message: a step's shares are known
+  // before its weights.
   //   taken: called after each message of a server.
   void exchange(const std::function<void(const Message&)>& taken);
   // Waits for a message, at most 20 ms.
@@ -55,7 +55,7 @@ class Links {
  private:
   void take_news();
   void connect(int server);
-  void poll_all();
+  bool poll();
   void follow_replaced();
 
   PushPull& push_pull_;
@@ -70,7 +70,7 @@ class Links {
   Log log_;
   ServerAttachment memory_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
-  std::vector<zmq::pollitem_t> poll_items_;
+  std::vector<zmq::pollitem_t> poll_items_;                    // kept for its memory
 };
 
 }  // namespace pushpull

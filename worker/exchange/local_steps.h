@@ -1,6 +1,6 @@
 // The local steps of a worker under local:H (Stich, Local SGD Converges Fast and Communicates
 // Little, arXiv 1805.09767; DiLoCo, arXiv 2311.08105): the job's optimizer updates a copy of the
-// pulled weights, and the worker pushes the change. Knows no connection and no model. Not
+// pulled weights, and the worker pushes the change. Depends on no connection and no model. Not
 // thread-safe.
 //
 // The worker keeps one optimizer state for each of its shares from round to round. It begins at

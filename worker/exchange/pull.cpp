@@ -37,9 +37,9 @@ bool InPlaceWeights::any() const {
                      [](const Server& server) { return server.in_place || server.asked; });
 }
 
-// Weights of mixed versions may lie in two generations. Otherwise the server has stopped sharing,
-// or had no shared memory for a generation. Such weights are copied from now on; those on a device
-// are copied by the server.
+// Weights of mixed versions may be in two generations. Otherwise the server has stopped sharing, or
+// had no shared memory for a generation. Such weights are copied from now on; from a device, the
+// server copies them.
 void InPlaceWeights::lies_apart(int server, bool newest) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (newest) {
@@ -252,7 +252,7 @@ void Pull::on_status(int server, const wire::Status& status, bool has_lease, int
   end_if_past(server);
 }
 
-// The text comes from the network.
+// Makes the text printable first: it comes from the network.
 void Pull::on_refusal(int server, const std::string& text) {
   const std::string why = printable(text, kMostRefusalBytes);
   if (!repeats_.refuse(server, why)) return;

@@ -1,7 +1,7 @@
 // The pull in progress: asks each server, on each connection, for the weights that the schedule
-// needs, takes in the answers, repeats overdue questions, and sends pushes again that
-// the answers show to be lost. Knows no strategy, socket or clock: messages go to the caller's
-// list, and the caller passes the time. Not thread-safe.
+// needs, processes the answers, repeats overdue pulls, and resends pushes that the answers show to
+// be lost. Does no I/O and does not depend on the strategy: messages go to the caller's list, and
+// the caller passes the time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 
 namespace pushpull {
 
-// Which servers' weights are read in the server's own memory, on the host or on a shared device. A
-// server with weights that do not lie in one piece is asked for copies from then on.
+// Tracks which servers' weights this worker reads in the server's own memory, on the host or on a
+// shared device. A server with weights that are not contiguous is asked for copies from then on.
 class InPlaceWeights {
  public:
   // possible: servers hand out plain weights, not encoded ones.
@@ -34,14 +34,14 @@ class InPlaceWeights {
   // Decides how the next pull asks the server.
   //   newest: the pull takes any version.
   void ask(int server, bool newest);
-  // The last decision.
+  // Return the last decision.
   bool asked(int server) const { return at(server).asked; }
   bool asked_on_device(int server) const { return at(server).asked_on_device; }
   bool shares(int server) const { return at(server).in_place; }
   // Returns true if some server may keep weights for this worker until its next pull.
   bool any() const;
 
-  // Records that the weights of the last pull do not lie in one piece.
+  // Records that the weights of the last pull are not contiguous.
   void lies_apart(int server, bool newest);
 
  private:
@@ -89,10 +89,11 @@ class Pull {
   void restart(int64_t now_ms);
   // Sets the lost servers that have no replacement yet. Their silence is no error.
   void set_absent(std::vector<int> servers) { absent_ = std::move(servers); }
-  // Another process has taken this server's place: it is asked anew.
+  // Records that another process has taken this server's place, and sends it the pull if one needs
+  // it.
   void start_over(int server, int64_t now_ms);
 
-  // Take in a message of an existing server. Both may end the pull; the schedule then decides anew.
+  // Handle a message of an existing server. Both may end the pull; the schedule then decides again.
   // on_weights returns true if missing slices have arrived.
   //   has_lease: the worker holds a lease after this status.
   bool on_weights(int server, const Message& message, int64_t now_ms);
@@ -106,7 +107,7 @@ class Pull {
   // Returns true if all weights are here and all pushes have arrived.
   bool is_complete() const;
   const PullState& state() const { return state_; }
-  // The weights or the lease that it waits for, for messages.
+  // Describes the weights or the lease that the pull waits for, for messages.
   std::string waiting_for() const;
   // Refusals by servers since the last call, for the log.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }

@@ -1,6 +1,6 @@
-// The pace of a pull: PullRepeats says when a server is asked again, when its silence is too long
-// and when its answers show that a push is lost; PullWindows says how many bytes of weights may be
-// in flight on each connection. No I/O; the caller passes the time. Not thread-safe.
+// The pace of a pull: PullRepeats decides when a server is asked again, when its silence is too
+// long and when its answers show that a push is lost; PullWindows limits the bytes of weights in
+// flight on each connection. Does no I/O; the caller passes the time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class PullRepeats {
   void ask(int server, int64_t now_ms);
   // Records that the pull is repeated.
   void ask_again(int server, int64_t now_ms);
-  // Records that it is repeated because no answer came in time.
+  // Records that the pull is repeated because no answer came in time.
   void overdue(int server);
   // Records that pushes are sent again.
   void push_again(int server) { at(server).pushed_at = at(server).asked; }
@@ -41,9 +41,11 @@ class PullRepeats {
   void answer(int server, int connection, int asked);
   // Restarts the time until the next repetition: the rest of an answer may be in flight.
   void wait(int server, int64_t now_ms) { at(server).repeat_ms = now_ms + kPullRepeatMs; }
-  // The server does not know this worker yet: it is asked again soon, and this is not silence.
+  // Records that the server does not know this worker yet: the pull is due again soon, and that
+  // repetition does not count as unanswered.
   void not_ready(int server, int64_t now_ms);
-  // The server has refused a message of this worker. Returns true if the reason is a new one.
+  // Records that the server has refused a message of this worker. Returns true if the reason is
+  // new.
   bool refuse(int server, const std::string& why);
   // Drops all refusals: all weights and pushes have arrived.
   void forget_refusals();
@@ -57,9 +59,9 @@ class PullRepeats {
   int answered(int server, int connection) const {
     return at(server).answered[static_cast<size_t>(connection)];
   }
-  // Returns true if the server has answered, on each of so many connections, a pull that was sent
-  // after the last push. Connections keep the order, so a push that has not arrived by then is
-  // lost.
+  // Returns true if the server has answered, on each of the first `connections` connections, a pull
+  // that was sent after the last push. Connections keep the order, so a push that has not arrived
+  // by then is lost.
   bool answered_since_push(int server, int connections) const;
   // Returns true if the server must be asked again. Call `silent_ms` first.
   bool due(int server, int64_t now_ms) const { return now_ms >= at(server).repeat_ms; }
@@ -87,7 +89,7 @@ class PullRepeats {
 };
 
 // A window holds about as many bytes as the link carries in 50 ms, measured on earlier pulls. More
-// would only stand in queues, where the slices that forward needs first cannot overtake it.
+// bytes would only wait in queues, where the slices that forward needs first cannot overtake them.
 class PullWindows {
  public:
   // least_bytes, most_bytes: limits of a window. most_bytes = 0: no windows.

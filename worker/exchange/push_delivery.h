@@ -1,7 +1,7 @@
 // Delivers pushes: cuts them into messages on the connections, keeps them until they are
 // acknowledged, and sends lost ones again. A push is kept longer if a server may still read it in
 // the worker's memory, or if a replacement server may need it. A pull can ride on a push's message.
-// No clock, no socket: messages go to the caller's list. Not thread-safe.
+// Does no I/O and reads no clock: messages go to the caller's list. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class PushDelivery {
   PushDelivery(SenderId sender, const ConnectionMap& connections, Options options,
                std::vector<ToServer>& outgoing);
 
-  // The server may read pushes in the worker's memory from now on.
+  // Records that the server may read pushes in the worker's memory from now on.
   void shares_memory(int server) { at(server).reads_memory = true; }
 
   // ---- one push ----
@@ -67,9 +67,9 @@ class PushDelivery {
   bool take_along(int server, int connection, const wire::Pull& pull);
 
   // ---- acknowledgements ----
-  // The server has all pushes up to this number.
+  // Records that the server has all pushes up to this number.
   void acknowledge(int server, int64_t through);
-  // Every server has applied all steps below `version`.
+  // Records that every server has applied all steps below `version`.
   void applied(int64_t version);
   // Returns true if all servers have acknowledged all pushes.
   bool arrived() const;
@@ -77,9 +77,9 @@ class PushDelivery {
   void send_again(int server);
 
   // ---- replacement of a lost server ----
-  // Copies of the servers' weights contain all steps below this one: their pushes can be dropped.
+  // Drops kept pushes of steps below this one: copies of the servers' weights contain them.
   void copied(int64_t step);
-  // Another process has taken the server's place: sends it all kept pushes, a few at a time. Must
+  // Sends all kept pushes to the process that has taken the server's place, a few at a time. Must
   // not be called between `begin` and `end`.
   void start_over(int server);
   // Returns true while that process lacks some of them.

@@ -86,7 +86,7 @@ std::string PushPull::waiting_for() const {
   return schedule_->idle() ? "a share (this worker is a spare)" : "the coordinator";
 }
 
-// ---- a task that begins while its weights are coming ----
+// ---- a task that begins while its weights arrive ----
 
 // Returns true if arriving weights are for this task: each slice has one exact version, which
 // servers cannot have passed.

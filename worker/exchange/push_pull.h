@@ -1,6 +1,6 @@
 // A worker's side of push and pull as a state machine: combines the schedule, the pushes in flight
-// (PushDelivery) and the pull in progress (Pull). Knows no strategy, socket, thread, clock or
-// model. Not thread-safe; used by the trainer's thread.
+// (PushDelivery) and the pull in progress (Pull). Does no I/O, reads no clock, and does not depend
+// on strategy or model. Not thread-safe; used by the trainer's thread.
 //
 // The driver's loop: `next` returns a task. After kCompute the driver pushes the gradient with
 // begin_push, add_part..., end_push. It passes servers' messages to on_message, the coordinator's
@@ -32,7 +32,7 @@ class PushPull {
   explicit PushPull(PushPullSetup setup);
 
   // ---- events ----
-  // Takes in the worker's shares. Older states are ignored; a running push delays the effect.
+  // Handles the worker's shares. Ignores older states; takes effect after a running push.
   void on_state(const wire::State& state, int64_t now_ms);
   // Returns false if the message is not for this object.
   bool on_message(int server, const Message& message, int64_t now_ms);
@@ -40,14 +40,14 @@ class PushPull {
   void on_tick(int64_t now_ms);
   // Sets whether this server and the worker share memory from now on. If so, weights are read in
   // place, and a pushed buffer does not change until the server has read it.
-  //   on_device: also the memory of the worker's device; spans of weights may then lie there.
+  //   on_device: also the memory of the worker's device; spans of weights may then be in it.
   void share_memory(int server, bool shared, bool on_device = false) {
     pull_.share_memory(server, shared, on_device);
   }
 
   // ---- the driver's side ----
   Task next(int64_t now_ms);
-  // The task that will probably follow; its data can be read ahead.
+  // Returns the task that will probably follow, so that its data can be prefetched.
   std::optional<Task> upcoming() const { return schedule_->upcoming(); }
   // The weights for the task that `next` returned. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
@@ -61,7 +61,7 @@ class PushPull {
   // Returns true if the task is still the next one and its weights are here or arriving. If not,
   // the driver drops it and calls `next`.
   bool stands(const Task& task) const;
-  // For an early task that stands: these weights are here; all are, and all pushes have arrived.
+  // For an early task that stands: true once these weights, or all weights and pushes, have arrived.
   bool here(Range elements) const { return all_here() || weights_.has(elements); }
   bool all_here() const { return delivery_.is_running() || !pull_.brings_weights(); }
   // The weights of a task that stands, also while they arrive. Valid until the next call of `next`.
@@ -82,7 +82,7 @@ class PushPull {
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<std::string> take_warnings() { return pull_.take_warnings(); }  // for the log
-  // Servers that another process has replaced: connect to them anew before the next message.
+  // Servers that another process has replaced: connect to them again before the next message.
   std::vector<int> take_replaced() { return std::exchange(replaced_, {}); }
 
   const PushPullSetup& setup() const { return setup_; }

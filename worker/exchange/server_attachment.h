@@ -1,7 +1,7 @@
 // Attaches servers' shared memory to this worker: asks each server with Attach, replaces gradients
 // in outgoing messages by references, and references to a server's weights by payloads. Shares host
 // memory and the memory of a common device. Logs the reason if memory cannot be shared; messages
-// then carry the data. Knows no socket. Used by the trainer's thread.
+// then carry the data. Uses no socket. Used by the trainer's thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace pushpull {
 
 class ServerAttachment {
  public:
-  // push_pull: told which servers share memory; borrowed.
+  // push_pull: is told which servers share memory; borrowed.
   // rank: of this worker, for messages.
-  // mapped: called for servers' memory.
+  // mapped: called when a server's memory is mapped.
   // device: its memory is shared too; null if there is none.
   ServerAttachment(PushPull& push_pull, int rank, PagesMapped mapped = {},
                    std::shared_ptr<device::Device> device = nullptr);
@@ -28,20 +28,22 @@ class ServerAttachment {
   // Returns the Attach messages that are due. Call until `settled` and occasionally after that: a
   // silent server may answer later.
   std::vector<ToServer> due(int64_t now_ms);
-  // Returns true if each server has answered or was silent for so long that its socket is used.
+  // Returns true if each server has answered, or has been silent for 2 s and is reached over its
+  // socket.
   bool settled() const;
 
-  // Another process has taken this server's place: asks it anew and uses its socket meanwhile.
+  // Uses the socket of the process that has taken this server's place until it answers Attach. Does
+  // not ask it if the lost server was reached over its socket, too.
   void start_over(int server);
 
   // Returns a question to each server that reads this worker's device memory, on every connection.
-  // After the answer the server no longer reads earlier pushes. Call before the worker ends
-  // while the job goes on.
+  // After the answer the server no longer reads earlier pushes. Call before the worker ends while
+  // the job continues.
   std::vector<ToServer> questions_before_leaving();
-  // The number of answers that are missing.
+  // The number of those answers that are missing.
   int unanswered() const { return unanswered_; }
 
-  // Takes in a server's message. Returns false if it is not for PushPull.
+  // Handles a server's message. Returns false if it is not for PushPull.
   bool on_message(int server, Message& message, int64_t now_ms);
   // Replaces gradients by references where the server reads them in place.
   void on_send(ToServer& out) const;

@@ -33,6 +33,11 @@ std::string data_address(const JobView& run, int server, const std::string& join
   return tcp;
 }
 
+Credentials data_credentials(const wire::State& state, int server, const Credentials& credentials) {
+  return server < state.data_listeners_size() ? credentials.to(state.data_listeners(server))
+                                              : credentials;
+}
+
 std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
                                                         const std::string& joined,
                                                         zmq::context_t& context,
@@ -42,7 +47,8 @@ std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
   out.reserve(static_cast<size_t>(servers));
   for (int server = 0; server < servers; ++server) {
     out.push_back(std::make_unique<Dealer>(context, tcp_address(run.state, server, joined),
-                                           data_limits(run.job.slice_bytes), credentials));
+                                           data_limits(run.job.slice_bytes),
+                                           data_credentials(run.state, server, credentials)));
   }
   return out;
 }

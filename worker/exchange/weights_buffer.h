@@ -1,7 +1,7 @@
 // Memory for a worker's weights, and the state of the pull that fills it. WeightsBuffer holds two
 // flat vectors: the one that the worker computes on, and the one that arrives slice by slice.
 // PullState checks each message of weights before it touches that memory, and counts the slices
-// that are missing. No I/O, no clock. Not thread-safe.
+// that are missing. Does no I/O and reads no clock. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 
 namespace pushpull {
 
-// Either vector lies in memory of this process or, with shared memory, where the server has written
-// it, possibly on a device. Shared slices of several servers are mapped side by side.
+// Either vector is in memory of this process or, with shared memory, in the memory where the server
+// wrote it, possibly on a device. Shared slices of several servers are mapped side by side.
 class WeightsBuffer {
  public:
   // encoded: `pull-codec` is bf16, so slices may arrive encoded. Gradients are then computed on
@@ -37,10 +37,10 @@ class WeightsBuffer {
   // Returns true if the payload has the length of the slice, encoded or plain.
   bool fits(int slice, const Payload& payload) const;
   // Puts a slice of the arriving vector in its place. The payload must fit.
-  //   in_place: the payload does not change while it is held. With a single server, the first slice
-  //   determines where the whole vector lies.
-  // Returns false if the slice does not lie in that vector, or lies on a device and is not shared;
-  // the caller then calls `expect` and pulls anew.
+  //   in_place: the payload does not change while it is held. With a single server, the whole
+  //   vector must be in the memory of its first slice.
+  // Returns false if the slice is elsewhere, or is on a device and not shared; the caller then
+  // calls `expect` and pulls again.
   bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
   // Marks the slice as missing again.
   void forget(int slice);
@@ -79,7 +79,7 @@ class WeightsBuffer {
   };
 
   std::span<const float> flat(const Flat& weights) const;
-  // Returns true if at least one slice lies in a server's memory.
+  // Returns true if at least one slice is in a server's memory.
   static bool is_shared(const Flat& weights);
   bool is_encoded(int slice, const Payload& payload) const;
   // Chooses the memory of the arriving vector by its first slice.
@@ -97,13 +97,13 @@ class WeightsBuffer {
   int here_ = 0;                  // slices of coming_ that have arrived
 };
 
-// How far one pull has come: the slices that are missing, and the versions of those that are not.
+// The progress of one pull: the slices that are missing, and the versions of the others.
 class PullState {
  public:
   enum Taken {
     kNone,   // nothing new
     kSome,   // slices that were missing
-    kApart,  // shared weights that do not lie in one piece: the pull must start anew
+    kApart,  // shared weights that are not contiguous: the pull must start again
   };
 
   // Borrows both. Weights are written to the buffer.
@@ -111,7 +111,7 @@ class PullState {
 
   // Starts a pull: all slices are missing.
   void begin(const PullAim& aim);
-  // Takes in a server's answer to this pull; slices that do not belong to it are skipped.
+  // Places the slices of a server's answer to this pull; skips those that do not belong to it.
   //   in_place: the payloads do not change while they are held.
   Taken take(int server, const wire::Weights& weights, const std::vector<Payload>& payloads,
              bool in_place);
@@ -122,7 +122,7 @@ class PullState {
   void put_missing(int server, int connection, wire::Pull* pull) const;
   // The version of the server's slices, for a complete pull with kPerServer.
   int64_t version(int server) const { return at(server).version; }
-  // Returns true if the pull is complete and holds exactly the weights of the barrier.
+  // Returns true if all slices are exactly those of the barrier. Call when the pull is complete.
   bool at_barrier() const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kPollMs = 50;
 constexpr int kLingerMs = 1000;
-// Time within which a coordinator that sees the same silence declares the peer lost.
+// A coordinator that notices the same silence declares the peer lost within this time.
 constexpr int64_t kReasonMs = 5000;
 
 }  // namespace

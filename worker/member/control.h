@@ -41,7 +41,8 @@ class Control {
   // Returns the run of the job's first term. Keys of data connections are derived from it.
   uint64_t first_run() const { return first_run_; }
   const Keys& keys() const { return keys_; }
-  // Returns the credentials for the job's servers. Call after enter_term.
+  // Returns the credentials for the job's servers and workers; Credentials::to names one. Call
+  // after enter_term.
   Credentials data_credentials() const {
     return keys_.data_credentials(job().encrypt_data, first_run_);
   }

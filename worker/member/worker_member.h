@@ -1,5 +1,5 @@
 // State machine of a worker's membership in a job, from its first Hello to its Leave: joins,
-// declares, takes the newest State, resends results until they are acknowledged, sends heartbeats.
+// declares, keeps the newest State, resends results until they are acknowledged, sends heartbeats.
 // Does no I/O and starts no thread. Not thread-safe.
 #pragma once
 

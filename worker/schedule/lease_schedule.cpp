@@ -4,7 +4,7 @@
 
 namespace pushpull {
 
-// There are no shares, but the coordinator may have added checkpoints.
+// Leases have no shares, but the State may name new checkpoints.
 bool LeaseSchedule::on_shares(const wire::State& state) {
   for (const int64_t step : state.chosen_checkpoints()) plan_.barriers.choose(step);
   return false;

@@ -5,8 +5,8 @@ namespace pushpull {
 LockstepSchedule::LockstepSchedule(const WorkPlan& plan, bool subtrees)
     : subtrees_(subtrees), shares_(plan) {}
 
-// A new share begins at the step of the weights in use: without this share no worker can be
-// further. If the run is further nonetheless, the servers say so.
+// A new share begins at the step of the weights in use: without this share no worker can be further
+// ahead. If the run is, the servers' answers show it.
 bool LockstepSchedule::on_shares(const wire::State& state) {
   return shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
 }

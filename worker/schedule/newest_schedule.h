@@ -1,6 +1,6 @@
-// Schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981).
-// Other workers may go on without this one, so it always computes on the newest version. It still
-// evaluates its chunks of every evaluation that it has passed.
+// Schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981). A
+// step may end without this worker, so it always computes on the newest version. It still evaluates
+// its chunks of every evaluation that it has passed.
 #pragma once
 
 #include "worker/schedule/schedule.h"

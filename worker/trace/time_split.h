@@ -13,7 +13,7 @@ namespace pushpull {
 
 // Seconds that a worker has spent on its tasks so far. A task is a lease or a share of a step.
 struct TimeTotals {
-  double compute = 0.0;  // forward, backward, summing; includes the waits of a straggler
+  double compute = 0.0;  // forward, backward, summing; includes the sleep of a straggler
   double push = 0.0;     // cutting, serialising, handing to the socket
   double wait = 0.0;     // from the end of the push to the first message with weights
   double pull = 0.0;     // from that message until all weights have arrived

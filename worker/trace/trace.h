@@ -20,7 +20,7 @@ class Trace {
     kForward,   // micro-batch `number`, until the last layer's first gradient is finished
     kBackward,  // micro-batch `number`, after kForward
     kPush,      // slice `number` goes to the socket; -1 for the end of the push
-    kPull,      // slice `number` is taken from the socket
+    kPull,      // slice `number` is received from the socket
     kWait,      // wait for the weights of tensor `number`, or kFirstWeights, kLastWeights
     kEvaluate,  // chunk `number`
     kPart,      // part of a device that begins with micro-batch `number`: first call to last loss

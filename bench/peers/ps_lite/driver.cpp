@@ -69,7 +69,7 @@ class Server {
   void operator()(const ps::KVMeta& meta, const ps::KVPairs<float>& data,
                   ps::KVServer<float>* server) {
     const size_t number = data.keys[0] / kKeysOfACase;
-    if (number != case_) {  // a barrier separates the cases: the old one is not needed any more
+    if (number != case_) {  // a barrier separates the cases: the old one is no longer needed
       slots_.clear();
       case_ = number;
     }
@@ -128,7 +128,7 @@ class Server {
     ++slot.steps;
   }
 
-  // Answers the workers with a push that is in the weights.
+  // Answers each waiting worker if its push is in the weights.
   void answer_waiting(Slot& slot, ps::KVServer<float>* server) {
     auto waits = slot.waiting.begin();
     for (const ps::KVMeta& meta : slot.waiting) {
@@ -161,8 +161,8 @@ void print(const char* what, const Case& shape, const std::vector<double>& micro
   std::printf("\n");
 }
 
-// Val is float for the server of this file. For BytePS's server it is char, and each key comes with
-// its length.
+// Val is float for the server of this file. For BytePS's server it is char, and each key has its
+// length beside it.
 template <typename Val>
 class Worker {
  public:

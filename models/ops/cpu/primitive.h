@@ -1,5 +1,5 @@
-// oneDNN primitives with arguments that are bound once: a run costs a microsecond and allocates
-// nothing. For the CPU operations, on the thread that runs the model.
+// oneDNN primitives with arguments that are bound once: a run costs a microsecond, and allocates
+// nothing outside oneDNN. For the CPU operations, on the thread that runs the model.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ constexpr int kRounds = 3;
 constexpr int kRunsPerRound = 5;
 constexpr float kWorthwhile = 0.97F;
 
-// Returns the milliseconds of the best round, or nothing if the library rejects the candidate.
+// Returns the milliseconds of the best round, or nullopt if the library rejects the candidate.
 std::optional<float> measure(Shared& shared, const std::function<bool()>& run) {
   device::CudaEvent begin;
   device::CudaEvent end;

@@ -12,7 +12,7 @@ namespace pushpull::ops::cuda {
 
 // Returns the index of the fastest of `count` candidates, which are in the library's order, best
 // first, or -1 if none runs. A later one must be 3 % faster, so that noise does not decide. If
-// measuring is off, it is the first that runs.
+// measuring is off, returns the first candidate that runs.
 //   run: enqueues candidate i; returns false if the library rejects it.
 // Throws Error(kDevice) if the device fails.
 int choose(Shared& shared, int count, const std::function<bool(int)>& run);

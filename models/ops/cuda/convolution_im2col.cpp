@@ -28,7 +28,7 @@ struct Chunk {
         weights(shared, {products.weights, activation_type(shared.precision), CUDA_R_32F,
                          Epilogue::kNone}) {
     if (!shape.input_gradient) return;
-    // f32, since up to k k of them are added
+    // f32, since up to k*k of them are added
     data.emplace(shared, MatmulShape{products.data, activation_type(shared.precision), CUDA_R_32F,
                                      Epilogue::kNone});
   }

@@ -18,7 +18,7 @@ __device__ inline Best shuffle(Best best, int reach) {
   return {__shfl_xor_sync(~0U, best.logit, reach), __shfl_xor_sync(~0U, best.label, reach)};
 }
 
-// Merges the values of the kWidth threads (a warp or a block) that take one row.
+// Merges the values of the kWidth threads (a warp or a block) that process one row.
 template <int kWidth, class Value, class Merge>
 __device__ Value merge_group(Value value, const Merge& merge) {
   PP_UNROLL

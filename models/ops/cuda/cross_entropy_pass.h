@@ -1,6 +1,6 @@
-// The per-thread arithmetic of softmax with cross-entropy. A group of `width` threads takes a row;
-// each thread takes every `width`-th class. Sums are f64 over f32 exponentials, as on the CPU: the
-// probability of a certain class is exactly 1.
+// The per-thread arithmetic of softmax with cross-entropy. A group of `width` threads processes a
+// row; each thread handles every `width`-th class. Sums are f64 over f32 exponentials, as on the
+// CPU: the probability of a certain class is exactly 1.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace pushpull::ops::cuda {
 
-constexpr int64_t kWarpClasses = 1024;  // up to here a warp takes a row, beyond it a block
+constexpr int64_t kWarpClasses = 1024;  // up to here a warp processes a row, beyond it a block
 
 template <class T>
 PP_HOST_DEVICE float top_of(const T* logits, int64_t classes, int thread, int width) {

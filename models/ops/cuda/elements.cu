@@ -1,4 +1,5 @@
-// Conversions between floats and activations, and between the image layouts, which are one here.
+// Conversions between floats and activations, and between the image layouts, which are the same
+// here.
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/operations.h"

@@ -1,5 +1,5 @@
-// Traverses a tensor as a flat array: each block takes the elements of a round, each thread packs
-// of them. For elementwise computations.
+// Traverses a tensor as a flat array: each block processes the elements of a round, each thread
+// some packs of them. For elementwise computations.
 #pragma once
 
 #include <cstdint>

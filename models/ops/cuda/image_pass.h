@@ -1,4 +1,4 @@
-// Traverses an image tensor [N, C, H, W]: each block takes one chunk of one channel, round by
+// Traverses an image tensor [N, C, H, W]: each block processes one chunk of one channel, round by
 // round. The mapping of elements to threads depends on the shape only. An unaligned image, or one
 // with planes that are not whole packs, needs more loads for the same elements.
 #pragma once
@@ -29,7 +29,7 @@ struct ImagePass {
         by_chunks(chunks) {}
 
   int64_t blocks() const { return channels * chunks; }
-  // Elements per load: a pack, half a pack, or one, as the planes allow.
+  // Returns the elements per load: a pack, half a pack, or one, as the planes allow.
   template <class T>
   int vector(bool aligned) const {
     if (!aligned || area % (kPackSize<T> / 2) != 0) return 1;
@@ -56,19 +56,19 @@ struct ImagePass {
   }
 };
 
-// The place of a thread's i-th element in the round that starts at `first`.
+// Returns the place of a thread's i-th element in the round that starts at `first`.
 template <class T>
 PP_HOST_DEVICE uint32_t place_of(uint32_t first, uint32_t thread, int i) {
   const auto pack = static_cast<uint32_t>(i / kPackSize<T>) * kBlock + thread;
   return first + pack * kPackSize<T> + static_cast<uint32_t>(i % kPackSize<T>);
 }
 
-// Number of places in the round that starts at `first`.
+// Returns the number of places in the round that starts at `first`.
 PP_HOST_DEVICE inline uint32_t round_count(uint32_t first, uint32_t last) {
   return last - first < kRound ? last - first : static_cast<uint32_t>(kRound);
 }
 
-// A thread's elements of a round; 0 beyond the block's last place.
+// Loads a thread's elements of a round; 0 beyond the block's last place.
 template <int kVector, class T>
 PP_HOST_DEVICE void load_round(const T* x, const ImagePass& pass, const ImagePass::Block& block,
                                uint32_t first, uint32_t thread, float (&to)[kPerThread]) {

@@ -1,5 +1,5 @@
-// The per-thread arithmetic of max pooling's kernels: a thread takes a few adjacent windows in a
-// row of the output. Forward stores the position of each window's maximum in a byte, so that
+// The per-thread arithmetic of max pooling's kernels: a thread processes a few adjacent windows in
+// a row of the output. Forward stores the position of each window's maximum in a byte, so that
 // backward does not need the input.
 #pragma once
 
@@ -47,7 +47,7 @@ struct PoolPass {
   }
 };
 
-// Elements of an input row that one load may take, at most `pack_size`.
+// Returns the number of elements of an input row that one load may read, at most `pack_size`.
 inline int pool_columns(int64_t width, int pack_size, bool aligned) {
   if (!aligned) return 1;
   int columns = pack_size;

@@ -1,6 +1,6 @@
-// Sums the columns of a matrix [N, M] and masks it in the same pass. A block takes a chunk of rows
-// of a tile of columns: the 32 lanes of a warp lie along the columns, one pack each, and the
-// block's warps take the chunk's rows in turn. Pure.
+// Sums the columns of a matrix [N, M] and masks it in the same pass. A block processes a chunk of
+// rows of a tile of columns: each of the 32 lanes of a warp reads one pack of a row, and the
+// block's warps process the rows in turn. Pure.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct RowPass {
   }
 };
 
-// A thread's part: sums its columns over its rows; masks dy by y in place if kMask.
+// Computes a thread's part: sums its columns over its rows; masks dy by y in place if kMask.
 template <class T, bool kPacked, bool kMask>
 PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, int thread,
                              const T* y, T* dy, float (&sums)[kPackSize<T>]) {

@@ -1,5 +1,5 @@
-// Convolution as the matrix products of a linear layer: each output position is a sample with the C
-// k k elements under the kernel as inputs. Gives the location of each element, for kernels and
+// Convolution as the matrix products of a linear layer: each output position is a sample with the
+// C*k*k elements under the kernel as inputs. Gives the location of each element, for kernels and
 // their tests. Source: Chellapilla, Puri & Simard, 2006 ("unrolling convolution").
 //
 // A *row* is an output position (sample, height, width); a *column* is an element of the kernel

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A home of its own, and no variable of the user's.
+// Gives the test a home of its own and clears the user's variables.
 class KeyFile : public testing::Test {
  protected:
   KeyFile() {
@@ -44,7 +44,7 @@ class KeyFile : public testing::Test {
       EXPECT_EQ(e.code(), ErrorCode::kUsage) << e.what();
       return e.what();
     }
-    ADD_FAILURE() << "no error";
+    ADD_FAILURE() << "no error was thrown";
     return "";
   }
   std::vector<std::string> files() const {
@@ -59,7 +59,7 @@ class KeyFile : public testing::Test {
   const std::string own_ = folder_ / ".config/pushpull/key";
 };
 
-TEST_F(KeyFile, TheUsersOwnIsMadeAtFirstUseForItsOwnerAlone) {
+TEST_F(KeyFile, TheUsersKeyIsCreatedAtFirstUseReadableByTheOwnerOnly) {
   EXPECT_EQ(find_keys("").source(), own_);
   struct stat about {};
   ASSERT_EQ(stat(own_.c_str(), &about), 0);
@@ -72,14 +72,14 @@ TEST_F(KeyFile, TheUsersOwnIsMadeAtFirstUseForItsOwnerAlone) {
   EXPECT_EQ(files(), std::vector{own_});
 }
 
-TEST_F(KeyFile, XdgConfigHomeIsHonouredWhereItIsAbsolute) {
+TEST_F(KeyFile, XdgConfigHomeIsUsedIfItIsAbsolute) {
   setenv("XDG_CONFIG_HOME", (folder_ / "xdg").c_str(), 1);
   EXPECT_EQ(find_keys("").source(), folder_ / "xdg/pushpull/key");
   setenv("XDG_CONFIG_HOME", "xdg", 1);
   EXPECT_EQ(user_key_path(), own_);
 }
 
-TEST_F(KeyFile, ProgramsThatStartTogetherEndWithOneKey) {
+TEST_F(KeyFile, ProgramsThatStartTogetherUseOneKey) {
   constexpr int kPrograms = 24;
   int gate[2];
   int out[2];
@@ -88,8 +88,8 @@ TEST_F(KeyFile, ProgramsThatStartTogetherEndWithOneKey) {
     if (fork() != 0) continue;
     char go = 0;
     close(gate[1]);
-    if (read(gate[0], &go, 1) != 0) _exit(1);  // until all are there
-    const std::string token = find_keys("").data_credentials(false, 1).token;
+    if (read(gate[0], &go, 1) != 0) _exit(1);  // until all children have started
+    const std::string token = find_keys("").control_credentials().own.secret_key;
     _exit(write(out[1], token.data(), token.size()) == 40 ? 0 : 1);
   }
   close(gate[0]);
@@ -109,7 +109,7 @@ TEST_F(KeyFile, ProgramsThatStartTogetherEndWithOneKey) {
   EXPECT_EQ(files(), std::vector{own_});
 }
 
-TEST_F(KeyFile, AFlagWinsOverADescriptorAndThatOverAVariable) {
+TEST_F(KeyFile, AFlagOverridesADescriptorAndADescriptorOverridesAVariable) {
   const std::string flag = folder_ / "flag";
   const std::string variable = folder_ / "variable";
   ASSERT_TRUE(make_key_file(flag, new_secret_key()));
@@ -125,9 +125,9 @@ TEST_F(KeyFile, AFlagWinsOverADescriptorAndThatOverAVariable) {
 TEST_F(KeyFile, ADescriptorHandsOneKeyToEveryProcess) {
   const SecretKey key = new_secret_key();
   hand_down_key(key);
-  const std::string want = Keys(key, "").data_credentials(false, 1).token;
-  EXPECT_EQ(find_keys("").data_credentials(false, 1).token, want);
-  EXPECT_EQ(find_keys("").data_credentials(false, 1).token, want);  // it is not used up
+  const std::string want = Keys(key, "").control_credentials().own.secret_key;
+  EXPECT_EQ(find_keys("").control_credentials().own.secret_key, want);
+  EXPECT_EQ(find_keys("").control_credentials().own.secret_key, want);  // read a second time
   setenv("PUSHPULL_KEY_FD", "999", 1);
   EXPECT_THAT(error_of([] { find_keys(""); }), HasSubstr("PUSHPULL_KEY_FD=999"));
   setenv("PUSHPULL_KEY_FD", "three", 1);
@@ -146,7 +146,16 @@ TEST_F(KeyFile, AKeyThatOthersCanReadIsRefused) {
   EXPECT_NO_THROW(find_keys(path));
 }
 
-TEST_F(KeyFile, WhatIsNoKeyIsNamed) {
+// Only root can open such a file at all.
+TEST_F(KeyFile, AKeyOfAnotherUserIsRefused) {
+  const std::string path = folder_ / "theirs.key";
+  ASSERT_TRUE(make_key_file(path, new_secret_key()));
+  if (chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "not root";
+  EXPECT_THAT(error_of([&] { find_keys(path); }),
+              AllOf(HasSubstr(path), HasSubstr("12345"), HasSubstr("chown")));
+}
+
+TEST_F(KeyFile, AnInvalidKeyFileIsNamed) {
   const std::string path = folder_ / "job.ini";
   write_bytes(path, "model = mlp\n");
   chmod(path.c_str(), 0600);
@@ -156,7 +165,7 @@ TEST_F(KeyFile, WhatIsNoKeyIsNamed) {
   EXPECT_THAT(error_of([&] { find_keys(folder_.path()); }), HasSubstr(folder_.path()));
   ASSERT_EQ(mkfifo((folder_ / "fifo").c_str(), 0600), 0);
   EXPECT_THAT(error_of([&] { find_keys(folder_ / "fifo"); }),
-              HasSubstr("fifo"));  // without waiting
+              HasSubstr("fifo"));  // without waiting for a writer
 }
 
 TEST_F(KeyFile, AKeyIsNeverOverwritten) {
@@ -168,7 +177,7 @@ TEST_F(KeyFile, AKeyIsNeverOverwritten) {
   EXPECT_EQ(files(), std::vector{path});
 }
 
-TEST_F(KeyFile, AFileWhereAHomeShouldBeIsNoHome) {
+TEST_F(KeyFile, AFileIsNoHome) {
   write_bytes(folder_ / "file", "");
   setenv("HOME", (folder_ / "file").c_str(), 1);
   EXPECT_TRUE(no_home_for_a_key());
@@ -179,7 +188,7 @@ TEST_F(KeyFile, AFileWhereAHomeShouldBeIsNoHome) {
   EXPECT_THAT(find_keys("").source(), HasSubstr("PUSHPULL_KEY_FD"));
 }
 
-TEST_F(KeyFile, ChildrenFindTheKeyOfAFlag) {
+TEST_F(KeyFile, ChildrenInheritTheKeyOfAFlag) {
   const std::string path = folder_ / "job.key";
   ASSERT_TRUE(make_key_file(path, new_secret_key()));
   CommandLine line;

@@ -1,4 +1,4 @@
-// What holds of the parser of key files for any text: for its fuzzer and for tests.
+// The properties that the parser of key files has for any text, for its fuzzer and its tests.
 #pragma once
 
 #include <stdexcept>
@@ -9,10 +9,10 @@
 
 namespace pushpull {
 
-// Whether `text` is a key. Throws where it is one, and is not written in the same words again.
+// Returns whether `text` is a key. Throws std::logic_error if the key's text differs from it.
 inline bool check_key_text(std::string_view text) {
   const auto key = parse_key(text);
-  if (key && trim(key_text(*key)) != trim(text)) throw std::logic_error("it reads another key");
+  if (key && trim(key_text(*key)) != trim(text)) throw std::logic_error("the key has another text");
   return key.has_value();
 }
 

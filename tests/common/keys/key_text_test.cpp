@@ -23,14 +23,14 @@ SecretKey secret_of(unsigned char first) {
   return key;
 }
 
-TEST(KeyText, ASecretIsWhatWasWritten) {
+TEST(KeyText, ASecretSurvivesTheRoundTrip) {
   const SecretKey key = secret_of(0xf0);
   const auto read = parse_key(key_text(key));
   ASSERT_TRUE(read && std::holds_alternative<SecretKey>(*read));
   EXPECT_EQ(std::get<SecretKey>(*read).secret, key.secret);
 }
 
-TEST(KeyText, AnObserversKeyIsWhatWasWritten) {
+TEST(KeyText, AnObserversKeySurvivesTheRoundTrip) {
   const ObserverKey key{secret_of(7).secret, secret_of(99).secret};
   const auto read = parse_key(key_text(key));
   ASSERT_TRUE(read && std::holds_alternative<ObserverKey>(*read));
@@ -43,12 +43,12 @@ TEST(KeyText, NumbersAreHexadecimal) {
             "pushpull-key-1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
 }
 
-TEST(KeyText, LineEndsOfOtherSystemsAreTaken) {
+TEST(KeyText, LineEndsOfOtherSystemsAreAccepted) {
   EXPECT_TRUE(parse_key("pushpull-key-1 " + kDigits + "\r\n"));
   EXPECT_TRUE(parse_key("pushpull-key-1 " + kDigits));
 }
 
-TEST(KeyText, WhatIsNoKeyIsRefused) {
+TEST(KeyText, AnInvalidKeyIsRefused) {
   for (const std::string& text : std::vector<std::string>{
            std::string(), std::string("\n"), std::string(2000, 'a'), kDigits, "pushpull-key-1",
            "pushpull-key-1 ", "pushpull-key-1 " + kDigits.substr(1),
@@ -70,7 +70,7 @@ TEST(KeyText, EveryPrefixOfAKeyIsRefused) {
   }
 }
 
-TEST(KeyText, WhatTheFuzzerKeptHolds) {
+TEST(KeyText, TheFuzzersCorpusPasses) {
   int keys = 0;
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(PUSHPULL_KEY_CORPUS)) {

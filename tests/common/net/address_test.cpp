@@ -32,7 +32,7 @@ TEST(Address, KeepsIpV6InBrackets) {
   EXPECT_EQ(a.to_string(), "tcp://[::1]:80");
 }
 
-TEST(Address, KnowsLoopbackAndEverywhere) {
+TEST(Address, RecognisesLoopbackAndEverywhere) {
   for (const char* text :
        {"tcp://127.0.0.1:1", "tcp://127.1.2.3:1", "tcp://localhost:1", "tcp://[::1]:1"}) {
     EXPECT_TRUE(parse_address(text, "listen").is_loopback()) << text;
@@ -55,7 +55,7 @@ TEST(Address, AnAdvertisedHostHasNeitherSchemeNorPort) {
   }
 }
 
-TEST(Address, AMistakeIsNamedWithItsFlagAndWhatIsWanted) {
+TEST(Address, AMistakeIsNamedWithItsFlagAndTheExpectedForm) {
   for (const char* text :
        {"", "127.0.0.1:5555", "tcp://", "tcp://:", "tcp://host", "tcp://host:", "tcp://:5555",
         "tcp://host:port", "tcp://host:65536", "tcp://host:-1", "tcp://host:1 ", "tcp://host:0x10",
@@ -67,7 +67,7 @@ TEST(Address, AMistakeIsNamedWithItsFlagAndWhatIsWanted) {
   }
 }
 
-TEST(Address, LoopbackIsReachedFromLoopback) {
+TEST(Address, TheLocalAddressTowardsLoopbackIsLoopback) {
   EXPECT_EQ(local_address_towards({"127.0.0.1", "5555"}), "127.0.0.1");
 }
 

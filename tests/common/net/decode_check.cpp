@@ -29,7 +29,7 @@ void read_all(const Message& message) {
   }
 }
 
-// Parts, or slices, that come with a payload of their own.
+// Counts the parts, or slices, that have a payload of their own.
 size_t without_segment(const auto& entries) {
   return static_cast<size_t>(std::count_if(entries.begin(), entries.end(),
                                            [](const auto& entry) { return entry.segment() == 0; }));

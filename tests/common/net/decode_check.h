@@ -1,5 +1,5 @@
-// What must hold for any frames whatever: decode refuses with a reason, or its message fits
-// together and can be read to its last byte. Used by the tests and the fuzzer.
+// Checks decode() for any frames: it refuses them with a reason, or the message is consistent and
+// can be read to its last byte. For the tests and the fuzzer.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace pushpull {
 
-// True where the frames were accepted. Ends the process where the promise is broken.
+// Returns whether the frames were accepted. Ends the process if decode() breaks its contract.
 bool check_decoding(std::vector<zmq::message_t> frames);
 
 }  // namespace pushpull

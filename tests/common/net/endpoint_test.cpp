@@ -30,14 +30,14 @@ class Endpoint : public testing::Test {
   Router router_{context_, "tcp://127.0.0.1:*", EndpointLimits{}};
 };
 
-TEST_F(Endpoint, ListensOnAFreePortAndSaysWhich) {
+TEST_F(Endpoint, ListensOnAFreePortAndReportsIt) {
   const Address address = parse_address(router_.address(), "listen");
   EXPECT_EQ(address.host, "127.0.0.1");
   EXPECT_GT(std::stoi(address.port), 0);
 }
 
-// As after damaged bytes: nothing comes on the first connection any more.
-TEST_F(Endpoint, ASecondConnectionTakesTheFirstOnesPlaceOnceItBringsAMessage) {
+// After damaged bytes, for example, the first connection delivers nothing any more.
+TEST_F(Endpoint, ASecondConnectionReplacesTheFirstOnceItDeliversAMessage) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   dealer.send(hello("one"));
   const auto first = receive_one(router_);
@@ -49,7 +49,7 @@ TEST_F(Endpoint, ASecondConnectionTakesTheFirstOnesPlaceOnceItBringsAMessage) {
   ASSERT_TRUE(left && right);
   EXPECT_NE(left->first, right->first);
   const PeerId second = left->first == first->first ? right->first : left->first;
-  // what comes on the first one does not end the second: maybe only one way is broken
+  // a message on the first connection does not end the second: perhaps only one direction is broken
   ASSERT_EQ(router_.send(first->first, hello("from the first")), SendResult::kSent);
   EXPECT_EQ(receive_one(dealer)->header.hello().host(), "from the first");
   ASSERT_EQ(router_.send(second, hello("from the second")), SendResult::kSent);
@@ -64,7 +64,7 @@ TEST_F(Endpoint, ASecondConnectionTakesTheFirstOnesPlaceOnceItBringsAMessage) {
   EXPECT_FALSE(router_.receive());
 }
 
-TEST_F(Endpoint, ASecondConnectionThatBringsNothingIsReplaced) {
+TEST_F(Endpoint, ASecondConnectionWithoutMessagesIsReplaced) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   dealer.open_second();
   dealer.open_second();
@@ -76,7 +76,7 @@ TEST_F(Endpoint, ASecondConnectionThatBringsNothingIsReplaced) {
   EXPECT_FALSE(router_.receive());
 }
 
-TEST_F(Endpoint, EveryKindOfMessageGoesThereAndBack) {
+TEST_F(Endpoint, EveryKindOfMessageSurvivesARoundTrip) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   for (const Message& message : every_kind_of_message()) {
     dealer.send(message);
@@ -98,8 +98,8 @@ TEST_F(Endpoint, EveryKindOfMessageGoesThereAndBack) {
   EXPECT_EQ(router_.rejected_frames(), 0);
 }
 
-// libzmq gives out small frames from inside its receive buffer, at whatever offset they lie there.
-TEST_F(Endpoint, PayloadsAreAlignedWhereverTheyLieInTheReceiveBuffer) {
+// libzmq hands out small frames inside its receive buffer, at any offset.
+TEST_F(Endpoint, PayloadsAreAlignedAtAnyOffsetInTheReceiveBuffer) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   for (int i = 0; i < 64; ++i) {
     Message message;
@@ -123,7 +123,7 @@ TEST_F(Endpoint, PayloadsAreAlignedWhereverTheyLieInTheReceiveBuffer) {
 TEST_F(Endpoint, AWorkerMayConnectBeforeTheServerListens) {
   std::string address;
   {
-    zmq::context_t other(1);  // its end waits until the port is free again
+    zmq::context_t other(1);  // its destructor waits until the port is free again
     const Router router(other, "tcp://127.0.0.1:*", EndpointLimits{});
     address = router.address();
   }
@@ -135,7 +135,7 @@ TEST_F(Endpoint, AWorkerMayConnectBeforeTheServerListens) {
   EXPECT_EQ(received->second.header.hello().host(), "early");
 }
 
-TEST_F(Endpoint, SaysThatAPeerIsGone) {
+TEST_F(Endpoint, ReportsThatAPeerIsGone) {
   PeerId peer;
   {
     Dealer dealer(context_, router_.address(), EndpointLimits{});
@@ -146,12 +146,12 @@ TEST_F(Endpoint, SaysThatAPeerIsGone) {
     EXPECT_EQ(router_.send(peer, hello("there")), SendResult::kSent);
   }
   EXPECT_TRUE(serve_until(
-      router_, [&] { return router_.send(peer, hello("anybody?")) == SendResult::kGone; }));
+      router_, [&] { return router_.send(peer, hello("hello?")) == SendResult::kGone; }));
   EXPECT_EQ(router_.send("never seen", hello("")), SendResult::kGone);
 }
 
-// Its sender waits then; the kernel holds some megabytes more.
-TEST_F(Endpoint, WhoeverDoesNotReadBulkHoldsALimitedNumberOfBytes) {
+// The sender then blocks. The kernel buffers some megabytes more.
+TEST_F(Endpoint, AReceiverThatDoesNotReadBuffersALimitedNumberOfBytes) {
   constexpr size_t kBytes = size_t{4} << 20;
   Router slow(context_, "tcp://127.0.0.1:*", data_limits(kBytes));
   zmq::socket_t sender(context_, zmq::socket_type::dealer);
@@ -162,13 +162,13 @@ TEST_F(Endpoint, WhoeverDoesNotReadBulkHoldsALimitedNumberOfBytes) {
   size_t sent = 0;
   while (sent < 100 && sender.send(zmq::message_t(kBytes), zmq::send_flags::none)) ++sent;
   EXPECT_GE(sent, 16U);
-  EXPECT_LE(sent, 40U) << "64 MiB, and what is on the way";
+  EXPECT_LE(sent, 40U) << "64 MiB, and the bytes in flight";
 }
 
-TEST_F(Endpoint, ATakenPortIsNamedWithAWayOut) {
+TEST_F(Endpoint, APortInUseIsNamedWithARemedy) {
   try {
     const Router second(context_, router_.address(), EndpointLimits{});
-    FAIL() << "two listen on one port";
+    FAIL() << "both listen on one port";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUsage);
     EXPECT_THAT(e.what(), HasSubstr(parse_address(router_.address(), "listen").port));
@@ -177,9 +177,9 @@ TEST_F(Endpoint, ATakenPortIsNamedWithAWayOut) {
   }
 }
 
-TEST_F(Endpoint, AnInterfaceThatIsNotOursIsNamed) {
+TEST_F(Endpoint, AnAddressOfAnotherHostIsNamed) {
   try {
-    const Router second(context_, "tcp://192.0.2.1:5555", EndpointLimits{});  // RFC 5737: nobody's
+    const Router second(context_, "tcp://192.0.2.1:5555", EndpointLimits{});  // RFC 5737: no host's
     FAIL() << "listens on a foreign address";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUsage);
@@ -187,7 +187,7 @@ TEST_F(Endpoint, AnInterfaceThatIsNotOursIsNamed) {
   }
 }
 
-TEST_F(Endpoint, AnAddressThatIsNoneIsAnErrorOfUse) {
+TEST_F(Endpoint, AnInvalidAddressIsAUsageError) {
   try {
     const Dealer dealer(context_, "tcp://nonsense", EndpointLimits{});
     FAIL() << "connects to nonsense";
@@ -197,7 +197,7 @@ TEST_F(Endpoint, AnAddressThatIsNoneIsAnErrorOfUse) {
   }
 }
 
-TEST_F(Endpoint, NothingIsReceivedWithoutWaitingWhereNothingCame) {
+TEST_F(Endpoint, ReceiveReturnsAtOnceWithoutAMessage) {
   EXPECT_FALSE(router_.receive());
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   EXPECT_FALSE(dealer.receive());
@@ -227,7 +227,7 @@ TEST_F(Endpoint, TurnEndsAfterItsMessagesOrItsBytesAndLosesNone) {
   EXPECT_EQ(turn(1, 1 << 20), 1);
 }
 
-TEST_F(Endpoint, ADealerCountsWhatItCannotRead) {
+TEST_F(Endpoint, ADealerCountsUnreadableMessages) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   dealer.send(hello("a"));
   const auto received = receive_one(router_);
@@ -242,20 +242,20 @@ TEST_F(Endpoint, ADealerCountsWhatItCannotRead) {
   EXPECT_EQ(dealer.foreign_version(), 0);
 }
 
-TEST_F(Endpoint, ADealerNotesAForeignVersion) {
+TEST_F(Endpoint, ADealerRecordsAForeignVersion) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   dealer.send(hello("a"));
   const auto received = receive_one(router_);
   ASSERT_TRUE(received);
   router_.socket().send(zmq::buffer(received->first), zmq::send_flags::sndmore);
-  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\x0a", 8)), zmq::send_flags::none);
+  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\x0b", 8)), zmq::send_flags::none);
   router_.send(received->first, hello("good"));
   ASSERT_TRUE(receive_one(dealer));
-  EXPECT_EQ(dealer.foreign_version(), 10);
+  EXPECT_EQ(dealer.foreign_version(), 11);
 }
 
-// Profilers and debuggers send signals that are handled; libzmq then gives up what it does.
-TEST_F(Endpoint, HandledSignalsNeitherEndAWaitWithAnErrorNorTearMessages) {
+// Profilers and debuggers send signals that are handled; libzmq then aborts its system call.
+TEST_F(Endpoint, HandledSignalsNeitherFailAWaitNorTearMessages) {
   static volatile std::sig_atomic_t handled;
   handled = 0;
   std::signal(SIGUSR1, [](int) { handled = handled + 1; });
@@ -279,7 +279,7 @@ TEST_F(Endpoint, HandledSignalsNeitherEndAWaitWithAnErrorNorTearMessages) {
     while (!(received = router_.receive())) poll_sockets(items, 50);
     ASSERT_EQ(received->second.header.load().slice(), rounds);
     ASSERT_EQ(received->second.payloads.size(), 3U);
-    poll_sockets(items, 1);  // nothing comes: here the signals hit
+    poll_sockets(items, 1);  // no message arrives: the signals hit this wait
   }
   shooter.request_stop();
   shooter.join();

@@ -1,4 +1,5 @@
-// What strangers may send: nothing of it may crash, and what is not ours is refused with a reason.
+// Any bytes may arrive from a peer: none crash the receiver, and invalid ones are refused with a
+// reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ Bytes push_of_two_parts() {
   return bytes_of(message);
 }
 
-TEST(HostileFrames, NothingAtAllIsRefused) {
+TEST(HostileFrames, EmptyMessagesAreRefused) {
   EXPECT_EQ(refusal({}), "no frame");
   EXPECT_EQ(refusal({""}), "not a pushpull message");
   EXPECT_EQ(refusal(Bytes(50)), "not a pushpull message");
@@ -61,7 +62,7 @@ TEST(HostileFrames, ForeignMagicIsRefused) {
   EXPECT_EQ(refusal({std::string("PUSHPL\0", 7)}), "not a pushpull message");
 }
 
-TEST(HostileFrames, AnotherVersionIsNamedBesideOurs) {
+TEST(HostileFrames, AnotherVersionIsNamedWithOurs) {
   Bytes bytes = push_of_two_parts();
   bytes[0][6] = 0x01;
   bytes[0][7] = 0x02;
@@ -72,7 +73,7 @@ TEST(HostileFrames, AnotherVersionIsNamedBesideOurs) {
             "protocol version 258, this program speaks " + std::to_string(kProtocolVersion));
 }
 
-TEST(HostileFrames, AHeaderThatIsTruncatedAnywhereIsRefusedOrMeansSomethingElse) {
+TEST(HostileFrames, ATruncatedHeaderIsRefusedOrIsAnotherHeader) {
   for (const Message& message : every_kind_of_message()) {
     const Bytes whole = bytes_of(message);
     for (size_t length = 0; length < whole[0].size(); ++length) {
@@ -87,24 +88,24 @@ TEST(HostileFrames, AHeaderThatIsTruncatedAnywhereIsRefusedOrMeansSomethingElse)
 }
 
 TEST(HostileFrames, AHeaderBeyondTheLimitIsRefused) {
-  std::string head("PUSHPL\0\11", 8);
+  std::string head("PUSHPL\0\12", 8);
   head.resize(kMaxHeaderBytes + 1, 'x');
   EXPECT_EQ(refusal({head}), "header too large");
 }
 
 TEST(HostileFrames, AHeaderWithoutABodyIsRefused) {
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\11", 8)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\12", 8)}), "header without a body");
   // field 999, which this version does not know
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\11\xba\x3e\x00", 11)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\12\xba\x3e\x00", 11)}), "header without a body");
 }
 
 TEST(HostileFrames, TextNeedNotBeUtf8) {
   // Hello.host = "\xff\xfe"
-  const Bytes hello{std::string("PUSHPL\0\11\x0a\x04\x12\x02\xff\xfe", 14)};
+  const Bytes hello{std::string("PUSHPL\0\12\x0a\x04\x12\x02\xff\xfe", 14)};
   EXPECT_TRUE(decode(frames_of(hello)).message.has_value());
 }
 
-TEST(HostileFrames, TheNumberOfPayloadsMustBeThatOfTheHeader) {
+TEST(HostileFrames, TheNumberOfPayloadsMustMatchTheHeader) {
   const std::string why = "number of payloads does not fit the header";
   const Bytes good = push_of_two_parts();
   ASSERT_TRUE(decode(frames_of(good)).message);
@@ -124,7 +125,7 @@ TEST(HostileFrames, TheNumberOfPayloadsMustBeThatOfTheHeader) {
   }
 }
 
-TEST(HostileFrames, APayloadOfPartsOfFloatsIsRefused) {
+TEST(HostileFrames, APayloadWithPartOfAFloatIsRefused) {
   for (const size_t size : {1U, 2U, 3U, 5U, 17U}) {
     Bytes bytes = push_of_two_parts();
     bytes[2].resize(size);
@@ -133,7 +134,7 @@ TEST(HostileFrames, APayloadOfPartsOfFloatsIsRefused) {
 }
 
 TEST(HostileFrames, ForgedPartCountsAllocateNothing) {
-  // parts { } repeated 100000 times in the header, no payload behind it
+  // parts { } repeated 100000 times in the header, without payloads
   std::string push;
   for (int i = 0; i < 50000; ++i) push += std::string("\x2a\x00", 2);
   Message message;
@@ -159,7 +160,7 @@ TEST(HostileFrames, RandomHeadersBehindAGoodPreambleDoNoHarm) {
     Bytes bytes(1 + random() % 3);
     bytes[0].resize(random() % 80);
     for (char& c : bytes[0]) c = static_cast<char>(random());
-    bytes[0].insert(0, "PUSHPL\0\11", 8);
+    bytes[0].insert(0, "PUSHPL\0\12", 8);
     for (size_t f = 1; f < bytes.size(); ++f) bytes[f].resize(random() % 12);
     check_decoding(frames_of(bytes));
   }
@@ -213,7 +214,7 @@ TEST(HostileFrames, AHundredThousandMutationsDoNoHarm) {
     for (auto times = 1 + random() % 4; times > 0; --times) mutate(random, bytes);
     accepted += check_decoding(frames_of(bytes)) ? 1 : 0;
   }
-  // a changed number is still a number; most of the rest is refused
+  // a changed number is often valid; most other changes are refused
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);
 }

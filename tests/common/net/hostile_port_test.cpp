@@ -1,5 +1,5 @@
-// Anybody may connect to the port: what does not belong there is counted or closed, and a good
-// client is served as if nothing had happened.
+// Any process may connect to the port: foreign bytes are counted or the connection is closed, and a
+// good client is still served.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ class HostilePort : public testing::Test {
   Router router_{context_, "tcp://127.0.0.1:*", EndpointLimits{}};
 };
 
-TEST_F(HostilePort, RandomBytesAreNoConnection) {
+TEST_F(HostilePort, RandomBytesOpenNoConnection) {
   for (int i = 0; i < 20; ++i) {
     const RawPeer peer(router_.address());
     peer.send(random_bytes(2000));
@@ -51,7 +51,7 @@ TEST_F(HostilePort, RandomBytesAreNoConnection) {
   expect_good_client_is_served();
 }
 
-TEST_F(HostilePort, AWebBrowserIsNoWorker) {
+TEST_F(HostilePort, AnHttpRequestIsIgnored) {
   const RawPeer peer(router_.address());
   peer.send("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
   expect_good_client_is_served();
@@ -70,7 +70,7 @@ TEST_F(HostilePort, AForgedLengthEndsTheConnectionAndAllocatesNothing) {
   expect_good_client_is_served();
 }
 
-TEST_F(HostilePort, ConnectionsThatSayNothingHinderNobody) {
+TEST_F(HostilePort, SilentConnectionsDoNotBlockAGoodClient) {
   std::vector<std::unique_ptr<RawPeer>> silent(50);
   for (auto& peer : silent) peer = std::make_unique<RawPeer>(router_.address());
   const RawPeer halfway(router_.address());
@@ -102,23 +102,23 @@ TEST_F(HostilePort, AMessageOfTooManyFramesIsOneRefusal) {
   EXPECT_EQ(router_.rejected_frames(), 1);
 }
 
-TEST_F(HostilePort, AMessageThatBreaksOffIsNeverSeen) {
+TEST_F(HostilePort, AnUnfinishedMessageIsNotDelivered) {
   {
     const RawPeer peer(router_.address());
     peer.handshake();
-    // the first frame of two, and half of the second
+    // the first of two frames, and half of the second
     peer.send(std::string("\x01\x0aPUSHPL\0\5\x0a\x00", 12) + std::string("\x00\x20half", 6));
   }
   expect_good_client_is_served();
   EXPECT_EQ(router_.rejected_frames(), 0);
 }
 
-TEST_F(HostilePort, AnotherProtocolVersionIsToldBothVersions) {
+TEST_F(HostilePort, APeerOfAnotherVersionGetsBothVersions) {
   zmq::socket_t peer(context_, zmq::socket_type::dealer);
   peer.set(zmq::sockopt::linger, 0);
   peer.set(zmq::sockopt::rcvtimeo, static_cast<int>(kPatienceMs));
   peer.connect(router_.address());
-  peer.send(zmq::buffer(std::string("PUSHPL\0\x0awhatever", 16)), zmq::send_flags::none);
+  peer.send(zmq::buffer(std::string("PUSHPL\0\x0bwhatever", 16)), zmq::send_flags::none);
   ASSERT_TRUE(serve_until(router_, [&] { return router_.rejected_frames() == 1; }));
   std::vector<zmq::message_t> answer(1);
   ASSERT_TRUE(peer.recv(answer[0]));
@@ -126,7 +126,7 @@ TEST_F(HostilePort, AnotherProtocolVersionIsToldBothVersions) {
   ASSERT_TRUE(decoded.message) << decoded.why;
   const wire::Refused& refused = decoded.message->header.refused();
   EXPECT_EQ(refused.code(), static_cast<int>(ErrorCode::kProtocol));
-  EXPECT_THAT(refused.text(), HasSubstr("version 10"));
+  EXPECT_THAT(refused.text(), HasSubstr("version 11"));
   EXPECT_THAT(refused.text(), HasSubstr("speaks " + std::to_string(kProtocolVersion)));
 }
 

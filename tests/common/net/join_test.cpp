@@ -36,7 +36,7 @@ Message state() {
   return message;
 }
 
-TEST(Join, SaysWhoItIs) {
+TEST(Join, TheHelloDescribesTheProcess) {
   Joining joining(worker_options(), "tcp://node:1");
   const auto message = joining.on_tick(100);
   ASSERT_TRUE(message);
@@ -49,7 +49,7 @@ TEST(Join, SaysWhoItIs) {
   EXPECT_EQ(hello.data_endpoint(), "tcp://node:1");
 }
 
-TEST(Join, AHelloIsSaidAgainUntilTheDeadline) {
+TEST(Join, TheHelloIsRepeatedUntilTheDeadline) {
   Joining joining(worker_options(), "");
   int hellos = 0;
   int64_t last_ms = -1;
@@ -63,12 +63,12 @@ TEST(Join, AHelloIsSaidAgainUntilTheDeadline) {
   EXPECT_THROW(joining.on_tick(3210), Error);
 }
 
-TEST(Join, NobodyThereIsNamedByItsAddressAtTheDeadline) {
+TEST(Join, TheDeadlineErrorNamesTheCoordinatorsAddress) {
   Joining joining(worker_options(), "");
   joining.on_tick(1000);
   try {
     joining.on_tick(4201);
-    FAIL() << "it waits on";
+    FAIL() << "still waiting";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUnreachable);
     EXPECT_THAT(e.what(), HasSubstr("tcp://head:5555"));
@@ -76,34 +76,34 @@ TEST(Join, NobodyThereIsNamedByItsAddressAtTheDeadline) {
   }
 }
 
-TEST(Join, ARefusalComesWithItsCodeAndText) {
+TEST(Join, ARefusalThrowsItsCodeAndText) {
   Joining joining(worker_options(), "");
   Message refused;
   refused.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kUsage));
   refused.header.mutable_refused()->set_text("[join] no place");
   try {
     joining.on_message(refused);
-    FAIL() << "it is not refused";
+    FAIL() << "not refused";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUsage);
     EXPECT_STREQ(e.what(), "[join] no place");
   }
 }
 
-TEST(Join, WhatDoesNotAnswerTheHelloIsPassedOver) {
+TEST(Join, OtherMessagesThanTheAnswerAreIgnored) {
   Joining worker(worker_options(), "");
   EXPECT_FALSE(worker.on_message(state()));
   EXPECT_TRUE(worker.on_message(job_text()));
 }
 
-// The answer to its first Hello, without an address, may come a second time.
-TEST(Join, AServerWithAnAddressIsAMemberOnceAStateComes) {
+// The answer to the first Hello, which had no address, may arrive twice.
+TEST(Join, AServerWithAnAddressIsAMemberAfterTheFirstState) {
   Joining server(worker_options(), "tcp://node:1");
   EXPECT_FALSE(server.on_message(job_text()));
   EXPECT_TRUE(server.on_message(state()));
 }
 
-TEST(Join, WhoeverWaitsIsToldForWhat) {
+TEST(Join, AWaitIsExplainedAfterASecond) {
   Joining joining(worker_options(), "");
   EXPECT_EQ(joining.waiting(0), "");
   joining.on_tick(0);
@@ -113,7 +113,7 @@ TEST(Join, WhoeverWaitsIsToldForWhat) {
   EXPECT_NE(joining.waiting(6000), "");
 }
 
-TEST(Join, AServerWithoutAPlaceAsksAgainAndSaysWhyItWaits) {
+TEST(Join, AServerWithoutAPlaceRetriesAndSaysWhyItWaits) {
   Message no_place;
   no_place.header.mutable_no_place_yet()->set_text("the job has all its 2 servers");
   Joining joining(worker_options(), "");  // a timeout of 3.2 s
@@ -124,10 +124,10 @@ TEST(Join, AServerWithoutAPlaceAsksAgainAndSaysWhyItWaits) {
   EXPECT_EQ(joining.waiting(200'000), "waiting for a place: the job has all its 2 servers");
   EXPECT_TRUE(joining.on_tick(201'000));
   EXPECT_TRUE(joining.on_tick(204'200));
-  EXPECT_THROW(joining.on_tick(204'201), Error) << "the coordinator has gone in the meantime";
+  EXPECT_THROW(joining.on_tick(204'201), Error) << "the coordinator is gone";
 }
 
-TEST(Join, AnotherReleaseIsToldApartByBothVersions) {
+TEST(Join, AnotherReleaseIsNamedWithBothVersions) {
   const std::string text = foreign_version_text("tcp://head:5555", 10);
   EXPECT_THAT(text, HasSubstr("tcp://head:5555"));
   EXPECT_THAT(text, HasSubstr("version 10"));

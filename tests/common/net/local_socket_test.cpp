@@ -43,7 +43,7 @@ class LocalSocket : public testing::Test {
   std::string private_;
 };
 
-TEST_F(LocalSocket, LiesInAFolderOfTheUserAlone) {
+TEST_F(LocalSocket, IsInAFolderThatOnlyTheUserCanEnter) {
   EXPECT_EQ(local_endpoint(7, kData), "ipc://" + private_ + "/7-4711.sock");
   struct stat info {};
   ASSERT_EQ(stat(private_.c_str(), &info), 0);
@@ -70,7 +70,7 @@ TEST_F(LocalSocket, ANameTooLongForASocketIsRefused) {
   EXPECT_THROW(local_endpoint(7, kData), Error);
 }
 
-TEST_F(LocalSocket, AnswersWhileARouterListensAndIsGoneAfterwards) {
+TEST_F(LocalSocket, AcceptsConnectionsWhileARouterListens) {
   const std::string endpoint = local_endpoint(7, kData);
   EXPECT_FALSE(answers(endpoint));
   {
@@ -96,7 +96,7 @@ TEST_F(LocalSocket, AnswersWhileARouterListensAndIsGoneAfterwards) {
   EXPECT_FALSE(fs::exists(path_of(endpoint)));
 }
 
-TEST_F(LocalSocket, OnlyOldSocketsOfTheDeadAreRemoved) {
+TEST_F(LocalSocket, OnlyOldSocketsOfDeadProcessesAreRemoved) {
   const std::string endpoint = local_endpoint(7, kData);
   zmq::context_t context(1);
   Router living(context, "tcp://127.0.0.1:*", data_limits(4096));
@@ -113,7 +113,7 @@ TEST_F(LocalSocket, OnlyOldSocketsOfTheDeadAreRemoved) {
   for (const std::string& path : {dead, file, path_of(endpoint)}) make_old(path);
   remove_stale(endpoint);
   EXPECT_FALSE(fs::exists(dead));
-  EXPECT_TRUE(fs::exists(fresh)) << "who has just made it may not listen yet";
+  EXPECT_TRUE(fs::exists(fresh)) << "a new socket's owner may not listen yet";
   EXPECT_TRUE(fs::exists(file));
   EXPECT_TRUE(answers(endpoint));
 }

@@ -1,5 +1,5 @@
-// A router and what it needs, for tests of sockets on this host; waits have a deadline that only a
-// failure reaches.
+// A router, and helpers for tests of sockets on this host. Only a failing test reaches the deadline
+// of a wait.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace pushpull {
 
 constexpr int64_t kPatienceMs = 20'000;
 
-// Asks again until there is an answer. Socket: Router or Dealer.
+// Polls until a message arrives. Socket: Router or Dealer.
 template <class Socket>
 auto receive_one(Socket& socket) {
   const int64_t begin = now_ms();
@@ -26,11 +26,12 @@ auto receive_one(Socket& socket) {
     zmq::poll(&item, 1, std::chrono::milliseconds(20));
     received = socket.receive();
   }
-  EXPECT_TRUE(received) << "nothing came";
+  EXPECT_TRUE(received) << "no message arrived";
   return received;
 }
 
-// Until `condition` holds; the router reads meanwhile, and what it reads is dropped.
+// Waits until `condition` holds, and returns whether it does. Meanwhile the router reads and drops
+// messages.
 template <class Condition>
 bool serve_until(Router& router, const Condition& condition) {
   const int64_t begin = now_ms();

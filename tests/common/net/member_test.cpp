@@ -53,7 +53,7 @@ Member joined(const std::string& keys = "") {
   return member;
 }
 
-// State versions in the heartbeats up to `until_ms`, with a turn every 10 ms.
+// Calls on_tick every 10 ms and returns the state versions in the heartbeats up to `until_ms`.
 std::vector<int64_t> heartbeats(Member& member, int64_t from_ms, int64_t until_ms) {
   std::vector<int64_t> versions;
   for (int64_t now = from_ms; now < until_ms; now += 10) {
@@ -68,7 +68,7 @@ std::vector<int64_t> heartbeats(Member& member, int64_t from_ms, int64_t until_m
   return versions;
 }
 
-TEST(Member, KnowsItsJobOnceTheHelloIsAnswered) {
+TEST(Member, KnowsItsJobAfterTheAnswerToItsHello) {
   Member member(options());
   EXPECT_FALSE(member.joined());
   member.on_tick(0, stats);
@@ -79,19 +79,19 @@ TEST(Member, KnowsItsJobOnceTheHelloIsAnswered) {
   EXPECT_EQ(member.job().steps, 10);
 }
 
-TEST(Member, HeartbeatsGoOnWhileNothingIsNew) {
+TEST(Member, HeartbeatsContinueWithoutNews) {
   Member member = joined();
   EXPECT_EQ(heartbeats(member, 0, 2900), (std::vector<int64_t>{-1, -1, -1, -1, -1}));
 }
 
-TEST(Member, ANewStateIsConfirmedAtOnce) {
+TEST(Member, ANewStateIsAcknowledgedAtOnce) {
   Member member = joined();
   heartbeats(member, 0, 10);
   EXPECT_EQ(member.on_message(100, state(4)), Member::News::kState);
   EXPECT_EQ(heartbeats(member, 100, 110), std::vector<int64_t>{4});
 }
 
-TEST(Member, AnOldStateDoesNotOvertakeANewerOne) {
+TEST(Member, AnOldStateDoesNotReplaceANewerOne) {
   Member member = joined();
   member.on_message(0, state(4));
   EXPECT_EQ(member.on_message(0, state(3)), Member::News::kNone);
@@ -105,7 +105,7 @@ TEST(Member, ASilentCoordinatorIsNamed) {
   heartbeats(member, 1000, 4000);
   try {
     member.on_tick(4001, stats);
-    FAIL() << "it waits on";
+    FAIL() << "still waiting";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kPeerLost);
     EXPECT_THAT(e.what(), HasSubstr("server 0 (head, pid 1) at tcp://head:5555"));
@@ -113,7 +113,7 @@ TEST(Member, ASilentCoordinatorIsNamed) {
   }
 }
 
-TEST(Member, WhoIsGivenUpIsToldWithACode) {
+TEST(Member, AMemberThatIsGivenUpGetsAnErrorCode) {
   Member member = joined();
   Message refused;
   refused.header.set_run(5);
@@ -121,7 +121,7 @@ TEST(Member, WhoIsGivenUpIsToldWithACode) {
   EXPECT_THROW(member.on_message(0, refused), Error);
 }
 
-TEST(Member, OpensAnotherConnectionWhereTheFirstBringsNothing) {
+TEST(Member, OpensAnotherConnectionIfTheFirstIsSilent) {
   Member member = joined();
   member.on_message(500, state(1));
   EXPECT_FALSE(member.needs_connection(1500));
@@ -130,13 +130,13 @@ TEST(Member, OpensAnotherConnectionWhereTheFirstBringsNothing) {
               testing::ElementsAre("[job] no messages from server 0 (head, pid 1) at "
                                    "tcp://head:5555; connecting again"));
   EXPECT_FALSE(member.needs_connection(2500));
-  EXPECT_TRUE(member.needs_connection(2501)) << "the second one has not helped";
-  EXPECT_TRUE(member.take_notices().empty()) << "it was said";
+  EXPECT_TRUE(member.needs_connection(2501)) << "the second connection is silent too";
+  EXPECT_TRUE(member.take_notices().empty()) << "reported twice";
   member.on_message(2600, state(2));
   EXPECT_FALSE(member.needs_connection(3550));
 }
 
-TEST(Member, OpensAnotherConnectionWhereItsHeartbeatsDoNotArrive) {
+TEST(Member, OpensAnotherConnectionIfItsHeartbeatsDoNotArrive) {
   Member member = joined();
   Message message = state(1);
   message.header.mutable_state()->set_unheard(true);
@@ -149,7 +149,7 @@ TEST(Member, OpensAnotherConnectionWhereItsHeartbeatsDoNotArrive) {
   EXPECT_FALSE(member.needs_connection(1200));
 }
 
-TEST(Member, OpensAnotherConnectionWhereItsHelloIsNotAnswered) {
+TEST(Member, OpensAnotherConnectionIfItsHelloIsNotAnswered) {
   Member member(options());
   member.on_tick(1000, stats);
   EXPECT_FALSE(member.needs_connection(4300));
@@ -157,7 +157,7 @@ TEST(Member, OpensAnotherConnectionWhereItsHelloIsNotAnswered) {
   EXPECT_TRUE(member.take_notices().empty());
 }
 
-TEST(Member, ASilentCoordinatorMayComeBackWithinReplacementTimeout) {
+TEST(Member, ASilentCoordinatorMayReturnWithinReplacementTimeout) {
   Member member = joined("replacement-timeout = 5\n");
   member.on_message(1000, state(1));
   heartbeats(member, 1000, 4000);
@@ -166,18 +166,19 @@ TEST(Member, ASilentCoordinatorMayComeBackWithinReplacementTimeout) {
   EXPECT_TRUE(member.misses_coordinator(4001));
   EXPECT_THAT(member.take_notices(),
               testing::ElementsAre(HasSubstr("silent for 3 s; waiting up to 5 s")));
-  EXPECT_FALSE(heartbeats(member, 4010, 9000).empty()) << "by them it learns who is there";
-  EXPECT_TRUE(member.take_notices().empty()) << "once";
+  EXPECT_FALSE(heartbeats(member, 4010, 9000).empty())
+      << "a new coordinator learns of members by heartbeats";
+  EXPECT_TRUE(member.take_notices().empty()) << "reported twice";
   try {
     member.on_tick(9001, stats);
-    FAIL() << "it waits on";
+    FAIL() << "still waiting";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kPeerLost);
     EXPECT_THAT(e.what(), HasSubstr("silent for 8 s"));
   }
 }
 
-TEST(Member, ANewTermVoidsTheOldOneAndIsJoinedAnew) {
+TEST(Member, ANewTermReplacesTheOldOneAndNeedsANewHello) {
   Member member = joined();
   member.on_message(0, state(7));
   EXPECT_EQ(member.on_message(10, job_text(6, 2)), Member::News::kTerm);
@@ -190,7 +191,7 @@ TEST(Member, ANewTermVoidsTheOldOneAndIsJoinedAnew) {
   ASSERT_EQ(said.size(), 1U);
   EXPECT_TRUE(said[0].header.has_hello());
   EXPECT_EQ(said[0].header.run(), 6U);
-  EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone) << "of the old term";
+  EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone) << "from the old term";
   EXPECT_EQ(member.on_message(30, job_text(6, 2)), Member::News::kJoined);
   EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone);
   EXPECT_EQ(member.on_message(30, state(1, 6)), Member::News::kState);
@@ -198,7 +199,7 @@ TEST(Member, ANewTermVoidsTheOldOneAndIsJoinedAnew) {
   EXPECT_EQ(member.run(), 6U);
 }
 
-TEST(Member, AWorkerHasJoinedANewTermOnceItIsToldTheState) {
+TEST(Member, AWorkerHasJoinedANewTermAfterTheFirstState) {
   JoinOptions worker = options();
   worker.role = wire::ROLE_WORKER;
   Member member(worker);
@@ -206,32 +207,32 @@ TEST(Member, AWorkerHasJoinedANewTermOnceItIsToldTheState) {
   EXPECT_EQ(member.on_message(0, job_text()), Member::News::kJoined);
   EXPECT_EQ(member.on_message(10, job_text(6, 2)), Member::News::kTerm);
   EXPECT_EQ(member.on_message(11, job_text(6, 2)), Member::News::kNone)
-      << "no answer to its Hello, which it has not said";
+      << "accepted as an answer to a Hello that it has not sent";
   EXPECT_FALSE(member.joined());
   EXPECT_EQ(member.on_message(12, state(1, 6)), Member::News::kJoined);
   EXPECT_EQ(member.state().version(), 1);
 }
 
-TEST(Member, WhatIsSaidInAnotherTermDoesNotShowThatTheCoordinatorLives) {
+TEST(Member, MessagesOfAnotherTermDoNotKeepTheCoordinatorAlive) {
   Member member = joined("on-server-loss = abort\n");
   for (int64_t now = 0; now <= 3000; now += 100) member.on_message(now, state(1, 4));
   EXPECT_THROW(member.on_tick(3001, stats), Error);
 }
 
-TEST(Member, AnotherRunInTheSamePlaceEndsIt) {
+TEST(Member, AnotherRunAtTheAddressEndsTheMember) {
   Member member = joined();
   Message text = job_text(6, 1);
   text.header.mutable_job_text()->set_first_run(6);
   try {
     member.on_message(10, text);
-    FAIL() << "it takes part in another run";
+    FAIL() << "took part in another run";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kPeerLost);
     EXPECT_THAT(e.what(), HasSubstr("has begun another run"));
   }
 }
 
-TEST(Member, AServerSaysASecondHelloWithItsAddress) {
+TEST(Member, AServerSendsASecondHelloWithItsAddress) {
   Member member = joined();
   member.join_as_server("tcp://node:1");
   EXPECT_FALSE(member.joined());

@@ -16,7 +16,7 @@ namespace pushpull {
 
 namespace {
 
-// Network order, `width` bytes.
+// Returns `width` bytes in network order.
 std::string big_endian(uint64_t value, int width) {
   std::string out;
   for (int i = width - 1; i >= 0; --i) out += static_cast<char>(value >> (8 * i) & 0xff);
@@ -47,7 +47,7 @@ void RawPeer::send(const std::string& bytes) const {
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = ::send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-    if (n <= 0) return;  // refused already: that is for the test to see
+    if (n <= 0) return;  // refused already: the test checks this
     done += static_cast<size_t>(n);
   }
 }

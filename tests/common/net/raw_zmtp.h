@@ -1,5 +1,5 @@
-// A hostile peer: a bare TCP connection, with ZMTP 3.0 (rfc.zeromq.org/spec/23) spoken by hand as
-// far as wanted.
+// A hostile peer: a bare TCP connection that speaks as much of ZMTP 3.0 (rfc.zeromq.org/spec/23) by
+// hand as a test needs.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,12 @@ class RawPeer {
   RawPeer& operator=(const RawPeer&) = delete;
 
   void send(const std::string& bytes) const;
-  // Greeting and READY of a DEALER; waits for the server's greeting.
+  // Sends the greeting and READY of a DEALER; waits for the server's greeting.
   void handshake() const;
   void message(const std::vector<std::string>& frames) const;
-  // A frame that says it has `length` bytes, and the first hundred.
+  // Sends a frame that announces `length` bytes, and its first hundred.
   void forged_length(uint64_t length) const;
-  // Reads until the other side has closed the connection; false where it does not within ten
-  // seconds.
+  // Reads until the peer closes the connection. Returns false if it does not within ten seconds.
   bool closed_by_peer() const;
 
  private:

@@ -8,18 +8,18 @@ namespace {
 const Refusal kShare = *refused("push-share", "a share", "none");
 const Refusal kClock = *refused("pull-clock", 3, 4);
 
-TEST(Refusal, SaysWhatWasExpectedAndWhatCame) {
+TEST(Refusal, SaysTheExpectedAndTheReceivedValue) {
   EXPECT_STREQ(kClock.reason, "pull-clock");
   EXPECT_EQ(kClock.line(), "[pull-clock] expected 3, got 4");
-  EXPECT_FALSE(kClock.from_member) << "strangers are not told";
+  EXPECT_FALSE(kClock.from_member) << "strangers get no answer";
 }
 
-TEST(Refusal, OfAMemberNamesIt) {
+TEST(Refusal, ARefusalFromAMemberNamesIt) {
   const Checked refusal = from_member(refused("pull-clock", 3, 4), "worker 1");
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->line(), "[pull-clock] expected 3, got 4 from worker 1");
   EXPECT_TRUE(refusal->from_member);
-  EXPECT_FALSE(from_member(std::nullopt, "worker 1")) << "nothing was wrong";
+  EXPECT_FALSE(from_member(std::nullopt, "worker 1")) << "without a refusal";
 }
 
 TEST(Refusals, AreCountedByReason) {
@@ -51,7 +51,7 @@ TEST(Refusals, AFloodOfStrangersIsReportedAFewTimesInEachWindow) {
   EXPECT_EQ(refusals.counts().at("push-share"), 50'000);
 }
 
-TEST(Refusals, FramesThatCouldNotBeReadAreAReasonOfTheirOwn) {
+TEST(Refusals, UnreadableFramesHaveTheirOwnReason) {
   Refusals refusals;
   refusals.add("anna", kShare, 0);
   wire::Stats stats;

@@ -38,7 +38,7 @@ WireTensors wire_of(const TensorTable& table) {
   return out;
 }
 
-// The Error(kProtocol) of a good table in which `spoil` has changed one tensor.
+// Returns the Error(kProtocol) of a good table in which `spoil` has changed one tensor.
 template <class Spoil>
 std::string refusal(const Spoil& spoil) {
   WireTensors tensors = wire_of(two_tensors());
@@ -52,7 +52,7 @@ std::string refusal(const Spoil& spoil) {
   return "accepted";
 }
 
-TEST(TensorWire, ATableComesBackAsItWas) {
+TEST(TensorWire, ATableSurvivesTheWire) {
   const TensorTable table = two_tensors();
   EXPECT_EQ(from_wire(wire_of(table)), table);
 }
@@ -63,9 +63,9 @@ TEST(TensorWire, AScalarHasOneElement) {
   EXPECT_EQ(from_wire(wire_of(table)).total, 1);
 }
 
-TEST(TensorWire, NoTensorIsNoModel) { EXPECT_THROW(from_wire(WireTensors()), Error); }
+TEST(TensorWire, AModelHasAtLeastOneTensor) { EXPECT_THROW(from_wire(WireTensors()), Error); }
 
-TEST(TensorWire, ImpossibleShapesAreRefusedByTheTensorsName) {
+TEST(TensorWire, ImpossibleShapesAreRefusedWithTheTensorsName) {
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
   for (const int64_t d : {int64_t{0}, int64_t{-1}, -kHuge - 1, kHuge, (int64_t{1} << 36) + 1}) {
     const std::string why = refusal([&](wire::Tensor& t) { t.set_shape(0, d); });
@@ -82,7 +82,7 @@ TEST(TensorWire, ImpossibleShapesAreRefusedByTheTensorsName) {
               HasSubstr("dimensions"));
 }
 
-TEST(TensorWire, UnknownRulesAndValuesThatAreNotFiniteAreRefused) {
+TEST(TensorWire, UnknownRulesAndNonFiniteValuesAreRefused) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
   for (const int rule : {-1, 2, 1 << 30}) {
@@ -113,11 +113,11 @@ TEST(TensorWire, TooManyTensorsOrElementsAreRefused) {
   EXPECT_THROW(from_wire(many), Error);
   many.RemoveLast();
   EXPECT_EQ(from_wire(many).total, 100'000);
-  many.Mutable(0)->set_shape(0, int64_t{1} << 36);  // the whole is too much
+  many.Mutable(0)->set_shape(0, int64_t{1} << 36);  // the total is too large
   EXPECT_THROW(from_wire(many), Error);
 }
 
-TEST(TensorWire, TheFirstDifferenceIsToldInWords) {
+TEST(TensorWire, TheFirstDifferenceIsDescribed) {
   const TensorTable table = two_tensors();
   EXPECT_EQ(difference(table, table), "");
   TensorTable other;

@@ -75,11 +75,11 @@ std::vector<Message> every_kind_of_message() {
   const auto* descriptor = wire::Header::descriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     Message message;
-    if (descriptor->field(i)->containing_oneof() == nullptr) continue;  // no kind of its own
+    if (descriptor->field(i)->containing_oneof() == nullptr) continue;  // not a body
     message.header.set_run(~uint64_t{7});
     fill_field(&message.header, descriptor->field(i));
     size_t payloads = 0;
-    // of two parts one has a payload, the other lies in shared memory
+    // one of two parts has a payload, the other lies in shared memory
     if (message.header.has_exchange()) {
       message.header.mutable_exchange()->mutable_push()->mutable_parts(0)->clear_segment();
       payloads = 1;

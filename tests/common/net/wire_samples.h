@@ -1,4 +1,4 @@
-// One message of every kind, all fields filled, with payloads that fit: for the tests of frames.
+// One message of every kind with all fields filled and matching payloads, for the tests of frames.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace pushpull {
 
-// n floats: first, first + 1, ... The owner is a std::vector<float>.
+// Returns n floats: first, first + 1, ... The owner is a std::vector<float>.
 Payload payload_of_floats(size_t n, float first = 0.0F);
 
-// Every body that wire.proto has, in its order; lists have two elements.
+// Returns one message for each body in wire.proto, in its order; lists have two elements.
 std::vector<Message> every_kind_of_message();
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// Who may connect: a Router with a ZapHandler, and everybody who comes to it.
+// Tests which clients a Router with a ZapHandler accepts.
 #include "common/net/zap_handler.h"
 
 #include <gmock/gmock.h>
@@ -15,6 +15,7 @@
 
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
+#include "common/keys/data_proof.h"
 #include "common/keys/keys.h"
 #include "common/net/endpoint.h"
 #include "common/net/greeting.h"
@@ -31,6 +32,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr uint64_t kRun = 7;
+constexpr const char* kHere = "this listener";
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 
 SecretKey some_secret(unsigned char filler) {
@@ -39,22 +41,31 @@ SecretKey some_secret(unsigned char filler) {
   return key;
 }
 
-// A server process's port, its guard, and those who come.
+// The port of a server process with its handler, and clients.
 class Guarded {
  public:
-  explicit Guarded(Demand demand, const std::string& address = kAnyPort)
-      : handler(context, std::move(demand)), router(handler, address, data_limits(4096)) {}
+  explicit Guarded(Demand demand, const std::string& address = kAnyPort,
+                   int64_t descriptors = ZapHandler::descriptor_limit(),
+                   int64_t most_unfinished = ConnectionCaps::kMostUnfinished)
+      : handler(context, std::move(demand), ConnectionCaps(descriptors, most_unfinished)),
+        router(handler, address, data_limits(4096)) {}
 
-  std::unique_ptr<Dealer> who_shows(const Credentials& credentials) {
+  std::unique_ptr<Dealer> client_with(const Credentials& credentials) {
     return std::make_unique<Dealer>(clients_, router.address(), control_limits(), credentials);
   }
-  // True: the first message of `dealer` has come.
+  // Returns whether the first message of `dealer` arrives.
   bool serves(Dealer& dealer) {
     dealer.send(hello("here"));
-    const auto received = receive_one(router);
+    const int64_t begin = now_ms();
+    auto received = router.receive();
+    while (!received && now_ms() - begin < kPatienceMs) {
+      EXPECT_FALSE(dealer.receive());  // takes in the proof, for which the message waits
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      received = router.receive();
+    }
     return received && received->second.header.hello().host() == "here";
   }
-  // Why `dealer` is refused, once it is; nothing of it may come.
+  // Waits until `dealer` is refused and returns why. No message of it may arrive.
   std::string refusal_of(Dealer& dealer) {
     dealer.send(hello("here"));
     std::optional<std::string> why;
@@ -65,9 +76,21 @@ class Guarded {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     EXPECT_FALSE(router.receive());
-    return why.value_or("nobody refused it");
+    return why.value_or("it was not refused");
   }
-  // The lines that were logged, once there is one.
+  // Returns whether `dealer` is refused and none of its messages has arrived.
+  bool refuses_data_of(Dealer& dealer) {
+    dealer.send(hello("here"));
+    const int64_t begin = now_ms();
+    while (handler.refused_peers() == 0 && now_ms() - begin < kPatienceMs) {
+      EXPECT_FALSE(router.receive());
+      EXPECT_FALSE(dealer.receive());
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_FALSE(router.receive());
+    return handler.refused_peers() > 0 && !dealer.ready();
+  }
+  // Waits for a line of the log and returns all lines.
   std::vector<std::string> notices() {
     std::vector<std::string> lines;
     serve_until(router, [&] {
@@ -94,43 +117,43 @@ class ZapHandlerTest : public testing::Test {
 
 TEST_F(ZapHandlerTest, AMemberIsServed) {
   Guarded control(job_.control_demand());
-  const auto member = control.who_shows(job_.control_credentials());
+  const auto member = control.client_with(job_.control_credentials());
   EXPECT_TRUE(control.serves(*member));
   EXPECT_FALSE(member->refused());
   EXPECT_EQ(control.handler.refused_peers(), 0);
   EXPECT_TRUE(control.handler.take_notices().empty());
 }
 
-TEST_F(ZapHandlerTest, APlainClientIsRefusedAndToldHowToComeIn) {
+TEST_F(ZapHandlerTest, APlainClientIsRefusedAndToldHowToAuthenticate) {
   Guarded control(job_.control_demand());
-  const auto plain = control.who_shows({});
+  const auto plain = control.client_with({});
   EXPECT_THAT(control.refusal_of(*plain), AllOf(HasSubstr("--insecure"), HasSubstr("--key")));
   EXPECT_THAT(control.notices(), Contains(HasSubstr("refused a connection from 127.0.0.1:")));
   EXPECT_GE(control.handler.refused_peers(), 1);
 }
 
-TEST_F(ZapHandlerTest, AClientWithAnotherKeyIsRefusedAndItsFileNamed) {
+TEST_F(ZapHandlerTest, AClientWithAnotherKeyIsRefusedWithItsFilesName) {
   Guarded control(job_.control_demand());
-  const auto stranger = control.who_shows(other_.control_credentials());
+  const auto stranger = control.client_with(other_.control_credentials());
   EXPECT_THAT(control.refusal_of(*stranger), AllOf(HasSubstr("other.key"), HasSubstr("--key")));
   EXPECT_THAT(control.notices(),
               Contains(AllOf(HasSubstr("127.0.0.1:"), HasSubstr("its key is not this job's"))));
   EXPECT_GE(control.handler.refused_peers(), 1);
 }
 
-// It knows the server's public key, as every observer does, and invents the rest.
-TEST_F(ZapHandlerTest, AKeyThatNobodyDerivedIsRefused) {
+// It knows the server's public key, as every observer does, and makes up the rest.
+TEST_F(ZapHandlerTest, AnInventedKeyIsRefused) {
   Guarded control(job_.control_demand());
   Credentials invented = other_.control_credentials();
   invented.server_public = job_.control_credentials().server_public;
-  const auto stranger = control.who_shows(invented);
+  const auto stranger = control.client_with(invented);
   EXPECT_THAT(control.refusal_of(*stranger), HasSubstr("other.key"));
-  EXPECT_EQ(control.handler.refused_peers(), 1);  // libzmq does not try again
+  EXPECT_EQ(control.handler.refused_peers(), 1);  // libzmq does not retry
 }
 
-TEST_F(ZapHandlerTest, AnObserverThatSaysHelloIsTold) {
+TEST_F(ZapHandlerTest, AnObserverThatSendsHelloIsRefused) {
   Guarded control(job_.control_demand());
-  const auto observer = control.who_shows(observer_.control_credentials());
+  const auto observer = control.client_with(observer_.control_credentials());
   observer->send(hello("here"));
   EXPECT_TRUE(serve_until(control.router, [&] { return control.handler.refused_peers() == 1; }));
   const auto answer = receive_one(*observer);
@@ -141,95 +164,124 @@ TEST_F(ZapHandlerTest, AnObserverThatSaysHelloIsTold) {
 }
 
 TEST_F(ZapHandlerTest, AnObserverDoesNotReachData) {
-  Guarded data(job_.data_demand(true, kRun));
-  const auto observer = data.who_shows(observer_.control_credentials());
+  Guarded data(job_.data_demand(true, kRun, kHere));
+  const auto observer = data.client_with(observer_.control_credentials());
   EXPECT_THAT(data.refusal_of(*observer), HasSubstr("observer.key"));
 }
 
-TEST_F(ZapHandlerTest, WhoHasTheTokenOfTheRunIsServed) {
-  Guarded data(job_.data_demand(false, kRun));
-  const auto member = data.who_shows(job_.data_credentials(false, kRun));
+TEST_F(ZapHandlerTest, AMemberThatProvesTheRunsKeyIsServed) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRun).to(kHere));
   EXPECT_TRUE(data.serves(*member));
   EXPECT_EQ(data.handler.refused_peers(), 0);
 }
 
-TEST_F(ZapHandlerTest, ATokenOfYesterdayIsRefused) {
-  Guarded data(job_.data_demand(false, kRun));
-  const auto member = data.who_shows(job_.data_credentials(false, kRun - 1));
-  EXPECT_THAT(data.refusal_of(*member), HasSubstr("[key]"));
-  EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"), HasSubstr("token"))));
-  EXPECT_EQ(data.handler.refused_peers(), 1);
+TEST_F(ZapHandlerTest, AProofOfAnEarlierRunIsRefused) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRun - 1).to(kHere));
+  EXPECT_TRUE(data.refuses_data_of(*member));
+  EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"),
+                                                HasSubstr("does not prove this run's key"))));
+}
+
+TEST_F(ZapHandlerTest, AMemberThatLooksForAnEarlierProcessIsRefusedWithThatReason) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRun).to("that listener"));
+  EXPECT_TRUE(data.refuses_data_of(*member));
+  EXPECT_THAT(data.notices(), ElementsAre(HasSubstr("was at this address before")));
+}
+
+// A program that has read the traffic shows the same proof again.
+TEST_F(ZapHandlerTest, AProofThatWasHeardAdmitsNoSecondConnection) {
+  Guarded data(job_.data_demand(false, kRun, kHere));
+  const std::string nonce = new_nonce();
+  const KeyNumber key = job_.data_credentials(false, kRun).data_key;
+  zmq::context_t context(1);
+  const auto connect = [&](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::plain_username, challenge_user(nonce, kHere));
+    socket.set(zmq::sockopt::plain_password, member_proof(key, kHere, nonce));
+    socket.connect(data.router.address());
+    send_message(socket, hello("here"));
+  };
+  zmq::socket_t first(context, zmq::socket_type::dealer);
+  connect(first);
+  EXPECT_TRUE(receive_one(data.router));
+  zmq::socket_t second(context, zmq::socket_type::dealer);
+  connect(second);
+  EXPECT_THAT(data.notices(), ElementsAre(HasSubstr("the proof of another connection")));
+  EXPECT_FALSE(data.router.receive());
 }
 
 TEST_F(ZapHandlerTest, APlainClientDoesNotReachData) {
   for (const bool encrypted : {false, true}) {
-    Guarded data(job_.data_demand(encrypted, kRun));
-    const auto plain = data.who_shows({});
+    Guarded data(job_.data_demand(encrypted, kRun, kHere));
+    const auto plain = data.client_with({});
     EXPECT_THAT(data.refusal_of(*plain), HasSubstr("--insecure")) << encrypted;
   }
 }
 
-TEST_F(ZapHandlerTest, EncryptedDataIsForMembers) {
-  Guarded data(job_.data_demand(true, kRun));
-  const auto member = data.who_shows(job_.data_credentials(true, kRun));
+TEST_F(ZapHandlerTest, EncryptedDataIsForMembersOnly) {
+  Guarded data(job_.data_demand(true, kRun, kHere));
+  const auto member = data.client_with(job_.data_credentials(true, kRun).to(kHere));
   EXPECT_TRUE(data.serves(*member));
-  const auto token = data.who_shows(job_.data_credentials(false, kRun));
-  EXPECT_THAT(data.refusal_of(*token), HasSubstr("[key]"));
+  const auto token = data.client_with(job_.data_credentials(false, kRun).to(kHere));
+  EXPECT_TRUE(data.refuses_data_of(*token));
 }
 
-TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotTakenForOneWithAKey) {
+TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotAcceptedByAClientWithAKey) {
   Guarded open{Demand{}};
-  const auto member = open.who_shows(job_.control_credentials());
+  const auto member = open.client_with(job_.control_credentials());
   EXPECT_THAT(open.refusal_of(*member), HasSubstr("asks for no key"));
 }
 
-TEST_F(ZapHandlerTest, WithoutTheHandlerNobodyIsServed) {
+TEST_F(ZapHandlerTest, WithoutTheHandlerNoClientIsServed) {
   for (const bool encrypted : {true, false}) {
-    Guarded data(job_.data_demand(encrypted, kRun));
+    Guarded data(job_.data_demand(encrypted, kRun, kHere));
     {
-      const auto before = data.who_shows(job_.data_credentials(encrypted, kRun));
+      const auto before = data.client_with(job_.data_credentials(encrypted, kRun).to(kHere));
       EXPECT_TRUE(data.serves(*before));
     }
     data.handler.stop();
-    const auto member = data.who_shows(job_.data_credentials(encrypted, kRun));
-    const auto plain = data.who_shows({});
+    const auto member = data.client_with(job_.data_credentials(encrypted, kRun).to(kHere));
+    const auto plain = data.client_with({});
     member->send(hello("here"));
     plain->send(hello("here"));
     const int64_t begin = now_ms();
     while (now_ms() - begin < 500) {
-      ASSERT_FALSE(data.router.receive()) << "somebody was served, encrypted " << encrypted;
+      ASSERT_FALSE(data.router.receive()) << "a client was served, encrypted " << encrypted;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
 }
 
-TEST_F(ZapHandlerTest, HandSpokenMessagesDoNotArrive) {
-  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun)}) {
+TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
+  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun, kHere)}) {
     Guarded guarded(demand);
     const RawPeer raw(guarded.router.address());
     raw.handshake();
     raw.message({"", "hello"});
     EXPECT_TRUE(raw.closed_by_peer());
     EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() == 1; }));
-    EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame has come in
-    const auto member =
-        guarded.who_shows(demand.proof == Proof::kToken ? job_.data_credentials(false, kRun)
-                                                        : job_.control_credentials());
+    EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame came in
+    const auto member = guarded.client_with(demand.proof == Proof::kChallenge
+                                                ? job_.data_credentials(false, kRun).to(kHere)
+                                                : job_.control_credentials());
     EXPECT_TRUE(guarded.serves(*member));
   }
 }
 
 TEST_F(ZapHandlerTest, AUnixSocketIsGuardedToo) {
   const ScratchFolder folder;
-  Guarded data(job_.data_demand(false, kRun));
+  Guarded data(job_.data_demand(false, kRun, kHere));
   data.router.listen_also("ipc://" + folder / "data.sock");
   zmq::context_t context(1);
   Dealer member(context, "ipc://" + folder / "data.sock", control_limits(),
-                job_.data_credentials(false, kRun));
+                job_.data_credentials(false, kRun).to(kHere));
   EXPECT_TRUE(data.serves(member));
   Dealer late(context, "ipc://" + folder / "data.sock", control_limits(),
-              job_.data_credentials(false, kRun - 1));
-  EXPECT_THAT(data.refusal_of(late), HasSubstr("[key]"));
+              job_.data_credentials(false, kRun - 1).to(kHere));
+  EXPECT_TRUE(data.refuses_data_of(late));
 }
 
 TEST_F(ZapHandlerTest, AFloodOfStrangersIsLoggedOnce) {
@@ -244,11 +296,36 @@ TEST_F(ZapHandlerTest, AFloodOfStrangersIsLoggedOnce) {
     return control.handler.refused_peers() == 50;
   }));
   EXPECT_GE(lines.size(), 1U);
-  EXPECT_LE(lines.size(), 2U);  // the address of one that has gone is not known
+  EXPECT_LE(lines.size(), 2U);  // the address of a closed connection is not known
+}
+
+TEST_F(ZapHandlerTest, StrangersBeyondTheCapAreClosedAndMembersAreServedAfterwards) {
+  for (const Demand& demand : {job_.control_demand(), Demand{}}) {
+    Guarded guarded(demand, kAnyPort, 1 << 20, 10);
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    for (int i = 0; i < 30; ++i) {
+      silent.push_back(std::make_unique<RawPeer>(guarded.router.address()));
+    }
+    EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() >= 20; }));
+    EXPECT_EQ(guarded.handler.refused_peers(), 20);
+    EXPECT_THAT(guarded.notices(), ElementsAre(HasSubstr("have not finished their handshake")));
+    EXPECT_TRUE(silent.back()->closed_by_peer());
+    silent.clear();
+    const auto member = guarded.client_with(
+        demand.proof == Proof::kNone ? Credentials{} : job_.control_credentials());
+    EXPECT_TRUE(guarded.serves(*member));
+  }
+}
+
+TEST_F(ZapHandlerTest, NoConnectionTakesTheLastDescriptors) {
+  Guarded control(job_.control_demand(), kAnyPort, 4);
+  const RawPeer raw(control.router.address());
+  EXPECT_TRUE(raw.closed_by_peer());
+  EXPECT_THAT(control.notices(), ElementsAre(HasSubstr("ulimit -n")));
 }
 
 // A proxy whose other end is not there yet: it is no refusal, and the wait goes on.
-TEST_F(ZapHandlerTest, WhoClosesWithoutAGreetingHasRefusedNobody) {
+TEST_F(ZapHandlerTest, ACloseWithoutAGreetingIsNoRefusal) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -278,7 +355,7 @@ TEST_F(ZapHandlerTest, AGreetingNamesTheMechanism) {
   zmq::context_t context(1);
   Guarded control(job_.control_demand());
   EXPECT_EQ(mechanism_at(context, control.router.address(), 5000), "CURVE");
-  Guarded data(job_.data_demand(false, kRun));
+  Guarded data(job_.data_demand(false, kRun, kHere));
   EXPECT_EQ(mechanism_at(context, data.router.address(), 5000), "PLAIN");
   Guarded open{Demand{}};
   EXPECT_EQ(mechanism_at(context, open.router.address(), 5000), "NULL");

@@ -1,5 +1,4 @@
-// References to memory of a device, between two fakes that stand for one: what a process and its
-// peer do, without the processes.
+// Tests references to device memory between two fake devices, one for each of two processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +24,7 @@ std::span<const std::byte> bytes_of(const float* first, size_t n) {
   return std::as_bytes(std::span(first, n));
 }
 
-// A device whose memory others cannot read.
+// A device without shared memory.
 class Unshared : public FakeDevice {
  public:
   device::Memory allocate_shared(size_t /*bytes*/, std::string& /*handle*/) override {
@@ -51,7 +50,7 @@ class DeviceReferences : public testing::Test {
     message.header.mutable_weights()->add_slices()->set_slice(index);
     message.payloads.push_back(std::move(payload));
   }
-  // Slice 1 as a reference, to be spoilt.
+  // Returns a message with slice 1 as a reference, for a test to damage.
   Message referred() const {
     Message message;
     add(message, 1, slice(1));
@@ -71,7 +70,7 @@ class DeviceReferences : public testing::Test {
       return e.what();
     }
   }
-  // As the peer's device reads it.
+  // Reads a payload through the peer's device.
   std::vector<float> read(const Payload& payload) const {
     EXPECT_TRUE(payload.on_device);
     std::vector<float> out(payload.float_count());
@@ -92,7 +91,7 @@ class DeviceReferences : public testing::Test {
   PeerMemory memory_{most_segment_bytes(map_), {}, peer_};
 };
 
-TEST_F(DeviceReferences, SlicesTravelWithoutBytesAndStayWhereTheyLie) {
+TEST_F(DeviceReferences, SlicesTravelAsReferencesAndStayInPlace) {
   Message message;
   for (const int index : {2, 0, 1}) add(message, index, slice(index));
   refer(message, host_pool_, map_, &device_pool_);
@@ -128,7 +127,7 @@ TEST_F(DeviceReferences, HostAndDeviceMayBeMixed) {
   EXPECT_EQ(read(message.payloads[3]).at(0), 2048.0F);
 }
 
-TEST_F(DeviceReferences, WithoutADevicePoolTheyStayPayloads) {
+TEST_F(DeviceReferences, WithoutADevicePoolSlicesStayPayloads) {
   Message message;
   add(message, 1, slice(1));
   refer(message, host_pool_, map_);
@@ -137,7 +136,7 @@ TEST_F(DeviceReferences, WithoutADevicePoolTheyStayPayloads) {
   EXPECT_TRUE(message.payloads[0].on_device);
 }
 
-TEST_F(DeviceReferences, WhatIsNotSharedStaysAPayload) {
+TEST_F(DeviceReferences, MemoryThatIsNotSharedStaysAPayload) {
   std::vector<std::string> said;
   DevicePool pool(std::make_shared<Unshared>(),
                   [&](const std::string& why) { said.push_back(why); });
@@ -151,7 +150,7 @@ TEST_F(DeviceReferences, WhatIsNotSharedStaysAPayload) {
   EXPECT_FALSE(has_references(message.header));
 }
 
-TEST_F(DeviceReferences, ADeviceThatHasNoMoreMemorySaysSo) {
+TEST_F(DeviceReferences, ADeviceOutOfMemorySaysSo) {
   const size_t too_much = size_t{1} << 40;
   DevicePool pool(device_, [](const std::string& why) { FAIL() << why; });
   try {
@@ -163,7 +162,7 @@ TEST_F(DeviceReferences, ADeviceThatHasNoMoreMemorySaysSo) {
   }
 }
 
-TEST_F(DeviceReferences, BuffersAreFoundAsLongAsTheyLiveAndMayOutliveThePool) {
+TEST_F(DeviceReferences, BuffersAreFoundWhileAllocatedAndMayOutliveThePool) {
   std::shared_ptr<float[]> buffer;
   {
     DevicePool pool(device_, [](const std::string& why) { FAIL() << why; });
@@ -179,7 +178,7 @@ TEST_F(DeviceReferences, BuffersAreFoundAsLongAsTheyLiveAndMayOutliveThePool) {
   EXPECT_NE(buffer, nullptr);
 }
 
-TEST_F(DeviceReferences, AProcessWithoutADeviceRefusesThem) {
+TEST_F(DeviceReferences, AProcessWithoutADeviceRefusesDeviceReferences) {
   PeerMemory none(most_segment_bytes(map_));
   EXPECT_THAT(refusal(referred(), none), testing::HasSubstr("cannot map any"));
 }
@@ -198,7 +197,7 @@ TEST_F(DeviceReferences, HostileSizesAreRefused) {
     EXPECT_THAT(refusal(message), testing::HasSubstr("at most")) << bytes;
   }
   Message message = referred();
-  segment(message).set_bytes(4096);  // slice 1 lies behind
+  segment(message).set_bytes(4096);  // slice 1 ends beyond it
   EXPECT_THAT(refusal(message), testing::HasSubstr("does not lie"));
   EXPECT_EQ(memory_.mappings(), 1U);
 }
@@ -239,7 +238,7 @@ TEST_F(DeviceReferences, ASegmentIsAFileOrADevicesMemory) {
   EXPECT_THAT(refusal(handle_only), testing::HasSubstr("and a file"));
 }
 
-// A buffer that begins where another one was: its token says that it is not the same.
+// A buffer may be allocated where another one was; its token shows that it is another segment.
 TEST_F(DeviceReferences, TheTokenTellsOneSegmentFromAnother) {
   ASSERT_EQ(refusal(referred()), "");
   Message message = referred();
@@ -248,7 +247,8 @@ TEST_F(DeviceReferences, TheTokenTellsOneSegmentFromAnother) {
   EXPECT_EQ(memory_.mappings(), 2U);
 }
 
-// Random numbers in all fields: refused, or resolved to memory that the device can read.
+// Random numbers in all fields: the reference is refused, or resolves to memory that the device can
+// read.
 TEST_F(DeviceReferences, NoReferenceLeadsOutOfItsSegment) {
   std::mt19937_64 random(11);
   const auto pick = [&](std::vector<int64_t> values) {

@@ -17,7 +17,7 @@ namespace {
 const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 constexpr int64_t kMost = int64_t{1} << 30;
 
-// A segment as its maker writes it and as another process maps it.
+// A segment in its owner, and the same segment mapped as in another process.
 struct Peer {
   explicit Peer(size_t bytes)
       : segment(bytes), mapping(std::make_shared<const Mapping>(segment.description(), kMost)) {}
@@ -38,7 +38,7 @@ bool all_are(const PageView& view, size_t first, size_t bytes, float value) {
   return std::all_of(begin, begin + bytes / sizeof(float), [&](float x) { return x == value; });
 }
 
-// Where this address is mapped from, and with which rights.
+// Returns the line of /proc/self/maps for an address, with its permissions.
 std::string mapped_from(const void* address) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -53,7 +53,7 @@ std::string mapped_from(const void* address) {
 
 TEST(PageView, PiecesOfSeveralOwnersReadAsOneVector) {
   const size_t piece = 2 * page_bytes;
-  const size_t total = 3 * piece + 12;  // the last one is shorter
+  const size_t total = 3 * piece + 12;  // the last piece is shorter
   Peer even(2 * piece);
   Peer odd(piece + 12);
   even.write(1.0F);
@@ -68,13 +68,13 @@ TEST(PageView, PiecesOfSeveralOwnersReadAsOneVector) {
   EXPECT_TRUE(all_are(view, piece, piece, 2.0F));
   EXPECT_TRUE(all_are(view, 2 * piece, piece, 1.0F));
   EXPECT_TRUE(all_are(view, 3 * piece, 12, 2.0F));
-  // without a copy: what is written later is there
+  // the view is no copy: it shows later writes
   odd.write(3.0F);
   EXPECT_TRUE(all_are(view, piece, piece, 3.0F));
   EXPECT_TRUE(all_are(view, 0, piece, 1.0F));
 }
 
-TEST(PageView, WhatIsShownCannotBeWrittenAndStaysWhenItsOwnerHasGone) {
+TEST(PageView, AShownPieceIsReadOnlyAndOutlivesItsOwner) {
   PageView view(2 * page_bytes, page_bytes);
   {
     Peer peer(page_bytes);
@@ -87,7 +87,7 @@ TEST(PageView, WhatIsShownCannotBeWrittenAndStaysWhenItsOwnerHasGone) {
   EXPECT_NE(line.find("/memfd:pushpull"), std::string::npos) << line;
 }
 
-TEST(PageView, APieceIsShownAnewWhereItsOwnerHasMoved) {
+TEST(PageView, APieceCanBeShownFromAnotherSegment) {
   PageView view(page_bytes, page_bytes);
   Peer first(page_bytes);
   Peer second(page_bytes);
@@ -104,10 +104,10 @@ TEST(PageView, APieceIsShownAnewWhereItsOwnerHasMoved) {
   EXPECT_EQ(view.shown(), 1U);
 }
 
-TEST(PageView, WhatIsNotSharedOrBeginsWithinAPageIsNotShown) {
+TEST(PageView, PrivateOrUnalignedMemoryIsNotShown) {
   PageView view(3 * page_bytes, page_bytes);
   view.own(0)[0] = 7.0F;
-  // pages of this process alone
+  // private memory of this process
   void* heap =
       mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(heap, MAP_FAILED);
@@ -120,7 +120,7 @@ TEST(PageView, WhatIsNotSharedOrBeginsWithinAPageIsNotShown) {
   EXPECT_EQ(view.shown(), 0U);
 }
 
-TEST(PageView, APieceCanBecomeMemoryOfItsOwnAgain) {
+TEST(PageView, APieceCanBecomePrivateMemoryAgain) {
   PageView view(2 * page_bytes, page_bytes);
   Peer peer(2 * page_bytes);
   peer.write(5.0F);
@@ -129,14 +129,14 @@ TEST(PageView, APieceCanBecomeMemoryOfItsOwnAgain) {
   float* own = view.own(0);
   EXPECT_EQ(own, view.floats());
   own[3] = 6.0F;
-  EXPECT_EQ(view.own(0)[3], 6.0F);  // and stays so
+  EXPECT_EQ(view.own(0)[3], 6.0F);  // and keeps its values
   EXPECT_EQ(view.shown(), 1U);
   EXPECT_TRUE(all_are(view, page_bytes, page_bytes, 5.0F));
   ASSERT_TRUE(view.show(0, peer.mapping, peer.bytes(0, page_bytes)));
   EXPECT_TRUE(all_are(view, 0, 2 * page_bytes, 5.0F));
 }
 
-TEST(PageView, PiecesAreWholePagesAndNotTooMany) {
+TEST(PageView, PiecesAreWholePagesAndLimitedInNumber) {
   EXPECT_TRUE(PageView::possible(100 * page_bytes + 4, page_bytes));
   EXPECT_TRUE(PageView::possible(PageView::kMostPieces * page_bytes, page_bytes));
   EXPECT_FALSE(PageView::possible(PageView::kMostPieces * page_bytes + 4, page_bytes));
@@ -144,11 +144,12 @@ TEST(PageView, PiecesAreWholePagesAndNotTooMany) {
   EXPECT_FALSE(PageView::possible(100 * page_bytes, 0));
 }
 
-TEST(PageView, OfTheMostPiecesAllCanBeShown) {
+TEST(PageView, TheMaximalNumberOfPiecesCanBeShown) {
   const size_t bytes = PageView::kMostPieces * page_bytes;
   Peer peer(bytes);
   peer.write(1.0F);
-  // neighbours in the view lie apart, so each is a mapping; two views, as a worker has
+  // adjacent pieces are apart in the segment, so each needs a mapping of its own; two views, as in
+  // a worker
   PageView a(bytes, page_bytes);
   PageView b(bytes, page_bytes);
   for (size_t i = 0; i < PageView::kMostPieces; ++i) {

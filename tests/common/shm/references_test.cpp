@@ -50,7 +50,7 @@ class References : public testing::Test {
     message.header.mutable_weights()->set_pull(1);
     return message;
   }
-  // A push of slice 1 as a reference, to be spoilt.
+  // Returns a push with slice 1 as a reference, for a test to damage.
   Message referred() const {
     Message message = push();
     add(message, 1, slice(1));
@@ -73,7 +73,7 @@ class References : public testing::Test {
   PeerMemory memory_{most_segment_bytes(map_)};
 };
 
-TEST_F(References, SlicesInASegmentTravelWithoutBytesAndComeBack) {
+TEST_F(References, SlicesInASegmentTravelAsReferences) {
   for (Message message : {push(), weights()}) {
     for (const int index : {2, 0, 1}) add(message, index, slice(index));
     refer(message, pool_, map_);
@@ -86,14 +86,14 @@ TEST_F(References, SlicesInASegmentTravelWithoutBytesAndComeBack) {
     EXPECT_EQ(message.payloads[0].float_count(), 952U);
     EXPECT_EQ(message.payloads[1].floats()[1023], 1023.0F);
     EXPECT_EQ(message.payloads[2].floats()[0], 1024.0F);
-    // of one mapping: they lie as they lay
+    // both from one mapping: as far apart as in the sender
     EXPECT_EQ(message.payloads[2].floats(), message.payloads[1].floats() + 1024);
     EXPECT_EQ(message.payloads[2].owner, message.payloads[1].owner);
   }
   EXPECT_EQ(memory_.mappings(), 1U);
 }
 
-TEST_F(References, WhatLiesElsewhereIsSentAsItIs) {
+TEST_F(References, SlicesOutsideASegmentAreSentAsBytes) {
   Message message = push();
   add(message, 0, heap(1024));
   add(message, 1, slice(1));
@@ -107,12 +107,12 @@ TEST_F(References, WhatLiesElsewhereIsSentAsItIs) {
   EXPECT_EQ(message.payloads[2].float_count(), 952U);
 }
 
-TEST_F(References, APayloadThatIsNoWholeSliceIsSent) {
+TEST_F(References, APartOfASliceIsSentAsBytes) {
   Message message = push();
   Payload part = slice(0);
   part.bytes = part.bytes.subspan(64, 512);
   add(message, 0, part);
-  Payload odd = slice(0);  // not where a reference may point to
+  Payload odd = slice(0);  // not aligned as a reference must be
   odd.bytes = std::as_bytes(std::span<const float>(flat_.get() + 1, 1024));
   add(message, 0, odd);
   refer(message, pool_, map_);
@@ -138,7 +138,7 @@ TEST_F(References, AResolvedPayloadOutlivesTheSendersBuffer) {
   EXPECT_EQ(message.payloads[0].floats()[1], 1025.0F);
 }
 
-TEST_F(References, MessagesWithoutPayloadsStayAsTheyAre) {
+TEST_F(References, MessagesWithoutPayloadsAreUnchanged) {
   Message pull;
   pull.header.mutable_exchange()->mutable_pull()->set_number(3);
   refer(pull, pool_, map_);
@@ -153,7 +153,7 @@ TEST_F(References, HostileOffsetsAreRefused) {
   const auto whole = static_cast<int64_t>(
       pool_.find(std::as_bytes(std::span<const float>(flat_.get(), 1))).segment->bytes());
   const int64_t last = whole - 4096;
-  ASSERT_NE(last % 64, 0);  // the token stands behind
+  ASSERT_NE(last % 64, 0);  // the token lies behind the slices
   for (const int64_t offset : {int64_t{-64}, int64_t{1}, int64_t{4}, int64_t{63}, last + 64, whole,
                                whole + 64, INT64_MAX - 63, INT64_MIN, INT64_MAX}) {
     Message message = referred();
@@ -178,7 +178,7 @@ TEST_F(References, HostileIndicesAreRefused) {
   }
 }
 
-TEST_F(References, PayloadsMustBeAsManyAsPartsWithoutASegment) {
+TEST_F(References, PayloadsMustMatchThePartsWithoutASegment) {
   Message more = referred();
   more.payloads.push_back(heap(1024));
   EXPECT_THAT(refusal(more), testing::HasSubstr("more payloads"));
@@ -197,7 +197,7 @@ TEST_F(References, ASegmentThatIsTooLargeForTheJobIsNotMapped) {
   EXPECT_EQ(memory_.mappings(), 0U);
 }
 
-TEST_F(References, APeerCannotHaveEndlesslyMuchMapped) {
+TEST_F(References, ThePeersMappingsAreLimited) {
   std::vector<std::shared_ptr<float[]>> buffers;
   for (size_t i = 0; i < PeerMemory::kMostMappings + 10; ++i) {
     buffers.push_back(pool_.get(1024));
@@ -209,7 +209,7 @@ TEST_F(References, APeerCannotHaveEndlesslyMuchMapped) {
   EXPECT_EQ(memory_.mappings(), PeerMemory::kMostMappings);
 }
 
-// Random numbers in all fields: refused or resolved to memory that can be read.
+// Random numbers in all fields: the reference is refused, or resolves to memory that can be read.
 TEST_F(References, NoReferenceLeadsOutOfItsSegment) {
   std::mt19937_64 random(7);
   const auto pick = [&](std::vector<int64_t> values) {

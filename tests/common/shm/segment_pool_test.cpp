@@ -30,7 +30,7 @@ TEST(SegmentPool, FindsTheSegmentAndTheOffset) {
             reinterpret_cast<std::byte*>(a.get()));
 }
 
-TEST(SegmentPool, WhatLeavesASegmentOrLiesElsewhereIsInNone) {
+TEST(SegmentPool, RangesOutsideASegmentAreNotFound) {
   SegmentPool pool([](const std::string& why) { FAIL() << why; });
   const auto a = pool.get(1000);
   const std::vector<float> heap(1000);
@@ -41,7 +41,7 @@ TEST(SegmentPool, WhatLeavesASegmentOrLiesElsewhereIsInNone) {
   EXPECT_FALSE(pool.find(bytes_of(a.get() - 1, 2)).segment);
 }
 
-TEST(SegmentPool, ABufferThatIsGoneIsFoundNoMore) {
+TEST(SegmentPool, AFreedBufferIsNotFound) {
   SegmentPool pool([](const std::string& why) { FAIL() << why; });
   auto a = pool.get(1000);
   const float* first = a.get();
@@ -59,13 +59,13 @@ TEST(SegmentPool, BuffersMayOutliveThePool) {
   std::memset(buffer.get(), 1, 4000);
 }
 
-TEST(SegmentPool, WithoutSharedMemoryItSaysSoOnceAndTakesTheHeap) {
+TEST(SegmentPool, WithoutSharedMemoryItReportsOnceAndUsesTheHeap) {
   std::vector<std::string> said;
   SegmentPool pool([&](const std::string& why) { said.push_back(why); });
   constexpr size_t kFloats = size_t{1} << 19;
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit limit{kFloats, before.rlim_max};  // a quarter of what is asked for
+  const rlimit limit{kFloats, before.rlim_max};  // a quarter of the requested size
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto a = pool.get(kFloats);
   const auto b = pool.get(kFloats);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 24;
 
-// Why it is refused; empty where it is not.
+// Returns why the mapping is refused, or "".
 std::string refusal(const wire::Segment& segment, int64_t most = kMost) {
   try {
     const Mapping mapping(segment, most);
@@ -34,8 +34,7 @@ std::string refusal(const wire::Segment& segment, int64_t most = kMost) {
   }
 }
 
-// A file of shared memory as a stranger could make it, of the right name, with the token `token`
-// at its end.
+// Shared memory as a stranger could make it: with the right name, and `token` at its end.
 struct Forged {
   explicit Forged(int64_t bytes, int seals, const std::string& token = std::string(16, 't'))
       : fd(memfd_create("pushpull", MFD_ALLOW_SEALING)) {
@@ -53,7 +52,7 @@ struct Forged {
 
 constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-TEST(Segment, WhatIsWrittenIsReadBehindTheMapping) {
+TEST(Segment, AMappingReadsTheBytesWritten) {
   const Segment segment(100'000);
   const Mapping mapping(segment.description(), kMost);
   ASSERT_GE(segment.bytes(), 100'000U);
@@ -63,7 +62,7 @@ TEST(Segment, WhatIsWrittenIsReadBehindTheMapping) {
   std::memset(segment.data(), 7, segment.bytes());
   EXPECT_TRUE(std::all_of(mapping.bytes().begin(), mapping.bytes().end(),
                           [](std::byte b) { return b == std::byte{7}; }));
-  EXPECT_EQ(refusal(segment.description()), "");  // the token is out of its writer's way
+  EXPECT_EQ(refusal(segment.description()), "");  // the token is beyond the writable bytes
 }
 
 TEST(Segment, IsPrivateAndHasNoName) {
@@ -94,10 +93,10 @@ TEST(Segment, TokensDiffer) {
   EXPECT_NE(a.description().token(), b.description().token());
 }
 
-TEST(Segment, MoreMemoryThanThereIsIsAnErrorWithTheSize) {
+TEST(Segment, ATooLargeSegmentIsAnErrorWithTheSize) {
   try {
     const Segment segment(size_t{1} << 62);
-    FAIL() << "memory that cannot be";
+    FAIL() << "allocated 2^62 bytes";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kFailed);
     EXPECT_THAT(e.what(), testing::HasSubstr("bytes of shared memory cannot be allocated"));
@@ -123,7 +122,7 @@ TEST(Segment, ALimitOnFilesIsAnErrorAndNoSignal) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Segment, OfAnotherProcessIsReadAndOutlivesIt) {
+TEST(Segment, AMappingOutlivesTheProcessThatMadeTheSegment) {
   int to_parent[2];
   int to_child[2];
   ASSERT_EQ(pipe(to_parent), 0);
@@ -151,7 +150,7 @@ TEST(Segment, OfAnotherProcessIsReadAndOutlivesIt) {
   for (const int fd : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) close(fd);
 }
 
-TEST(Mapping, AForgedOneThatIsRightIsTaken) {
+TEST(Mapping, AcceptsAForgedSegmentWithRightDetails) {
   EXPECT_EQ(refusal(Forged(8192, kSealed).segment), "");
 }
 
@@ -161,7 +160,7 @@ TEST(Mapping, RefusesAnUnsealedFile) {
   }
 }
 
-TEST(Mapping, RefusesAnotherSizeThanWasAnnounced) {
+TEST(Mapping, RefusesAnUnexpectedSize) {
   Forged forged(8192, kSealed);
   for (const int64_t bytes : {8191, 8193, 16384, 17}) {
     forged.segment.set_bytes(bytes);
@@ -173,7 +172,7 @@ TEST(Mapping, RefusesAnotherSizeThanWasAnnounced) {
   }
 }
 
-TEST(Mapping, RefusesMoreThanIsExpected) {
+TEST(Mapping, RefusesMoreBytesThanExpected) {
   EXPECT_EQ(refusal(Forged(8192, kSealed).segment, 8192), "");
   EXPECT_THAT(refusal(Forged(8192, kSealed).segment, 8191), testing::HasSubstr("at most 8191"));
 }
@@ -203,7 +202,7 @@ TEST(Mapping, RefusesOtherFiles) {
   close(ends[1]);
 }
 
-TEST(Mapping, RefusesAClosedFileAndAProcessThatIsNot) {
+TEST(Mapping, RefusesAClosedFileAndAnAbsentProcess) {
   const wire::Segment closed = Forged(8192, kSealed).segment;
   EXPECT_THAT(refusal(closed), testing::HasSubstr("cannot be inspected"));
   Forged forged(8192, kSealed);
@@ -218,7 +217,7 @@ TEST(Mapping, RefusesAClosedFileAndAProcessThatIsNot) {
   EXPECT_THAT(refusal(forged.segment), testing::HasSubstr("names no file"));
 }
 
-TEST(HostIdentity, SaysWhatDiffers) {
+TEST(HostIdentity, NamesTheDifference) {
   const std::string ours = host_identity();
   ASSERT_FALSE(ours.empty());
   EXPECT_EQ(host_difference(ours, host_identity()), "");

@@ -1,7 +1,7 @@
-// Which convolutions the stand-in for cuDNN takes and with which algorithms. Source: NVIDIA, cuDNN
-// API reference, "cudnnConvolutionForward()" and its two gradients (what is BAD_PARAM, what is
-// NOT_SUPPORTED, which algorithms are deterministic), and cudnn_ops.h. One algorithm wants more
-// workspace than anybody has, and some add in any order.
+// The convolutions and algorithms that the stand-in for cuDNN supports. Source: NVIDIA, cuDNN API
+// reference, "cudnnConvolutionForward()" and its two gradients (BAD_PARAM, NOT_SUPPORTED,
+// deterministic algorithms), and cudnn_ops.h. One algorithm needs more workspace than any caller
+// has, and some add in any order.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 enum class Kind { kPlain, kTensor, kFft, kWinograd, kMissing };
 
-// As cudnn_ops.h counts them, for each direction.
+// Numbered as in cudnn_ops.h, for each direction.
 struct Algorithm {
   int id = 0;
   Kind kind = Kind::kPlain;
@@ -45,7 +45,7 @@ constexpr std::array<Algorithm, 6> kData{{{0, Kind::kPlain, false},
                                           {3, Kind::kFft}}};
 
 constexpr size_t kFftWorkspace = size_t{1} << 30;
-constexpr size_t kVector = 16;  // bytes of a load of those that use tensor cores
+constexpr size_t kVector = 16;  // bytes per load of the algorithms that use tensor cores
 
 struct Asked {
   cudnnHandle_t handle;
@@ -95,7 +95,7 @@ bool uses_tensor_cores(const Algorithm& algorithm, cudnnMathType_t math) {
   return algorithm.kind == Kind::kTensor && math != CUDNN_FMA_MATH;
 }
 
-// 16 bits are multiplied on tensor cores only.
+// 16-bit numbers are multiplied on tensor cores only.
 bool is_supported(const Algorithm& algorithm, const Convolution& conv, cudnnMathType_t math) {
   const bool short_numbers = conv.x.type != Number::kF32;
   if (short_numbers && (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH)) {
@@ -122,7 +122,7 @@ bool is_supported(const Algorithm& algorithm, const Convolution& conv, cudnnMath
 size_t workspace_of(const Algorithm& algorithm, const Convolution& conv) {
   switch (algorithm.kind) {
     case Kind::kTensor:
-      return static_cast<size_t>(conv.w.count()) * sizeof(float) + 100;  // of no round size
+      return static_cast<size_t>(conv.w.count()) * sizeof(float) + 100;  // not a round size
     case Kind::kFft:
       return kFftWorkspace;
     case Kind::kWinograd:
@@ -132,13 +132,13 @@ size_t workspace_of(const Algorithm& algorithm, const Convolution& conv) {
   }
 }
 
-// What one algorithm makes of f32 operands.
+// How an algorithm rounds f32 operands.
 Rounding rounding_of(const Algorithm& algorithm, cudnnMathType_t math) {
   if (!uses_tensor_cores(algorithm, math)) return Rounding::kNone;
   return math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION ? Rounding::kF16 : Rounding::kTf32;
 }
 
-// Those that it does not support are listed too, with a status that says so.
+// Lists all algorithms; a status marks the unsupported ones.
 template <class Result, class All>
 cudnnStatus_t list(const Asked& asked, Direction direction, const All& all, int room, int* count,
                    Result* results) {
@@ -200,7 +200,7 @@ cudnnStatus_t run(const Asked& asked, Direction direction, int id, ConvolutionOp
   const bool any_order = !algorithm->deterministic;
   const bool taken = enqueue(asked.handle->stream, [conv, at, any_order]() mutable {
     static std::atomic<bool> turn{false};
-    // each run in the other order than the one before
+    // each run adds in the opposite order of the run before
     if (any_order) conv.from_the_end = !turn.exchange(!turn);
     convolve(conv, at);
   });

@@ -1,5 +1,5 @@
-// A convolution as the stand-in for cuDNN reads it from descriptors, and what computes it. Copied
-// at the call: descriptors may change while it runs.
+// A convolution as the stand-in for cuDNN reads it from descriptors, and the function that computes
+// it. Copied at the call: descriptors may change while it runs.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace pushpull::cuda_on_host {
 
-// [N, C, H, W] or, of a filter, [O, C, kh, kw], with the distance of neighbours in each dimension.
+// [N, C, H, W] or, for a filter, [O, C, kh, kw], with the stride of each dimension.
 struct Tensor {
   Number type = Number::kF32;
   std::array<int64_t, 4> size{};
@@ -27,7 +27,7 @@ struct Window {
 
 enum class Direction { kForward, kFilter, kData };
 
-// Which of the three tensors is written follows from the direction.
+// The direction determines which of the three tensors is written.
 struct Convolution {
   Direction direction = Direction::kForward;
   Tensor x, w, y;
@@ -42,7 +42,7 @@ struct ConvolutionOperands {
   const void* y = nullptr;
   void* result = nullptr;  // one of the three
   void* workspace = nullptr;
-  size_t workspace_bytes = 0;  // that the algorithm uses
+  size_t workspace_bytes = 0;  // bytes that the algorithm uses
   float alpha = 1.0F;
   float beta = 0.0F;
 };

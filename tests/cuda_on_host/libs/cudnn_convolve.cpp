@@ -32,13 +32,13 @@ Floats unpack(const Tensor& tensor, const void* from, Rounding rounding) {
 void pack(const Tensor& tensor, const Floats& values, float alpha, float beta, void* to) {
   for_each_element(tensor, [&](size_t packed, size_t lies) {
     float value = alpha * values[packed];
-    // the result may hold anything where beta is 0
+    // if beta is 0, the old result may be anything
     if (beta != 0.0F) value += beta * load(to, tensor.type, lies);
     store(value, to, tensor.type, lies);
   });
 }
 
-// Columns of y whose window holds a column of x at `offset` from the window's beginning.
+// Columns of y for which y * stride + offset is a column of x.
 struct Columns {
   int64_t begin = 0;
   int64_t end = 0;
@@ -80,7 +80,7 @@ void run_row(const Convolution& conv, Values& v, size_t x_row, size_t y_row, siz
   }
 }
 
-// All rows of one image, one channel on each side and one place in the filter.
+// All rows for one image, one channel on each side and one place in the filter.
 void run_plane(const Convolution& conv, Values& v, int64_t n, int64_t o, int64_t c, int64_t place) {
   const auto& [samples, channels, height, width] = conv.x.size;
   const int64_t i = place / conv.w.size[3];

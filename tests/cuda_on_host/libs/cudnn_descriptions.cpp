@@ -1,4 +1,5 @@
-// Handles and descriptors of the stand-in for cuDNN. What they refuse was measured on cuDNN 9.19.
+// Handles and descriptors of the stand-in for cuDNN. Their refusals are those of cuDNN 9.19,
+// measured.
 #include "tests/cuda_on_host/libs/cudnn_descriptions.h"
 
 #include <limits>
@@ -102,7 +103,7 @@ cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t des
   return destroy(desc);
 }
 
-// The real one refuses to compute in bf16, and keeps the math type.
+// The real one refuses to compute in bf16, but keeps the math type.
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t desc, int pad_h,
                                               int pad_w, int stride_h, int stride_w, int dilation_h,
                                               int dilation_w, cudnnConvolutionMode_t mode,
@@ -113,7 +114,7 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t desc,
     return CUDNN_STATUS_BAD_PARAM;
   }
   if (compute != CUDNN_DATA_FLOAT && compute != CUDNN_DATA_HALF) return CUDNN_STATUS_BAD_PARAM;
-  // not modelled: a filter that is turned, and sums of 16 bits
+  // not modelled: a flipped filter, and 16-bit sums
   if (mode != CUDNN_CROSS_CORRELATION || compute != CUDNN_DATA_FLOAT) {
     return CUDNN_STATUS_NOT_SUPPORTED;
   }

@@ -1,4 +1,4 @@
-// What cuDNN's opaque handle and descriptors hold in its stand-in.
+// The contents of cuDNN's opaque handle and descriptors in its stand-in.
 #pragma once
 
 #include <cudnn.h>
@@ -9,7 +9,7 @@ struct cudnnContext {
   cudaStream_t stream = nullptr;
 };
 
-// `count` is 0 until it is set.
+// `count` is 0 until the descriptor is set.
 struct cudnnTensorStruct {
   pushpull::cuda_on_host::Tensor tensor;
 };

@@ -1,19 +1,19 @@
-// Where a stand-in's work goes: on the stream, as the real library's kernels do. The program that
-// has streams exports cuda_on_host_enqueue; in one that has none the work runs at once.
+// Puts a stand-in's work on the stream, like the real library's kernels. A program with streams
+// exports cuda_on_host_enqueue; in a program without it the work runs at once.
 #pragma once
 
 #include <driver_types.h>
 
 #include <utility>
 
-// Runs `work` in the stream's order, or at each launch of the graph that the stream is captured
-// into; then, or where it refuses (not 0), `destroy`.
+// Runs `work` in the stream's order, or at each launch of the graph that captures the stream. Calls
+// `destroy` afterwards, or at once on a refusal (a result other than 0).
 extern "C" [[gnu::weak]] int cuda_on_host_enqueue(cudaStream_t stream, void (*work)(void*),
                                                   void* argument, void (*destroy)(void*));
 
 namespace pushpull::cuda_on_host {
 
-// False where the stream refuses it.
+// Returns false if the stream refuses the work.
 template <class Work>
 bool enqueue(cudaStream_t stream, Work work) {
   auto* const kept = new Work(std::move(work));

@@ -1,5 +1,6 @@
-// Handles and descriptors of the stand-in for cuBLASLt. Which sizes they take, and that they take
-// any value, was measured on cuBLASLt 13.1: what is wrong shows when an algorithm is asked for.
+// Handles and descriptors of the stand-in for cuBLASLt. The sizes that they accept, and that they
+// accept any value, were measured on cuBLASLt 13.1: wrong values are refused when an algorithm is
+// requested.
 #include "tests/cuda_on_host/libs/lt_descriptions.h"
 
 #include <cstring>
@@ -12,7 +13,7 @@ namespace pushpull::cuda_on_host {
 
 namespace {
 
-// 0: there is no such attribute.
+// Returns 0 if there is no such attribute.
 size_t bytes_of_description(int name) {
   switch (name) {
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
@@ -73,7 +74,7 @@ cublasStatus_t create(Handle* to, Made made) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Null is taken, as the real one takes it.
+// Accepts null, like the real one.
 template <class Handle>
 cublasStatus_t destroy(Handle handle) {
   delete of(handle);

@@ -1,4 +1,4 @@
-// What cuBLASLt's opaque descriptors hold in its stand-in.
+// The contents of cuBLASLt's opaque descriptors in its stand-in.
 #pragma once
 
 #include <cublasLt.h>
@@ -8,10 +8,10 @@
 
 namespace pushpull::cuda_on_host {
 
-// Values of attributes that have been set, widened; a pointer as its address.
+// The attributes that were set, widened to 64 bits; a pointer as its address.
 class Attributes {
  public:
-  // INVALID_VALUE where there is no such attribute or it is of another size.
+  // Returns INVALID_VALUE if there is no such attribute or it has another size.
   cublasStatus_t set(int name, size_t expected_bytes, const void* from, size_t bytes);
   int64_t get(int name, int64_t otherwise) const;
   const std::map<int, int64_t>& given() const { return given_; }
@@ -28,7 +28,7 @@ struct MatrixLayout {
   cudaDataType_t type = CUDA_R_32F;
   uint64_t rows = 0;
   uint64_t columns = 0;
-  int64_t stride = 0;  // of a column
+  int64_t stride = 0;  // elements from one column to the next
 };
 
 struct Preference {

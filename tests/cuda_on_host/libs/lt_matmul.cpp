@@ -1,7 +1,7 @@
-// Which products the stand-in for cuBLASLt takes and with which algorithms. Source: NVIDIA, cuBLAS
-// documentation, "cublasLtMatmul()" (types, what is refused and how), and the comments of
-// cublasLt.h. Some algorithms are there to be refused: they want more workspace or stricter
-// alignment than was promised, or add in any order.
+// The products and algorithms that the stand-in for cuBLASLt supports. Source: NVIDIA, cuBLAS
+// documentation, "cublasLtMatmul()" (types and refusals), and the comments of cublasLt.h. Some
+// algorithms exist to be refused: they need more workspace or stricter alignment than promised, or
+// add in any order.
 #include "tests/cuda_on_host/libs/lt_matmul.h"
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace pushpull::cuda_on_host {
 
 namespace {
 
-constexpr uint64_t kMark = 0x70757368'70756C6CU;  // in our algorithms' first word
-constexpr size_t kVector = 16;                    // bytes of a load
+constexpr uint64_t kMark = 0x70757368'70756C6CU;  // first word of our algorithms
+constexpr size_t kVector = 16;                    // bytes per load
 constexpr size_t kWorkspaceAlignment = 256;
 
-// Best first, as a heuristic would give them.
+// Best first, like the result of a heuristic.
 constexpr std::array<Algorithm, 6> kAlgorithms{{
     {11, 8, false, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, kVector, size_t{64} << 20},
     {12, 1, true, CUBLASLT_REDUCTION_SCHEME_NONE, 256, 0},
@@ -37,7 +37,7 @@ std::optional<Number> number(cudaDataType_t type) {
   return {};
 }
 
-// What is not modelled is refused aloud: a caller would take it for the library's own refusal.
+// Reports cases that are not modelled: a caller would take the status for the library's refusal.
 cublasStatus_t not_modelled(const char* what, int64_t value) {
   std::fprintf(stderr, "[cuda_on_host] cuBLASLt's stand-in does not model %s %lld\n", what,
                static_cast<long long>(value));
@@ -62,7 +62,7 @@ cublasStatus_t read_transpose(int64_t operation, bool& to) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// The table of data types that cublasLtMatmul() supports: what is computed in f32.
+// The rows of cublasLtMatmul()'s table of data types that compute in f32.
 cublasStatus_t read_types(const Attributes& attributes, Problem& p) {
   if (attributes.get(CUBLASLT_MATMUL_DESC_SCALE_TYPE, 0) != CUDA_R_32F) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -117,7 +117,7 @@ cublasStatus_t refuse_others(const Attributes& attributes) {
       case CUBLASLT_MATMUL_DESC_FILL_MODE:
         if (value != CUBLAS_FILL_MODE_FULL) return not_modelled("fill mode", value);
         break;
-      default:  // the others' default is 0, or its first name, which is 0
+      default:  // the others' default is 0, or their first enumerator, which is 0
         if (value != 0) return not_modelled("attribute", name);
     }
   }
@@ -159,7 +159,7 @@ cublasStatus_t read(const Asked& asked, Problem& p) {
   return refuse_others(attributes);
 }
 
-// An algorithm is of one combination of types and operations.
+// An algorithm belongs to one combination of types and operations.
 uint64_t signature(const Problem& p) {
   uint64_t text = static_cast<uint64_t>(p.a.type);
   for (const uint64_t part :
@@ -178,7 +178,7 @@ cublasLtMatmulAlgo_t write(const Algorithm& algorithm, const Problem& p) {
   return to;
 }
 
-// Null: it is none of ours for this problem.
+// Returns null if it is not one of our algorithms for this problem.
 const Algorithm* parse(const cublasLtMatmulAlgo_t& from, const Problem& p) {
   if (from.data[0] != kMark || from.data[2] != signature(p)) return nullptr;
   const auto* const found =
@@ -209,8 +209,8 @@ bool allows(const Attributes& preference, const Algorithm& algorithm, const Prob
   return true;
 }
 
-// The first that would do with what the call brings; the documentation calls it an implicit query
-// with the default preferences.
+// Returns the first algorithm that fits the call; the documentation calls it an implicit query with
+// the default preferences.
 const Algorithm* implied(const Problem& p, size_t workspace_bytes) {
   const auto* const found =
       std::find_if(kAlgorithms.begin(), kAlgorithms.end(), [&](const Algorithm& algorithm) {
@@ -219,7 +219,7 @@ const Algorithm* implied(const Problem& p, size_t workspace_bytes) {
   return found == kAlgorithms.end() ? nullptr : found;
 }
 
-// What a kernel would load from or store to at once.
+// Whether the pointers have the alignment of the kernel's loads and stores.
 bool pointers_fit(const Problem& p, const Algorithm& algorithm, const Operands& at) {
   const auto fits = [&](const void* pointer, Number type) {
     return is_aligned(pointer, std::max(algorithm.alignment, bytes_of(type)));
@@ -280,7 +280,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   const Algorithm* const algorithm = parse(*algo, p);
   if (algorithm == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   if (!algorithm->fits(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  write(*algorithm, p, *result);  // its algo stays as it is
+  write(*algorithm, p, *result);  // keeps its algo
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -298,7 +298,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Operands at{
       a, b, c, d, workspace, *static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
   if (at.beta != 0.0F && c == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  // in place: of one layout
+  // in place: both need the same layout
   if (c == d && p.c.stride != p.d.stride) return CUBLAS_STATUS_INVALID_VALUE;
   const Algorithm* const algorithm =
       algo == nullptr ? implied(p, workspace_bytes) : parse(*algo, p);

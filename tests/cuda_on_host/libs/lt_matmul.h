@@ -1,5 +1,5 @@
-// A product as the stand-in for cuBLASLt reads it from descriptors, and what computes it. Copied at
-// the call: descriptors may go while it runs.
+// A product as the stand-in for cuBLASLt reads it from descriptors, and the function that computes
+// it. Copied at the call: descriptors may be destroyed while it runs.
 #pragma once
 
 #include <cublasLt.h>
@@ -11,14 +11,14 @@
 
 namespace pushpull::cuda_on_host {
 
-// Column-major: a column every `stride` elements.
+// Column-major; `stride` elements from one column to the next.
 struct Matrix {
   Number type = Number::kF32;
   size_t rows = 0;
   size_t columns = 0;
   size_t stride = 0;
 
-  // Of a vector load that runs along a column.
+  // Whether a vector load of `bytes` may run along each column.
   bool columns_are_aligned(size_t bytes) const { return stride * bytes_of(type) % bytes == 0; }
 };
 
@@ -30,13 +30,13 @@ struct Problem {
   Rounding rounding = Rounding::kNone;  // of f32 operands
   bool bias = false;
   bool relu = false;
-  const void* bias_at = nullptr;  // of D's type, one for each row
+  const void* bias_at = nullptr;  // one per row, in D's type
   size_t m = 0;
   size_t n = 0;
   size_t k = 0;
 };
 
-// Cuts k into slices, whose sums are added at the end.
+// Cuts k into slices and adds their sums at the end.
 struct Algorithm {
   uint64_t id = 0;
   size_t slices = 1;
@@ -47,7 +47,7 @@ struct Algorithm {
 
   bool sums_in_any_order() const { return reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE; }
   size_t workspace(const Problem& problem) const;
-  // Whatever the pointers are.
+  // Whether the layouts fit, for any pointers.
   bool fits(const Problem& problem) const;
 };
 

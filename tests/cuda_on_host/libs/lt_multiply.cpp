@@ -1,5 +1,5 @@
 // The loops of the stand-in for cuBLASLt: sums are f32, in an order that depends on the algorithm
-// and on nothing else, but for the one that is said to add in any order.
+// only; one algorithm deliberately adds in any order.
 #include <algorithm>
 #include <atomic>
 #include <vector>
@@ -72,7 +72,7 @@ void multiply(const Problem& problem, const Algorithm& algorithm, const Operands
     const float bias = problem.bias ? load(problem.bias_at, problem.d.type, i) : 0.0F;
     for (size_t j = 0; j < problem.n; ++j) {
       float value = operands.alpha * sums[j];
-      // C may hold anything where beta is 0
+      // if beta is 0, C may be anything
       if (operands.beta != 0.0F) {
         value += operands.beta * load(operands.c, problem.c.type, j * problem.c.stride + i);
       }

@@ -1,4 +1,4 @@
-// Elements of matrices and tensors: as they are stored, and as the multiplier sees them.
+// Elements of matrices and tensors, as stored and as the multiplier rounds them.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -32,7 +32,7 @@ inline float load(const void* from, Number type, size_t index) {
   return __half2float(value);
 }
 
-// Rounded to the nearest, ties to even.
+// Rounds to nearest, ties to even.
 inline void store(float value, void* to, Number type, size_t index) {
   auto* const at = static_cast<std::byte*>(to) + index * bytes_of(type);
   if (type == Number::kF32) {
@@ -46,7 +46,7 @@ inline void store(float value, void* to, Number type, size_t index) {
   }
 }
 
-// What a multiplier makes of an f32 operand.
+// How a multiplier rounds an f32 operand.
 enum class Rounding { kNone, kTf32, kF16, kBf16 };
 
 // TF32 has 10 bits of mantissa; ties go away from zero. Source: PTX ISA, cvt.rna.tf32.f32.
@@ -66,7 +66,7 @@ inline bool is_aligned(const void* at, size_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 
-// What lies in a workspace is lost: an operand that overlaps it shows in the result.
+// Overwrites the workspace, so that an operand that overlaps it gives a wrong result.
 inline void scribble(void* workspace, size_t bytes) {
   if (bytes > 0) std::memset(workspace, 0xA5, bytes);
 }

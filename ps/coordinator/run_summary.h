@@ -8,18 +8,19 @@
 #include <vector>
 
 #include "ps/coordinator/coordinator.h"
-#include "ps/files/report.h"
+#include "ps/files/moment.h"
 #include "ps/files/run_history.h"
+#include "ps/files/summary.h"
 #include "ps/status/job_facts.h"
 
 namespace pushpull {
 
 class ServedData;
 
-class Progress {
+class RunSummary {
  public:
   // Borrows both.
-  Progress(const CoordinatorOptions& options, const RunHistory& history)
+  RunSummary(const CoordinatorOptions& options, const RunHistory& history)
       : options_(options), history_(history) {}
 
   // Starts a term. Borrows the coordinator until the next one.

@@ -1,10 +1,11 @@
-#include "ps/coordinator/progress.h"
+#include "ps/coordinator/run_summary.h"
 
 #include <algorithm>
 
 #include "common/layout/slice_map.h"
 #include "common/net/join.h"
 #include "common/update/schedule.h"
+#include "ps/files/report.h"
 #include "ps/server/data_plane.h"
 
 namespace pushpull {
@@ -17,8 +18,8 @@ double seconds_of(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 }  // namespace
 
-void Progress::begin_term(int64_t now_ms, Coordinator& coordinator,
-                          const std::string& initial_weights_sha256) {
+void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator,
+                            const std::string& initial_weights_sha256) {
   coordinator_ = &coordinator;
   moment_ms_ = now_ms;
   moment_samples_ = coordinator.training().counts().samples;
@@ -27,11 +28,11 @@ void Progress::begin_term(int64_t now_ms, Coordinator& coordinator,
   if (initial_weights_sha256_.empty()) initial_weights_sha256_ = initial_weights_sha256;
 }
 
-double Progress::seconds_at(int64_t ms) const {
+double RunSummary::seconds_at(int64_t ms) const {
   return history_.seconds + seconds_of(ms - began_ms_);
 }
 
-void Progress::note_barriers(int64_t now_ms) {
+void RunSummary::note_barriers(int64_t now_ms) {
   if (coordinator_ == nullptr) return;
   for (const auto& [step, samples] : coordinator().take_opened_barriers()) {
     if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
@@ -40,7 +41,7 @@ void Progress::note_barriers(int64_t now_ms) {
   }
 }
 
-void Progress::note_hash(int64_t step, const std::string& sha256) {
+void RunSummary::note_hash(int64_t step, const std::string& sha256) {
   const bool at_start = step == coordinator().barriers().start_step;
   if (!at_start) {
     weights_sha256_ = sha256;
@@ -49,7 +50,7 @@ void Progress::note_hash(int64_t step, const std::string& sha256) {
   }
 }
 
-std::map<int64_t, int64_t> Progress::staleness(const wire::Stats& own) const {
+std::map<int64_t, int64_t> RunSummary::staleness(const wire::Stats& own) const {
   std::map<int64_t, int64_t> out;
   const auto add = [&](const wire::Stats& stats) {
     for (const auto& [staleness, updates] : stats.staleness()) out[staleness] += updates;
@@ -61,7 +62,7 @@ std::map<int64_t, int64_t> Progress::staleness(const wire::Stats& own) const {
   return out;
 }
 
-void Progress::measure_rate(int64_t now_ms) {
+void RunSummary::measure_rate(int64_t now_ms) {
   const int64_t samples = coordinator().training().counts().samples;
   const double rate =
       static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
@@ -71,7 +72,7 @@ void Progress::measure_rate(int64_t now_ms) {
   moment_samples_ = samples;
 }
 
-std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, bool last) {
+std::vector<Moment> RunSummary::moments(int64_t now_ms, const ServedData& own, bool last) {
   const std::vector<Evaluation> evaluations = coordinator().take_evaluations();
   const bool due = now_ms - moment_ms_ >= kMomentMs;
   if (!due && evaluations.empty() && !last) return {};
@@ -82,8 +83,8 @@ std::vector<Moment> Progress::moments(int64_t now_ms, const ServedData& own, boo
   return out;
 }
 
-Moment Progress::now(int64_t now_ms, const wire::Stats& own) const {
-  const TrainingProgress& record = coordinator().training();
+Moment RunSummary::now(int64_t now_ms, const wire::Stats& own) const {
+  const CommittedWork& record = coordinator().training();
   Moment m;
   m.seconds = began_ms_ < 0 ? 0.0 : seconds_at(now_ms);
   m.step = record.floor();
@@ -107,7 +108,7 @@ Moment Progress::now(int64_t now_ms, const wire::Stats& own) const {
   return m;
 }
 
-void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms) {
+void RunSummary::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms) {
   const auto found = opened_.find(evaluation.step);
   const Opened opened = found != opened_.end()
                             ? found->second
@@ -118,7 +119,7 @@ void Progress::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t n
   opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
 }
 
-JobFacts Progress::facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const {
+JobFacts RunSummary::facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const {
   JobFacts f;
   f.phase = of.phase();
   f.waiting_for = of.waiting_for();
@@ -147,8 +148,8 @@ JobFacts Progress::facts(int64_t now_ms, const Coordinator& of, const wire::Stat
   return f;
 }
 
-Summary Progress::summary(const wire::Stats& own) const {
-  const TrainingProgress& record = coordinator().training();
+Summary RunSummary::summary(const wire::Stats& own) const {
+  const CommittedWork& record = coordinator().training();
   const Declaration& declaration = coordinator().declaration();
   const Job& job = options_.job;
   Summary s;

@@ -1,4 +1,4 @@
-// How far training has come, counted from the commits of server 0: complete steps, samples, losses.
+// The progress of training, counted from the commits of server 0: complete steps, samples, losses.
 // Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 
@@ -27,13 +27,13 @@ struct PushedWork {
 };
 
 // Counts the pushes, samples and losses that the weights contain, as server 0 commits them.
-class TrainingProgress {
+class CommittedWork {
  public:
   static constexpr size_t kMaxLosses = size_t{1} << 20;
 
   //   workers: number at the start of the job; more may join.
   //   counts: of the run before the first step of `barriers`.
-  TrainingProgress(const Job& job, int workers, const Barriers& barriers, RunCounts counts = {});
+  CommittedWork(const Job& job, int workers, const Barriers& barriers, RunCounts counts = {});
 
   void add(const Commit& commit, int rank);
   // Makes the run stop with a checkpoint at `step`, which the floor must not have reached.

@@ -1,4 +1,4 @@
-#include "ps/work/training_progress.h"
+#include "ps/work/committed_work.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@ namespace pushpull {
 
 namespace {
 
-// Two that are being gathered, and an open one.
+// At least the counts of two checkpoints that are being gathered, and of one that has just opened.
 constexpr size_t kKeptCounts = 4;
 
 void add_at(std::vector<int64_t>& by_rank, int rank, int64_t value) {
@@ -35,8 +35,8 @@ void add_counts(RunCounts& to, const RunCounts& more) {
 
 }  // namespace
 
-TrainingProgress::TrainingProgress(const Job& job, int workers, const Barriers& barriers,
-                                   RunCounts counts)
+CommittedWork::CommittedWork(const Job& job, int workers, const Barriers& barriers,
+                             RunCounts counts)
     : micro_batch_(job.micro_batch),
       leaves_(job.micro_batches()),
       pushes_of_step_(!job.strategy.traits().whole_steps
@@ -53,7 +53,7 @@ TrainingProgress::TrainingProgress(const Job& job, int workers, const Barriers& 
   whole_ = counts_;
 }
 
-void TrainingProgress::add(const Commit& commit, int rank) {
+void CommittedWork::add(const Commit& commit, int rank) {
   if (commit.dropped) {
     ++counts_.pushes_dropped;
     add_at(counts_.pushes_dropped_per_worker, rank, 1);
@@ -73,7 +73,7 @@ void TrainingProgress::add(const Commit& commit, int rank) {
   close_steps();
 }
 
-void TrainingProgress::add_to_process(const Commit& commit, int64_t samples) {
+void CommittedWork::add_to_process(const Commit& commit, int64_t samples) {
   PushedWork& work = by_process_[commit.incarnation];
   const int64_t behind = commit.step + commit.steps;
   work.clock = std::max(work.clock, behind);
@@ -85,19 +85,19 @@ void TrainingProgress::add_to_process(const Commit& commit, int64_t samples) {
   work.staleness_max = std::max(work.staleness_max, commit.staleness);
 }
 
-void TrainingProgress::add_losses(int64_t step, int64_t lo, std::span<const float> losses,
-                                  int64_t covered) {
+void CommittedWork::add_losses(int64_t step, int64_t lo, std::span<const float> losses,
+                               int64_t covered) {
   Step& open = open_[step];
   open.losses[lo].assign(losses.begin(), losses.end());
   open.covered += covered;
 }
 
-bool TrainingProgress::whole(const Step& step) const {
+bool CommittedWork::whole(const Step& step) const {
   if (pushes_of_step_ == 0) return step.covered == leaves_;
   return std::ssize(step.losses) == pushes_of_step_;
 }
 
-void TrainingProgress::close_steps() {
+void CommittedWork::close_steps() {
   for (auto first = open_.find(floor_); first != open_.end() && whole(first->second);
        first = open_.find(floor_)) {
     double sum = 0.0;
@@ -114,7 +114,7 @@ void TrainingProgress::close_steps() {
   }
 }
 
-void TrainingProgress::keep_counts() {
+void CommittedWork::keep_counts() {
   if (!barriers_.checkpoint_due(floor_)) return;
   RunCounts& kept = kept_[floor_] = whole_;
   kept.pushes_dropped = counts_.pushes_dropped;
@@ -122,12 +122,12 @@ void TrainingProgress::keep_counts() {
   if (kept_.size() > kKeptCounts) kept_.erase(kept_.begin());
 }
 
-const RunCounts* TrainingProgress::counts_at(int64_t step) const {
+const RunCounts* CommittedWork::counts_at(int64_t step) const {
   const auto found = kept_.find(step);
   return found == kept_.end() ? nullptr : &found->second;
 }
 
-std::optional<double> TrainingProgress::mean_loss(int64_t steps) const {
+std::optional<double> CommittedWork::mean_loss(int64_t steps) const {
   const auto count =
       std::min<size_t>(losses_.size(), static_cast<size_t>(std::max<int64_t>(steps, 1)));
   if (count == 0) return std::nullopt;

@@ -1,0 +1,24 @@
+// The settings of the coordinator for one term of a job. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/job/job.h"
+#include "ps/members/membership.h"
+
+namespace pushpull {
+
+struct CoordinatorOptions {
+  Job job;
+  uint64_t run = 0;        // id of the term
+  int64_t term = 1;        // counts from 1; each lost server starts another
+  uint64_t first_run = 0;  // id of the first term
+  int servers = 1;
+  int workers = 1;
+  MemberInfo self;        // server 0, in this process
+  std::string grant_key;  // servers verify pushes with it (Grants)
+  std::string out = {};   // absolute path of the output folder; shown to users
+};
+
+}  // namespace pushpull
