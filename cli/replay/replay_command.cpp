@@ -15,7 +15,7 @@
 #include "common/io/safetensors.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
-#include "ps/coordinator/run_recorder.h"
+#include "ps/files/run_recorder.h"
 #include "worker/compute/devices.h"
 
 namespace pushpull {

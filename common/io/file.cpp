@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -15,6 +16,9 @@
 namespace pushpull {
 
 namespace {
+
+// Of the whole process; any thread.
+std::atomic<int64_t> bytes_moved{0};
 
 std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
 
@@ -55,6 +59,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
       throw_io_error("write", path_, errno, " after " + std::to_string(written_bytes_) + " bytes");
     }
     written_bytes_ += static_cast<uint64_t>(n);
+    bytes_moved.fetch_add(n, std::memory_order_relaxed);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
 }
@@ -84,9 +89,12 @@ void InputFile::read(std::span<std::byte> bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_read_error(path_, errno_text(errno));
     if (n == 0) throw_read_error(path_, "it ended early; did another program change it?");
+    bytes_moved.fetch_add(n, std::memory_order_relaxed);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
 }
+
+int64_t file_bytes_moved() { return bytes_moved.load(std::memory_order_relaxed); }
 
 FileDigest digest_file(const std::string& path) {
   InputFile file(path);

@@ -66,6 +66,10 @@ class InputFile {
   uint64_t size_bytes_ = 0;
 };
 
+// Returns the bytes that the two classes have moved in this process so far. The number shows whether
+// a long read goes on.
+int64_t file_bytes_moved();
+
 // Reads a file once. Returns its size and hash. Throws Error(kData).
 FileDigest digest_file(const std::string& path);
 

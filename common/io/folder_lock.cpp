@@ -42,9 +42,23 @@ FolderLock::FolderLock(const std::string& folder, const std::string& tag, const 
     throw Error(ErrorCode::kIo,
                 "[" + tag + "] cannot make the folder " + folder + ": " + error.message());
   }
+  take(folder, tag, "another folder with " + key);
+}
+
+FolderLock FolderLock::beside(const std::string& file, const std::string& tag,
+                              const std::string& key) {
+  FolderLock out;
+  out.path_ = file + ".lock";
+  out.take(file, tag, "another file with " + key);
+  return out;
+}
+
+// another: the way out, for messages.
+void FolderLock::take(const std::string& locked, const std::string& tag,
+                      const std::string& another) {
   // a holder that ends removes its file; a process that opened it before then has locked a deleted
   // file
-  while (lock(folder, tag, key) && !is_still_there()) fd_.reset();
+  while (lock(locked, tag, another) && !is_still_there()) fd_.reset();
   if (fd_.get() >= 0) sign();
 }
 
@@ -53,17 +67,18 @@ FolderLock::~FolderLock() {
 }
 
 // Returns false if this file system does not support locks.
-bool FolderLock::lock(const std::string& folder, const std::string& tag, const std::string& key) {
+bool FolderLock::lock(const std::string& locked, const std::string& tag,
+                      const std::string& another) {
   fd_ = UniqueFd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (fd_.get() < 0) throw_io_error("write", path_, errno);
   if (flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) return true;
   const int reason = errno;
   if (reason == EWOULDBLOCK) {
-    throw Error(ErrorCode::kUsage,
-                "[" + tag + "] " + folder + " is in use by " + holder_in(fd_.get()) +
-                    "; wait until it has ended, or name " + "another folder with " + key);
+    throw Error(ErrorCode::kUsage, "[" + tag + "] " + locked + " is in use by " +
+                                       holder_in(fd_.get()) +
+                                       "; wait until it has ended, or name " + another);
   }
-  notice_ = "[" + tag + "] " + folder + " cannot be locked (" + std::strerror(reason) +
+  notice_ = "[" + tag + "] " + locked + " cannot be locked (" + std::strerror(reason) +
             "): nothing keeps a second job from writing there";
   fd_.reset();
   return false;

@@ -1,5 +1,5 @@
-// Keeps two programs from writing into one folder: a lock on FOLDER/.lock, which the kernel
-// releases when the process ends, however it ends. It holds between the processes of a host, and
+// Keeps two programs from writing into one folder or to one file: a lock on FOLDER/.lock or
+// FILE.lock, which the kernel releases when the process ends, however it ends. It holds between the processes of a host, and
 // between hosts if the file system supports flock across them. Any thread; one thread per object.
 #pragma once
 
@@ -16,7 +16,9 @@ class FolderLock {
   // Throws Error(kUsage) with process, host and time of the holder if it is locked, Error(kIo) if
   // the folder or the file cannot be created.
   FolderLock(const std::string& folder, const std::string& tag, const std::string& key);
-  // Removes the file and releases the lock.
+  // The same for one file, in a folder that exists. Throws Error(kIo) if it does not.
+  static FolderLock beside(const std::string& file, const std::string& tag, const std::string& key);
+  // Removes the lock's file and releases the lock.
   ~FolderLock();
   FolderLock(FolderLock&&) noexcept = default;
   FolderLock& operator=(FolderLock&&) = delete;
@@ -26,7 +28,9 @@ class FolderLock {
   const std::string& notice() const { return notice_; }
 
  private:
-  bool lock(const std::string& folder, const std::string& tag, const std::string& key);
+  FolderLock() = default;
+  void take(const std::string& locked, const std::string& tag, const std::string& another);
+  bool lock(const std::string& locked, const std::string& tag, const std::string& another);
   bool is_still_there() const;
   void sign() const;
 

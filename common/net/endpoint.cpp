@@ -167,13 +167,15 @@ SendResult Router::send(const PeerId& peer, const Message& message) {
   }
 }
 
-std::optional<std::pair<PeerId, Message>> Router::receive() {
-  for (;;) {
+std::optional<std::pair<PeerId, Message>> Router::receive(TurnBudget* budget) {
+  while (budget == nullptr || budget->left()) {
     std::vector<zmq::message_t> frames = receive_frames(socket_);
     if (frames.empty()) return std::nullopt;
+    if (budget != nullptr) budget->spend(frames);
     PeerId peer = frames[0].to_string();
     if (auto message = take(peer, std::move(frames))) return std::pair{peer, std::move(*message)};
   }
+  return std::nullopt;
 }
 
 // frames: the peer's id and its message. Returns nullopt if the message was refused.

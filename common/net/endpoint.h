@@ -14,6 +14,7 @@
 #include "common/keys/credentials.h"
 #include "common/net/frames.h"
 #include "common/net/handshake_watch.h"
+#include "common/net/intervals.h"
 #include "common/net/proven_connection.h"
 
 namespace pushpull {
@@ -80,7 +81,8 @@ class Router {
   // Returns the next message, or nullopt if there is none; never blocks. Counts and drops a message
   // that cannot be decoded. Answers with Refused if the peer has another protocol version, or is an
   // observer and sends a message that observers may not send.
-  std::optional<std::pair<PeerId, Message>> receive();
+  //   budget: if given, also returns nullopt once the messages, dropped ones included, have used it.
+  std::optional<std::pair<PeerId, Message>> receive(TurnBudget* budget = nullptr);
 
   int64_t rejected_frames() const { return rejected_; }
   // Counts a message that was decoded but rejected by its reader.

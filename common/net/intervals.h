@@ -1,5 +1,5 @@
-// How often members of a job repeat messages on the control connection (docs/protocol.md). In
-// milliseconds.
+// How often members of a job repeat messages on the control connection (docs/protocol.md), in
+// milliseconds, and how many messages a loop takes in one turn.
 #pragma once
 
 #include <algorithm>
@@ -23,5 +23,25 @@ inline int64_t unheard_ms(double timeout_s) {
 inline int64_t heartbeat_ms(double timeout_s) {
   return std::min<int64_t>(1000, static_cast<int64_t>(timeout_s * 200));
 }
+
+// Limits the messages that a loop takes in one turn, by number and by size, so that a flood of them
+// does not delay its other work.
+class TurnBudget {
+ public:
+  TurnBudget(int64_t messages, int64_t bytes) : messages_(messages), bytes_(bytes) {}
+
+  // Returns true if another message may be taken in this turn. The first one always may.
+  bool left() const { return messages_ > 0 && bytes_ > 0; }
+  // Frames: the parts of a message, each with a size().
+  template <class Frames>
+  void spend(const Frames& frames) {
+    --messages_;
+    for (const auto& frame : frames) bytes_ -= static_cast<int64_t>(frame.size());
+  }
+
+ private:
+  int64_t messages_;
+  int64_t bytes_;
+};
 
 }  // namespace pushpull

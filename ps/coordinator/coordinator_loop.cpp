@@ -3,23 +3,27 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/text.h"
-#include "common/io/folder_lock.h"
+#include "common/io/file.h"
 #include "common/keys/data_proof.h"
 #include "common/net/address.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/job_driver.h"
-#include "ps/coordinator/run_recorder.h"
+#include "ps/coordinator/run_files.h"
 #include "ps/coordinator/start_state.h"
 #include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
+#include "ps/files/file_thread.h"
+#include "ps/files/start_wait.h"
 #include "ps/files/term_file.h"
 #include "ps/members/ended_run_loop.h"
 #include "ps/server/data_plane.h"
@@ -30,7 +34,9 @@ namespace pushpull {
 namespace {
 
 constexpr int kCoordinatorPollMs = 20;
-constexpr int kControlPerTurn = 256;  // a flood of control messages must not delay data
+// A flood of control messages must not delay data.
+constexpr int64_t kControlPerTurn = 256;
+constexpr int64_t kControlBytesPerTurn = int64_t{4} << 20;
 
 std::string data_address(const std::string& listen) {
   Address address = parse_address(listen, "listen");
@@ -58,25 +64,6 @@ struct Sockets {
   const uint64_t incarnation;
 };
 
-std::vector<FolderLock> lock_folders(const CoordinatorProgram& program) {
-  std::vector<FolderLock> locks;
-  locks.emplace_back(program.out_dir, "out", "--out");
-  const std::string& other = program.job.checkpoint_dir;
-  std::error_code absent;
-  if (!other.empty() && !std::filesystem::equivalent(program.out_dir, other, absent)) {
-    locks.emplace_back(other, "checkpoint", "checkpoint-dir");
-  }
-  return locks;
-}
-
-// Returns the run of an earlier process that was killed, under the same job in this folder, if any.
-std::optional<TermRecord> run_to_go_on(const CoordinatorProgram& program) {
-  std::optional<TermRecord> found = read_term(program.out_dir);
-  const bool restarts = program.job.on_server_loss == OnServerLoss::kRestart;
-  const bool goes_on = found && (restarts || found->end);
-  return goes_on && found->job_ini == to_ini(program.job) ? found : std::nullopt;
-}
-
 // Returns the address of the earlier process, so that members find a restarted coordinator there.
 std::string listen_address(const CoordinatorProgram& program,
                            const std::optional<TermRecord>& earlier) {
@@ -99,17 +86,24 @@ std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
   return std::make_unique<Sockets>(program, program.listen, first_run, random_id());
 }
 
+// Returns an address for readers on this machine, which cannot connect to a wildcard address.
+std::string control_address(const Router& control, const std::string& advertise) {
+  const std::string address = advertised(control.address(), advertise);
+  const bool everywhere = parse_address(address, "listen").is_everywhere();
+  return everywhere ? advertised(address, "127.0.0.1") : address;
+}
+
 class CoordinatorLoop : private JobEffects {
  public:
+  // Borrows all but the term.
   //   term: the first one of this process.
-  CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets, StartState start_state,
-                  const TermRecord& term, SignalFd& signals);
+  CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets, FileThread& thread,
+                  RunFiles& files, const TermRecord& term, SignalFd& signals);
   int run();
 
  private:
   CoordinatorOptions make_options();
   RunHistory make_history() const;
-  std::string control_address() const;
   void announce();
   void announce_failure();
   void announce_end_failure();
@@ -117,30 +111,44 @@ class CoordinatorLoop : private JobEffects {
   void turn(bool signalled);
   void receive_control();
   void refuse(const PeerId& peer, const Refusal& refusal);
-  void warn(const std::string& line) { report_.end_line(), log_.warn(line); }
+  void warn(const std::string& line) { files_.report().end_line(), log_.warn(line); }
   void receive_shards();
   void receive_written();
-  void record_failure();
-  void wait_for_writer();
+  void receive_files();
+  std::optional<RunRecord> record_so_far(const std::string& weights_sha256,
+                                         const std::string& ended);
+  void write_last_record(const RunRecord& record);
+  void work_last(const std::function<void()>& task);
+  void wait_for_files();
   Now now() { return {now_ms(), clock_.now_ms(), utc_ms()}; }
 
-  bool send(const PeerId& to, const Message& message) override;
-  TermIds begin_term(int64_t term, const RunHistory& history) override;
+  bool send(const PeerId& to, const Message& message) override {
+    return control_.send(to, message) != SendResult::kGone;
+  }
+  TermIds begin_term(int64_t term) override;
   void connect_shards(const std::vector<DataPort>& ports) override;
-  void send_to_shard(int server, const Message& message) override;
-  StartPoint load_start(const Declaration& declaration) override;
-  void started(const Coordinator& coordinator, const StartPoint& start,
-               const RunHistory& history) override;
-  void hash_weights(GatheredState snapshot) override;
-  void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
+  void send_to_shard(int server, const Message& message) override {
+    shards_[static_cast<size_t>(server)]->send(message);
+  }
+  void started(const Coordinator& coordinator) override;
+  void load_start(const Declaration& declaration) override;
+  void open_files(const Declaration& declaration, const StartPoint& start,
+                  const RunHistory& history) override;
+  void save_term(int64_t term, const RunHistory& history) override;
+  void save_end(const RunEnd& end) override;
+  void write_summary(Summary summary) override;
+  std::string file_wait() const override { return thread_.waiting(); }
+  int64_t file_bytes() const override { return file_bytes_moved(); }
+  void hash_weights(GatheredState snapshot) override { writer_->hash(std::move(snapshot)); }
+  void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override {
+    writer_->write(std::move(snapshot), std::move(state), hash);
+  }
   void members_lost(const std::vector<MemberInfo>& members) override {
     for (const MemberInfo& member : members) announcements_.lost(member.host, member.pid);
   }
-  void show_line(const std::string& line) override;
-  void show_moment(const Moment& moment) override { report_.moment(moment); }
-  void show_members(const std::string& json) override { report_.members(json); }
-  void ended(const RunEnd& end) override;
-  void write_summary(const Coordinator& coordinator, Summary summary) override;
+  void show_line(const std::string& line) override { files_.report().end_line(), log_.info(line); }
+  void show_moment(const Moment& moment) override { files_.report().moment(moment); }
+  void show_members(const std::string& json) override { files_.report().members(json); }
 
   const CoordinatorProgram& program_;
   SignalFd& signals_;
@@ -150,14 +158,15 @@ class CoordinatorLoop : private JobEffects {
   ZapHandler& handler_;
   Router& control_;
   DataPlane& data_;
+  FileThread& thread_;
+  RunFiles& files_;
   const uint64_t incarnation_;
-  Refusals refusals_;                      // counts refused control messages
-  std::optional<StartState> start_state_;  // empty until it is read
-  TermRecord term_;
-  Report report_;
+  Refusals refusals_;  // counts refused control messages
+  const TermRecord term_;
   std::vector<std::unique_ptr<Dealer>> shards_;
   std::unique_ptr<CheckpointWriter> writer_;
-  std::optional<RunRecorder> recorder_;
+  std::optional<StartPoint> loaded_;  // by the task that runs or has just ended
+  std::optional<Summary> summary_;    // until it is written
   AwakeClock clock_;
   JobDriver driver_;
 };
@@ -189,7 +198,8 @@ RunHistory CoordinatorLoop::make_history() const {
 }
 
 CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets,
-                                 StartState start_state, const TermRecord& term, SignalFd& signals)
+                                 FileThread& thread, RunFiles& files, const TermRecord& term,
+                                 SignalFd& signals)
     : program_(program),
       signals_(signals),
       announcements_(program.announce_fd, host_name()),
@@ -197,37 +207,26 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       handler_(sockets.handler),
       control_(sockets.control),
       data_(sockets.data),
+      thread_(thread),
+      files_(files),
       incarnation_(sockets.incarnation),
-      start_state_(std::move(start_state)),
       term_(term),
-      report_(program.out_dir, program.style),
       driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history()) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
-  term_.address = control_address();
-  write_term(program.out_dir, term_);
-  if (!program.job.record.empty()) recorder_.emplace(program.job);
-  for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
+  for (const std::string& notice : files_.take_notices()) log_.warn(notice);
   announce();
 }
 
-// Returns an address for readers on this machine, which cannot connect to a wildcard address.
-std::string CoordinatorLoop::control_address() const {
-  const std::string address = advertised(control_.address(), program_.advertise);
-  const bool everywhere = parse_address(address, "listen").is_everywhere();
-  return everywhere ? advertised(address, "127.0.0.1") : address;
-}
-
 void CoordinatorLoop::announce() {
-  const std::string address = control_address();
-  log_.info("listening on " + address);
-  if (!announcements_.address(address)) log_.warn("--announce-fd has no reader");
+  log_.info("listening on " + term_.address);
+  if (!announcements_.address(term_.address)) log_.warn("--announce-fd has no reader");
 }
 
 // All processes end with the job's exit code, which does not say which of them failed.
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
-  if (!culprit) return;
+  if (!culprit || coordinator.holds_end()) return;
   announcements_.failed(culprit->host, culprit->pid, static_cast<int>(coordinator.failure_code()),
                         culprit->reason);
 }
@@ -250,40 +249,77 @@ int CoordinatorLoop::run() {
     }
     announce_failure();
   }
-  report_.end_line();
+  files_.report().end_line();
+  std::optional<RunRecord> record;
   if (driver_.coordinator().phase() == wire::PHASE_FAILED) {
     const Coordinator& ended = driver_.coordinator();
     const bool stopped = ended.failure_code() == ErrorCode::kStopped;
     stopped ? log_.info(ended.failure_text()) : log_.error(ended.failure_text());
-    if (!stopped) record_failure();
+    if (!stopped) record = record_so_far("", ended.failure_text());
   } else if (!driver_.end_failure().empty()) {
     announce_end_failure();
   }
-  wait_for_writer();
+  wait_for_files();
+  if (record) write_last_record(*record);
   announcements_.ended(driver_.exit_code());
-  remove_term(program_.out_dir);
+  work_last([this] { files_.close(); });
   return driver_.exit_code();
 }
 
-// After a failure the checkpoint in progress is still completed, unless the disk hangs: a thread in
-// a system call cannot be stopped.
-void CoordinatorLoop::wait_for_writer() {
-  while (writer_ && writer_->busy()) {
+// Writes the record of a failed run.
+void CoordinatorLoop::write_last_record(const RunRecord& record) {
+  std::string failure;
+  work_last([&] {
+    try {
+      files_.write_record(record);
+    } catch (const Error& e) {
+      failure = e.what();
+    }
+  });
+  if (!failure.empty()) {
+    log_.error(failure);
+  } else {
+    log_.info("recorded the run up to this point in " + program_.job.record);
+  }
+}
+
+// Work on files after the end of the job.
+void CoordinatorLoop::work_last(const std::function<void()>& task) {
+  thread_.start(task);
+  driver_.closes_files();
+  wait_for_files();
+}
+
+// Completes the checkpoint and the work on files in progress, unless the file system hangs: a thread
+// in a system call cannot be stopped.
+void CoordinatorLoop::wait_for_files() {
+  while (thread_.busy() || (writer_ && writer_->busy())) {
     const int signal = poll() ? signals_.take() : 0;
     const bool at_once = signal != 0 && driver_.on_signal(now(), signal);
     receive_control();
     driver_.on_turn(now());
-    if (writer_->take()) return;
+    if (writer_ && writer_->take()) continue;
+    try {
+      receive_files();
+    } catch (const std::exception& e) {
+      log_.error(e.what());
+    }
+    if (!thread_.busy() && !(writer_ && writer_->busy())) return;
     if (!at_once && !driver_.transfer_overdue(now())) continue;
-    log_.error("[checkpoint] the disk did not finish a checkpoint; it stays incomplete");
+    log_.error(thread_.busy()
+                   ? "[out] " + driver_.file_text(now()) + "; the process ends without it"
+                   : "[checkpoint] the disk did not finish a checkpoint; it stays "
+                     "incomplete");
     flush_output();
-    _exit(driver_.exit_code());
+    const int code = driver_.exit_code();
+    _exit(code == 0 ? static_cast<int>(ErrorCode::kIo) : code);
   }
 }
 
 // Returns true if a signal is pending.
 bool CoordinatorLoop::poll() {
   std::vector<zmq::pollitem_t> items{{nullptr, signals_.fd(), ZMQ_POLLIN, 0},
+                                     {nullptr, thread_.done_fd(), ZMQ_POLLIN, 0},
                                      {control_.socket().handle(), 0, ZMQ_POLLIN, 0},
                                      {data_.router().socket().handle(), 0, ZMQ_POLLIN, 0}};
   if (writer_) items.push_back({nullptr, writer_->done().fd(), ZMQ_POLLIN, 0});
@@ -306,6 +342,7 @@ void CoordinatorLoop::turn(bool signalled) {
   for (const std::string& line : handler_.take_notices()) warn(line);
   receive_shards();
   receive_written();
+  receive_files();
   if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
     if (driver_.on_signal(now(), signal)) {
       flush_output();
@@ -317,9 +354,8 @@ void CoordinatorLoop::turn(bool signalled) {
 }
 
 void CoordinatorLoop::receive_control() {
-  for (int i = 0; i < kControlPerTurn; ++i) {
-    const auto received = control_.receive();
-    if (!received) return;
+  TurnBudget budget(kControlPerTurn, kControlBytesPerTurn);
+  while (const auto received = control_.receive(&budget)) {
     const auto& [peer, message] = *received;
     if (const Checked refusal = driver_.on_message(now(), peer, message)) refuse(peer, *refusal);
   }
@@ -345,17 +381,18 @@ void CoordinatorLoop::receive_written() {
   }
 }
 
-// ---- effects ----
-
-bool CoordinatorLoop::send(const PeerId& to, const Message& message) {
-  return control_.send(to, message) != SendResult::kGone;
+void CoordinatorLoop::receive_files() {
+  const std::optional<std::exception_ptr> error = thread_.take();
+  if (!error) return;
+  for (const std::string& notice : files_.take_notices()) log_.warn(notice);
+  if (summary_ && !*error) files_.report().show_summary(*summary_);
+  summary_.reset();
+  driver_.on_files(now(), {*error, std::exchange(loaded_, std::nullopt)});
 }
 
-TermIds CoordinatorLoop::begin_term(int64_t term, const RunHistory& history) {
-  term_.term = term;
-  term_.history = history;
-  write_term(program_.out_dir, term_);
-  start_state_.reset();  // a checkpoint may just be in progress
+// ---- effects ----
+
+TermIds CoordinatorLoop::begin_term(int64_t /*term*/) {
   const uint64_t run = random_id();
   data_.listen_locally(program_.job, run, log_);
   return {run, Grants::random_key()};
@@ -372,129 +409,101 @@ void CoordinatorLoop::connect_shards(const std::vector<DataPort>& ports) {
   }
 }
 
-void CoordinatorLoop::send_to_shard(int server, const Message& message) {
-  shards_[static_cast<size_t>(server)]->send(message);
+void CoordinatorLoop::load_start(const Declaration& declaration) {
+  thread_.start([this, declaration] { loaded_ = files_.load(declaration); });
 }
 
-StartPoint CoordinatorLoop::load_start(const Declaration& declaration) {
-  if (!start_state_) {
-    start_state_.emplace(program_.job, program_.out_dir + "/checkpoints",
-                         hex_text(term_.first_run));
-  }
-  StartPoint start;
-  start.weights = start_state_->match(program_.job, declaration);
-  for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
-  start.choices = start_state_->choices(declaration);
-  start.resumed = start_state_->resumes();
-  if (start_state_->goes_on()) {
-    start.counts = start_state_->checkpoint().counts;
-    start.initial_weights_sha256 = start_state_->checkpoint().initial_weights_sha256;
-  }
-  return start;
+void CoordinatorLoop::open_files(const Declaration& declaration, const StartPoint& start,
+                                 const RunHistory& history) {
+  thread_.start([this, declaration, start, history] {
+    files_.open(declaration, program_.servers, start, history);
+  });
 }
 
-void CoordinatorLoop::started(const Coordinator& coordinator, const StartPoint& start,
-                              const RunHistory& history) {
-  // First: if the folder of checkpoints cannot be used, the files of an earlier run stay.
-  CheckpointStore store = start_state_->open_store(program_.job.checkpoint_keep);
-  report_.begin(to_ini(program_.job), term_.started);
-  term_.history = history;
-  if (!std::exchange(term_.started, true)) term_.began_ms = utc_ms();
-  if (recorder_) {
-    recorder_->start(coordinator, program_.servers, start.weights.get(), start_state_->resumes());
-  }
-  writer_ = std::make_unique<CheckpointWriter>(std::move(store), coordinator.declaration().table,
+void CoordinatorLoop::save_term(int64_t term, const RunHistory& history) {
+  thread_.start([this, term, history] { files_.save_term(term, history); });
+}
+
+void CoordinatorLoop::save_end(const RunEnd& end) {
+  thread_.start([this, end] { files_.save_end(end); });
+}
+
+void CoordinatorLoop::started(const Coordinator& coordinator) {
+  files_.report().begin(files_.take_metrics());
+  writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), coordinator.declaration().table,
                                                state_names(server_optimizer(program_.job).kind));
-  for (const std::string& notice : start_state_->take_notices()) log_.warn(notice);
-  // Last, once the files of an earlier run are out of the way.
-  write_term(program_.out_dir, term_);
   announcements_.started();
 }
 
-void CoordinatorLoop::hash_weights(GatheredState snapshot) { writer_->hash(std::move(snapshot)); }
-
-void CoordinatorLoop::write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) {
-  writer_->write(std::move(snapshot), std::move(state), hash);
-}
-
-void CoordinatorLoop::show_line(const std::string& line) {
-  report_.end_line();
-  log_.info(line);
-}
-
-void CoordinatorLoop::write_summary(const Coordinator& coordinator, Summary summary) {
+void CoordinatorLoop::write_summary(Summary summary) {
   wire::Stats control;
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());
   summary.totals.refused_peers += handler_.refused_peers();
   const std::string stop = summary.stopped_by ? "stopped by " + *summary.stopped_by : "";
-  if (recorder_) recorder_->finish(coordinator, stop.empty() ? summary.weights_sha256 : "", stop);
-  report_.write_summary(summary);
+  std::optional<RunRecord> record = record_so_far(stop.empty() ? summary.weights_sha256 : "", stop);
+  summary_ = std::move(summary);
+  thread_.start([this, summary = *summary_, record = std::move(record)] {
+    if (record) files_.write_record(*record);
+    files_.write_summary(summary);
+  });
 }
 
-void CoordinatorLoop::ended(const RunEnd& end) {
-  term_.end = end;
-  try {
-    write_term(program_.out_dir, term_);
-  } catch (const Error& e) {
-    log_.warn(e.what());
-  }
-}
-
-void CoordinatorLoop::record_failure() {
+// Returns nothing if the job is not recorded or has no logs yet, or if a task uses the recorder.
+std::optional<RunRecord> CoordinatorLoop::record_so_far(const std::string& weights_sha256,
+                                                        const std::string& ended) {
   const Coordinator& coordinator = driver_.coordinator();
-  // A term that has not started training has no logs.
-  if (!recorder_ || !recorder_->started() || !coordinator.started()) return;
-  try {
-    if (!recorder_->finish(coordinator, "", coordinator.failure_text())) return;
-    log_.info("recorded the run up to this point in " + program_.job.record);
-  } catch (const Error& e) {
-    log_.error(e.what());
-  }
-}
-
-// Resumes the run in `out_dir` after its coordinator was killed.
-int go_on(const CoordinatorProgram& program, Sockets& sockets, TermRecord term, SignalFd& signals) {
-  const std::string folder = program.out_dir + "/checkpoints";
-  ++term.term;
-  if (term.started) {
-    ++term.history.recoveries;
-    term.history.reached_step = newest_step_of_metrics(program.out_dir);
-  }
-  const Log log("server 0");
-  log.info("the run in " + program.out_dir + " is unfinished: resuming it as term " +
-           std::to_string(term.term));
-  StartState start_state = term.started ? StartState(program.job, folder, hex_text(term.first_run))
-                                        : StartState(program.job, folder);
-  return CoordinatorLoop(program, sockets, std::move(start_state), term, signals).run();
+  RunRecorder* const recorder = thread_.busy() ? nullptr : files_.recorder();
+  if (recorder == nullptr || !coordinator.started()) return std::nullopt;
+  return recorder->complete(*coordinator.logs(), coordinator.members(),
+                            coordinator.departures().failed_push(), weights_sha256, ended);
 }
 
 }  // namespace
 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   const Log log("server 0");
-  const std::optional<TermRecord> earlier = run_to_go_on(program);
+  FileThread thread;
+  const auto on_disk = [&](const std::function<void()>& task) {
+    run_before_start(thread, signals, program.job.progress_timeout_s, task);
+  };
+  std::optional<TermRecord> earlier;
+  on_disk([&] { earlier = earlier_run(thread, program.job, program.out_dir); });
   TermRecord term;
   term.first_run = random_id();
   term.job_ini = to_ini(program.job);
   if (earlier) term = *earlier;
   const std::unique_ptr<Sockets> sockets = open_sockets(program, earlier, term.first_run);
-  const std::vector<FolderLock> locks = lock_folders(program);
-  for (const FolderLock& lock : locks)
-    if (!lock.notice().empty()) log.warn(lock.notice());
+  term.address = control_address(sockets->control, program.advertise);
+  std::vector<FolderLock> locks;
+  on_disk([&] { locks = lock_paths(thread, program.job, program.out_dir); });
   if (term.end) {
+    for (const FolderLock& lock : locks)
+      if (!lock.notice().empty()) log.warn(lock.notice());
     const int code = end_again(*term.end, program.out_dir, sockets->control, signals);
     Announcements(program.announce_fd, host_name()).ended(code);
-    remove_term(program.out_dir);
+    on_disk([&] { remove_run(thread, program.out_dir); });
     return code;
   }
-  if (earlier) return go_on(program, *sockets, term, signals);
-  StartState start_state(program.job, program.out_dir + "/checkpoints");
-  if (start_state.complete()) {
-    for (const std::string& notice : start_state.take_notices()) log.info(notice);
-    return 0;
+  std::unique_ptr<RunFiles> files;
+  std::vector<std::string> nothing_to_do;
+  on_disk([&] {
+    StartState start = earlier ? resume_run(thread, program.job, program.out_dir, term)
+                               : begin_run(thread, program.job, program.out_dir);
+    if (start.complete() && !earlier) {
+      nothing_to_do = start.take_notices();
+      return;
+    }
+    files = std::make_unique<RunFiles>(thread, program.job, program.out_dir, program.style,
+                                       std::move(locks), std::move(start), term);
+  });
+  for (const std::string& notice : nothing_to_do) log.info(notice);
+  if (!files) return 0;
+  if (earlier) {
+    log.info("the run in " + program.out_dir + " is unfinished: resuming it as term " +
+             std::to_string(term.term));
   }
-  return CoordinatorLoop(program, *sockets, std::move(start_state), term, signals).run();
+  return CoordinatorLoop(program, *sockets, thread, *files, term, signals).run();
 }
 
 }  // namespace pushpull

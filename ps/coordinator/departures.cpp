@@ -111,6 +111,7 @@ void Departures::let_go(int64_t now_ms) {
 }
 
 void Departures::check_stalls(int64_t now_ms) {
+  if (lost_server_) return;  // all wait for the next term, which has a deadline of its own
   stalls_->on_tick(now_ms);
   if (const auto notice = stalls_->take_notice(now_ms)) out_.notice(*notice);
   const std::vector<Membership::Loss> stuck = stalls_->stuck(now_ms);
@@ -174,7 +175,14 @@ void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std
                        "; waiting for a replacement, which continues from its weights of step " +
                        std::to_string(run_->places().copied_step()));
   }
+  end_term(text);
+}
+
+// Until the next term begins, no server joins this one: it would wait for pushes that went to the
+// lost one.
+void Departures::end_term(const std::string& text) {
   lost_server_ = text;
+  admission_.hold_servers();
 }
 
 void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
@@ -186,8 +194,7 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
     return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
   }
   if (had_work && !run_->places().lost_worker(run_->committed().floor())) {
-    lost_server_ = text + "; a lost server lacks its pushes";
-    return;
+    return end_term(text + "; a lost server lacks its pushes");
   }
   const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
   const bool others = members_.count(wire::ROLE_WORKER) > 0;

@@ -64,6 +64,7 @@ class Departures {
                    ErrorCode code);
   void lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
                    ErrorCode code);
+  void end_term(const std::string& text);
   std::string lost_text(const MemberInfo& member, const std::string& reason) const;
 
   const Job& job_;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/make_aggregation.h"
@@ -24,11 +23,15 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       effects_(effects),
       history_(history),
       coordinator_(std::make_unique<Coordinator>(options_)),
-      gathering_(std::make_unique<Gathering>(options_.job, history.trained, join_timeout_s)),
+      files_(options_.job.progress_timeout_s),
+      term_start_(
+          std::make_unique<TermStart>(options_, history.trained, join_timeout_s, files_, effects)),
       summary_(options_, history_),
       transfers_(options_, summary_, effects),
       desk_(make_desk()),
-      tick_(kTickMs) {}
+      tick_(kTickMs) {
+  coordinator_->hold_end();
+}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
   if (message.header.has_status_request()) {
@@ -52,35 +55,23 @@ Checked JobDriver::on_other_term(Now now, const PeerId& peer, const Message& mes
 }
 
 bool JobDriver::on_signal(Now now, int signal) {
-  if (end_.take(now.ms, signal)) return true;
+  if (end_.take(now, signal)) return true;
   stop(now);
   return false;
-}
-
-std::string JobDriver::stop_cause() const {
-  return signal_name(end_.signal()) + " (server 0 (" + options_.self.host + ", pid " +
-         std::to_string(options_.self.pid) + "))";
 }
 
 // Called in each term again: the request concerns the run, not a term.
 void JobDriver::stop(Now now) {
   const wire::Phase phase = coordinator_->phase();
-  if (phase >= wire::PHASE_FINISHING) return;
-  const bool untouched = phase == wire::PHASE_GATHERING && !history_.trained;
-  if (untouched || end_.overdue(now.ms, EndRequest::kStopMs)) {
-    ended_by_signal_ = true;
-    const std::string late = "; the next consistent cut was not on disk within the grace of " +
-                             std::to_string(EndRequest::kStopMs / 1000) +
-                             " s: resume from the last checkpoint";
-    return coordinator_->fail(ErrorCode::kFailed,
-                              "[job] ended by " + stop_cause() + (untouched ? "" : late));
+  if (const auto text = end_.failure(now, phase, history_.trained, files_)) {
+    return coordinator_->fail(ErrorCode::kFailed, *text);
   }
-  if (coordinator_->barriers().stop_step > 0) return;
+  if (phase >= wire::PHASE_FINISHING || coordinator_->barriers().stop_step > 0) return;
   data_.work();  // count all that arrived before naming the cut
   const bool stops = coordinator_->stop();
   if (stops) tell_server_here(coordinator_->state_for_self());
-  if (stops || (phase == wire::PHASE_TRAINING && !std::exchange(stop_said_, true))) {
-    effects_.show_line("[job] " + stop_cause() + ": the run " +
+  if (stops || (phase == wire::PHASE_TRAINING && end_.first_word())) {
+    effects_.show_line("[job] " + end_.cause() + ": the run " +
                        (stops ? "stops with a checkpoint at step " +
                                     std::to_string(coordinator_->barriers().stop_step)
                               : "has no consistent cut before its end"));
@@ -88,7 +79,7 @@ void JobDriver::stop(Now now) {
 }
 
 int JobDriver::exit_code() const {
-  if (ended_by_signal_) return 128 + end_.signal();
+  if (const auto code = end_.exit_code()) return *code;
   if (coordinator_->phase() != wire::PHASE_FAILED) {
     return end_failure().empty() ? 0 : static_cast<int>(ErrorCode::kIo);
   }
@@ -107,17 +98,22 @@ void JobDriver::tick(Now now) {
   coordinator_->note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
   effects_.members_lost(coordinator_->take_given_up());
-  effects_.members_lost(gathering_->take_missing(now.awake_ms, coordinator_->members()));
-  if (coordinator_->phase() == wire::PHASE_TRAINING && coordinator_->departures().lost_server())
-    begin_term(now);
+  effects_.members_lost(term_start_->take_missing(now.awake_ms, coordinator_->members()));
+  save_term();
   if (coordinator_->started())
     history_.recoveries += coordinator_->training_run().places().take_recovered();
-  if (ready(now)) start(now);
+  start_if_ready(now);
   if (end_.asked()) stop(now);
   transfers_.on_tick(now, *coordinator_);
-  say_waiting(now);
+  if (const auto error = term_start_->wait_for_members(now, *coordinator_)) {
+    coordinator_->fail(error->code(), error->what());
+  }
   show_moments(now, false);
-  if (coordinator_->wants_summary()) summarise(now);
+  if (coordinator_->wants_summary() && !files_.busy()) summarise(now);
+  watch_files(now);
+  if (coordinator_->phase() == wire::PHASE_FAILED) {
+    ending_.on_failure(now, *coordinator_, run_end(), end_.late(now));
+  }
   tell_status(now);
 }
 
@@ -150,15 +146,60 @@ void JobDriver::pass_norms(Now now) {
 
 // ---- start and snapshots ----
 
+// ---- files ----
+
+void JobDriver::watch_files(Now now) {
+  if (!files_.busy()) return;
+  files_.running(now.awake_ms, effects_.file_wait(), effects_.file_bytes());
+  if (const auto notice = files_.take_notice(now.awake_ms)) effects_.show_line(*notice);
+  if (!files_.overdue(now.awake_ms)) return;
+  coordinator_->fail(ErrorCode::kIo, files_.overdue_text(now.awake_ms));
+}
+
+void JobDriver::on_files(Now now, const FilesDone& done) {
+  const FileStep step = files_.end();
+  if (done.error) std::rethrow_exception(done.error);
+  const wire::Phase phase = coordinator_->phase();
+  switch (step) {
+    case FileStep::kLoad:
+      term_start_->loaded(*done.start);
+      return start_if_ready(now);
+    case FileStep::kOpen:
+      term_start_->opened();
+      return start_if_ready(now);
+    case FileStep::kTerm:
+      // Training may have ended meanwhile: nothing was missing but the lost server's farewell.
+      if (phase == wire::PHASE_TRAINING) begin_term(now);
+      return;
+    case FileStep::kSummary:
+      if (phase == wire::PHASE_FINISHING) ending_.save(run_end());
+      return;
+    case FileStep::kEnd:
+      ending_.saved(now, *coordinator_);
+      if (phase == wire::PHASE_FINISHING) end_run();
+      return;
+    case FileStep::kClose:
+      return;
+  }
+}
+
+// ---- terms ----
+
+// No member hears of a term that term.json does not have. Until it is written, the old term goes on
+// without the lost server.
+void JobDriver::save_term() {
+  const std::optional<std::string>& lost = coordinator_->departures().lost_server();
+  if (coordinator_->phase() != wire::PHASE_TRAINING || !lost || files_.busy()) return;
+  effects_.show_line(
+      *lost + "; all members go back to the newest checkpoint once another server has joined");
+  files_.begin(FileStep::kTerm);
+  effects_.save_term(options_.term + 1, TermStart::after_loss(history_, *coordinator_));
+}
+
 // Restarts all members from the newest checkpoint. State of the earlier term is void.
 void JobDriver::begin_term(Now now) {
-  effects_.show_line(
-      *coordinator_->departures().lost_server() +
-      "; all members go back to the newest checkpoint once another server has joined");
-  ++history_.recoveries;
-  history_.quarantined += coordinator_->departures().quarantined();
-  history_.reached_step = coordinator_->training().floor();
-  const TermIds ids = effects_.begin_term(options_.term + 1, history_);
+  history_ = TermStart::after_loss(history_, *coordinator_);
+  const TermIds ids = effects_.begin_term(options_.term + 1);
   ++options_.term;
   options_.run = ids.run;
   options_.grant_key = ids.grant_key;
@@ -171,65 +212,31 @@ void JobDriver::begin_term(Now now) {
   summary_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
-  gathering_ = std::make_unique<Gathering>(options_.job, true, join_timeout_s_);
+  coordinator_->hold_end();
+  term_start_ = std::make_unique<TermStart>(options_, true, join_timeout_s_, files_, effects_);
   // A member that misses this message learns of the term by its next heartbeat.
   for (const MemberInfo& member : members) {
     send(now, member.peer, coordinator_->admission().job_text());
   }
-  gathering_->expect(std::move(members));
+  term_start_->expect(std::move(members));
 }
 
-// Returns true if the term can start: all members have joined, or, in a later term of a job with
-// on-worker-loss = continue, all that can be expected.
-bool JobDriver::ready(Now now) {
-  if (transfers_.on_disk()) return false;  // the disk is busy with a checkpoint of an earlier term
-  if (coordinator_->wants_start()) return true;
-  if (coordinator_->phase() != wire::PHASE_GATHERING) return false;
-  return gathering_->begins_without_others(now.awake_ms, coordinator_->admission().has_quorum());
+void JobDriver::start_if_ready(Now now) {
+  if (term_start_->advance(now, *coordinator_, history_, transfers_.on_disk())) start(now);
 }
 
 void JobDriver::start(Now now) {
-  const Declaration& declaration = coordinator_->declaration();
-  const StartPoint point = effects_.load_start(declaration);
-  say_notices();
-  Start start;
-  if (point.weights) start = {point.weights->step, point.weights->updates, true};
-  start.choices = point.choices;
-  start.counts = point.counts;
-  coordinator_->start(now.awake_ms, start);
-  const bool again = history_.trained;
-  note_start(point);
+  history_ = term_start_->history(history_);
+  coordinator_->start(now.awake_ms, term_start_->start());
+  const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
-  effects_.started(*coordinator_, point, history_);
+  effects_.started(*coordinator_);
   const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
-  effects_.show_line((again ? "training goes on: " : "training starts: ") +
-                     plural(declaration.table.total, "parameter") + " in " +
-                     plural(slices, "slice") + ", steps " +
-                     std::to_string(coordinator_->barriers().start_step) + " to " +
-                     std::to_string(coordinator_->barriers().end_step) + ", strategy " +
-                     options_.job.strategy.to_string());
-}
-
-void JobDriver::note_start(const StartPoint& point) {
-  const int64_t step = coordinator_->barriers().start_step;
-  if (!std::exchange(history_.trained, true)) {
-    history_.first_step = step;
-    if (point.resumed) history_.resumed_from_step = step;
-  } else if (history_.reached_step > step) {
-    history_.steps_repeated += history_.reached_step - step;
-  }
+  effects_.show_line(term_start_->line(*coordinator_, slices));
+  transfers_.on_tick(now, *coordinator_);  // its deadline begins before the workers'
 }
 
 // ---- user output ----
-
-void JobDriver::say_waiting(Now now) {
-  const std::string waiting = coordinator_->waiting_for();
-  const auto line = gathering_->line(now.awake_ms, waiting);
-  if (const auto error = gathering_->overdue(now.awake_ms, waiting)) {
-    coordinator_->fail(error->code(), error->what());
-  }
-  if (line) effects_.show_line(*line);
-}
 
 void JobDriver::show_moments(Now now, bool last) {
   const wire::Phase phase = coordinator_->phase();
@@ -242,16 +249,38 @@ void JobDriver::show_moments(Now now, bool last) {
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
   Summary summary = summary_.summary(data_.stats());
-  const int64_t stopped_at = coordinator_->barriers().stop_step;
-  if (stopped_at == 0) {
-    effects_.write_summary(*coordinator_, std::move(summary));
-    return coordinator_->finish();
+  if (coordinator_->barriers().stop_step > 0) summary.stopped_by = end_.cause();
+  files_.begin(FileStep::kSummary);
+  effects_.write_summary(std::move(summary));
+}
+
+std::string JobDriver::stopped_text() const {
+  return "[job] stopped by " + end_.cause() + " at step " +
+         std::to_string(coordinator_->barriers().stop_step) +
+         ": its checkpoint is on disk, the same command with resume goes on";
+}
+
+// Returns how the run ends, once the summary is written or the job has failed.
+RunEnd JobDriver::run_end() const {
+  RunEnd end{.run = options_.run, .exit_code = exit_code()};
+  end.members = std::ssize(coordinator_->members().all()) - 1;
+  if (coordinator_->phase() == wire::PHASE_FAILED) {
+    end.code = static_cast<int>(coordinator_->failure_code());
+    end.text = coordinator_->failure_text();
+  } else if (coordinator_->barriers().stop_step > 0) {
+    end.code = end.exit_code = static_cast<int>(ErrorCode::kStopped);
+    end.text = stopped_text();
+  } else {
+    end.finished = true;
+    end.text = end_failure();
   }
-  summary.stopped_by = stop_cause();
-  effects_.write_summary(*coordinator_, std::move(summary));
-  coordinator_->fail(ErrorCode::kStopped,
-                     "[job] stopped by " + stop_cause() + " at step " + std::to_string(stopped_at) +
-                         ": its checkpoint is on disk, the same command with resume goes on");
+  return end;
+}
+
+// The summary and the end of the run are written: members may leave.
+void JobDriver::end_run() {
+  if (coordinator_->barriers().stop_step == 0) return coordinator_->finish();
+  coordinator_->fail(ErrorCode::kStopped, stopped_text());
 }
 
 std::unique_ptr<StatusDesk> JobDriver::make_desk() const {
@@ -281,14 +310,6 @@ void JobDriver::say_notices() {
 
 // Delivers the outgoing messages and notices of the state machines.
 void JobDriver::deliver(Now now) {
-  if (coordinator_->phase() >= wire::PHASE_FINISHED && !std::exchange(end_noted_, true)) {
-    RunEnd end{.run = options_.run, .exit_code = exit_code()};
-    end.finished = coordinator_->phase() == wire::PHASE_FINISHED;
-    end.code = static_cast<int>(coordinator_->failure_code());
-    end.text = coordinator_->failure_text() + end_failure();  // one of them is empty
-    end.members = std::ssize(coordinator_->members().all()) - 1;
-    effects_.ended(end);
-  }
   if (deliver_outgoing(now)) {
     pass_norms(now);
     deliver_outgoing(now);

@@ -10,16 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "common/base/end_request.h"
 #include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "common/net/refusal.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
+#include "ps/coordinator/run_ending.h"
 #include "ps/coordinator/run_summary.h"
+#include "ps/coordinator/stop_request.h"
+#include "ps/coordinator/term_start.h"
 #include "ps/coordinator/transfers.h"
+#include "ps/files/file_watch.h"
 #include "ps/files/run_history.h"
-#include "ps/members/gathering.h"
 #include "ps/status/status_desk.h"
 
 namespace pushpull {
@@ -45,6 +47,10 @@ class JobDriver {
   void on_written(Now now, const Written& written) {
     if (!transfers_.on_written(now, *coordinator_, written)) ++history_.checkpoints_failed;
   }
+  // Handles the end of work on files. Throws its error.
+  void on_files(Now now, const FilesDone& done);
+  // Notes that the caller, after the end of the job, has begun to close the files.
+  void closes_files() { files_.begin(FileStep::kClose); }
   // Stops the job at the nearest consistent cut, with a checkpoint; before the first step, without
   // one. Returns true if the process must end at once.
   bool on_signal(Now now, int signal);
@@ -65,7 +71,11 @@ class JobDriver {
   bool writing() const { return transfers_.writing(); }
   // Returns true if the caller may stop waiting: a server or the disk has made no progress for
   // progress-timeout, or the grace after a request to end is over.
-  bool transfer_overdue(Now now) const { return end_.overdue(now.ms) || transfers_.overdue(now); }
+  bool transfer_overdue(Now now) const {
+    return end_.overdue(now) || transfers_.overdue(now) || files_.overdue(now.awake_ms);
+  }
+  // Returns "server 0 has waited 12.0 s for the file system to ..." while it works on files.
+  std::string file_text(Now now) const { return files_.text(now.awake_ms); }
   bool over() const { return coordinator_->over(); }
   int exit_code() const;
   // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.
@@ -76,18 +86,20 @@ class JobDriver {
  private:
   void tick(Now now);
   void stop(Now now);
-  std::string stop_cause() const;
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
+  void save_term();
   void begin_term(Now now);
-  bool ready(Now now);
+  void start_if_ready(Now now);
   void start(Now now);
-  void note_start(const StartPoint& point);
   void report_own(Now now);
   void pass_norms(Now now);
-  void say_waiting(Now now);
+  void watch_files(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
+  std::string stopped_text() const;
+  RunEnd run_end() const;
+  void end_run();
   void tell_status(Now now);
   std::unique_ptr<StatusDesk> make_desk() const;
   void deliver(Now now);
@@ -102,15 +114,14 @@ class JobDriver {
   JobEffects& effects_;
   RunHistory history_;
   std::unique_ptr<Coordinator> coordinator_;  // for the running term
-  std::unique_ptr<Gathering> gathering_;      // for the running term
+  FileWatch files_;
+  std::unique_ptr<TermStart> term_start_;  // for the running term
   RunSummary summary_;
   Transfers transfers_;
   std::unique_ptr<StatusDesk> desk_;  // for the running term
   Repeat tick_;
-  EndRequest end_;
-  bool stop_said_ = false;
-  bool ended_by_signal_ = false;  // without a checkpoint
-  bool end_noted_ = false;
+  StopRequest end_{options_.self};
+  RunEnding ending_{options_.job, files_, effects_};
 };
 
 }  // namespace pushpull

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,17 +48,30 @@ class JobEffects {
   virtual ~JobEffects() = default;
   // Returns false if the connection is closed.
   virtual bool send(const PeerId& to, const Message& message) = 0;
-  // Starts a new term after the loss of a server, durably. Returns its ids.
-  virtual TermIds begin_term(int64_t term, const RunHistory& history) = 0;
-  // Connects to all servers' data ports, by rank, and replaces earlier connections. send_to_shard
-  // sends on one of them.
+  // Begins a new term after the loss of a server; save_term has ended. Returns its ids.
+  virtual TermIds begin_term(int64_t term) = 0;
+  // Connects to all servers' data ports, by rank, and replaces earlier connections.
+  // send_to_shard sends on one of them.
   virtual void connect_shards(const std::vector<DataPort>& ports) = 0;
   virtual void send_to_shard(int server, const Message& message) = 0;
-  // Reads a checkpoint or initial weights.
-  virtual StartPoint load_start(const Declaration& declaration) = 0;
   // Called when the term is set up and starts to train.
-  virtual void started(const Coordinator& coordinator, const StartPoint& start,
-                       const RunHistory& history) = 0;
+  virtual void started(const Coordinator& coordinator) = 0;
+  // Each of these five begins work on files that ends with on_files. One at a time.
+  // Reads a checkpoint or initial weights.
+  virtual void load_start(const Declaration& declaration) = 0;
+  // Replaces the files of an earlier run by those of this one, and saves the term.
+  virtual void open_files(const Declaration& declaration, const StartPoint& start,
+                          const RunHistory& history) = 0;
+  // Saves, durably, that the next term begins after the loss of a server.
+  virtual void save_term(int64_t term, const RunHistory& history) = 0;
+  // Saves, durably, how the run ends. An error is shown and ends nothing.
+  virtual void save_end(const RunEnd& end) = 0;
+  // Writes the record of the run and its summary. Called when everything is computed.
+  virtual void write_summary(Summary summary) = 0;
+  // Returns what this work waits for: "the file system to write out/term.json".
+  virtual std::string file_wait() const = 0;
+  // Returns a number that grows while this work goes on.
+  virtual int64_t file_bytes() const = 0;
   // Each of these two ends with on_written. One at a time. `hash` asks for the hash of the weights.
   virtual void hash_weights(GatheredState snapshot) = 0;
   virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
@@ -68,10 +82,6 @@ class JobEffects {
   virtual void show_moment(const Moment& moment) = 0;
   // Shows the newest text of members.json.
   virtual void show_members(const std::string& json) = 0;
-  // Notes how the run ended, durably. Called before the first member hears of it. Must not throw.
-  virtual void ended(const RunEnd& end) = 0;
-  // Writes the record of the run and its summary. Called when everything is computed.
-  virtual void write_summary(const Coordinator& coordinator, Summary summary) = 0;
 };
 
 // The outcome for a snapshot that was hashed or written.
@@ -79,6 +89,12 @@ struct Written {
   int64_t step = 0;
   std::string weights_sha256;  // if it was asked for
   std::exception_ptr error;    // why it could not be written
+};
+
+// The outcome of work on files.
+struct FilesDone {
+  std::exception_ptr error = nullptr;
+  std::optional<StartPoint> start = {};  // of load_start
 };
 
 }  // namespace pushpull

@@ -30,6 +30,9 @@ class JobPhase {
   void fail(int64_t now_ms, ErrorCode code, const std::string& text,
             const std::optional<Culprit>& culprit);
 
+  // Counts the time of this phase from now on.
+  void restart(int64_t now_ms) { since_ms_ = now_ms; }
+
   wire::Phase phase() const { return phase_; }
   bool gathering() const { return phase_ == wire::PHASE_GATHERING; }
   bool training() const { return phase_ == wire::PHASE_TRAINING; }

@@ -127,9 +127,9 @@ std::string StartState::choices(const Declaration& declaration) const {
 }
 
 std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declaration& declaration) {
-  auto out = std::make_shared<FlatState>();
   if (!checkpoint_) {
     if (job.init_from.empty()) return nullptr;
+    auto out = std::make_shared<FlatState>();
     out->weights = read_initial_weights(job.init_from, declaration.table);
     return out;
   }
@@ -151,13 +151,16 @@ std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declara
                        "\", this run with \"" + declaration.numerics +
                        "\": the run continues, but will not give the same bits");
   }
-  out->step = checkpoint_->state.step;
-  out->updates = checkpoint_->state.updates;
-  out->weights = std::move(checkpoint_->weights);
-  out->slots = std::move(checkpoint_->slots);
+  if (!weights_) {
+    weights_ =
+        std::make_shared<const FlatState>(FlatState{.step = checkpoint_->state.step,
+                                                    .updates = checkpoint_->state.updates,
+                                                    .weights = std::move(checkpoint_->weights),
+                                                    .slots = std::move(checkpoint_->slots)});
+  }
   check_end(job, total_steps(job, declaration.train_samples));
   if (complete_) throw Error(ErrorCode::kUsage, "[resume] " + notices_.back());
-  return out;
+  return weights_;
 }
 
 }  // namespace pushpull

@@ -56,6 +56,7 @@ class StartState {
   std::string dir_;
   bool in_default_dir_;
   std::optional<Checkpoint> checkpoint_;
+  std::shared_ptr<const FlatState> weights_;  // of checkpoint_, once `match` has taken them
   bool complete_ = false;
   bool goes_on_ = false;
   bool later_term_ = false;

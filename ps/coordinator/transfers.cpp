@@ -168,7 +168,9 @@ void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
         "the disk to write the weights of step " + std::to_string(snapshot_step_);
     return watch_.running(now.awake_ms, what, 0, snapshot_bytes_);
   }
-  if (!client_ || !client_->busy()) return watch_.idle();
+  // A lost server answers no more; the next term has a deadline of its own.
+  const bool term_ends = coordinator.departures().lost_server().has_value();
+  if (!client_ || !client_->busy() || term_ends) return watch_.idle();
   const MemberInfo* server =
       coordinator.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
   const std::optional<int64_t> step = client_->fetched_step();

@@ -14,8 +14,8 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/run_summary.h"
-#include "ps/coordinator/transfer_watch.h"
 #include "ps/files/checkpoint_pace.h"
+#include "ps/files/transfer_watch.h"
 
 namespace pushpull {
 

@@ -197,21 +197,28 @@ Report::Report(std::string dir, ProgressStyle style)
   }
 }
 
-void Report::begin(const std::string& job_ini, bool goes_on) {
-  if (metrics_) return;
+UniqueFd Report::open_files(const std::string& job_ini, bool goes_on, const Waits& waits) const {
   std::error_code ignored;
-  std::filesystem::remove(dir_ + "/summary.json", ignored);
+  waits("remove", summary_path());
+  std::filesystem::remove(summary_path(), ignored);
+  waits("write", dir_ + "/job.ini");
   write_file(dir_ + "/job.ini", job_ini);
   const std::string path = metrics_path();
-  const UniqueFd file(open(
-      path.c_str(), O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644));
+  waits("open", path);
+  UniqueFd file(open(path.c_str(),
+                     O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644));
   if (file.get() < 0) throw io_error(path);
-  metrics_ = std::make_unique<BackgroundWriter>(file.get());
+  return file;
+}
+
+void Report::begin(UniqueFd metrics) {
+  if (metrics_) return;
+  metrics_ = std::make_unique<BackgroundWriter>(metrics.get());
   if (!members_before_.empty()) members(members_before_);
 }
 
 Report::~Report() {
-  finish_metrics();
+  finish_metrics(kFlushMetricsMs);
   members_.flush(kFlushMetricsMs);
   explain_members();
 }
@@ -305,15 +312,21 @@ void Report::explain_metrics() {
             "; training goes on, lines of metrics are lost");
 }
 
-void Report::finish_metrics() {
+void Report::finish_metrics(int64_t most_ms) {
   if (!metrics_) return;
-  if (!metrics_->flush(kFlushMetricsMs)) ++metrics_left_out_;
+  if (!metrics_->flush(most_ms)) ++metrics_left_out_;
   explain_metrics();
 }
 
-void Report::write_summary(const Summary& summary) {
-  finish_metrics();
-  write_file(dir_ + "/summary.json", summary_json(summary));
+void Report::write_summary(const Summary& summary, const Waits& waits) const {
+  waits("write", metrics_path());
+  if (metrics_) metrics_->flush(kFlushMetricsMs);
+  waits("write", summary_path());
+  write_file(summary_path(), summary_json(summary));
+}
+
+void Report::show_summary(const Summary& summary) {
+  finish_metrics(0);
   end_line();
   print(STDOUT_FILENO, summary_table(summary, dir_));
 }

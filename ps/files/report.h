@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "common/base/background_writer.h"
+#include "common/base/unique_fd.h"
 #include "common/job/job.h"
 #include "ps/files/moment.h"
 #include "ps/files/summary.h"
@@ -25,19 +27,24 @@ enum class ProgressStyle { kTerminal, kPlain };
 
 class Report {
  public:
+  // Tells which file the next call waits for: "write", "out/job.ini".
+  using Waits = std::function<void(const std::string& verb, const std::string& path)>;
+
   // Creates `dir`. Leaves an earlier run's files until training begins, so that a run that fails
-  // before its first step loses no results. Throws Error(kIo) naming a file that begin() could not
-  // write.
+  // before its first step loses no results. Throws Error(kIo) naming a file that open_files() could
+  // not write.
   Report(std::string dir, ProgressStyle style);
   // Waits up to 5 s each for the last metrics and members.
   ~Report();
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
 
-  // Call when training begins: writes job.ini, removes an earlier run's summary and opens
-  // metrics.jsonl, empty or, if the run continues (goes_on), at its end. Later calls do nothing.
-  // Throws Error(kIo) naming the file.
-  void begin(const std::string& job_ini, bool goes_on);
+  // Waits for the file system; any thread. Call before training begins: removes an earlier run's
+  // summary, writes job.ini and opens metrics.jsonl, empty or, if the run continues (goes_on), at
+  // its end. Returns metrics.jsonl. Throws Error(kIo) naming the file.
+  UniqueFd open_files(const std::string& job_ini, bool goes_on, const Waits& waits) const;
+  // Call when training begins. Later calls do nothing.
+  void begin(UniqueFd metrics);
   // After begin(): writes a line of metrics, and the progress line if one is due. Does not block.
   // Metrics that cannot be written are lost; one line says so.
   void moment(const Moment& moment);
@@ -46,15 +53,20 @@ class Report {
   void members(const std::string& json);
   // Ends the progress line so that other text can be printed.
   void end_line();
-  void write_summary(const Summary& summary);
+  // Waits for the file system; any thread. Waits up to 5 s for the metrics, then writes
+  // summary.json. Throws Error(kIo) naming the file.
+  void write_summary(const Summary& summary, const Waits& waits) const;
+  // Prints the summary.
+  void show_summary(const Summary& summary);
 
   const std::string& dir() const { return dir_; }
 
  private:
   void progress(const Moment& moment);
   void explain_metrics();
-  void finish_metrics();
+  void finish_metrics(int64_t most_ms);
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
+  std::string summary_path() const { return dir_ + "/summary.json"; }
   std::string members_path() const { return dir_ + "/members.json"; }
   void explain_members();
 

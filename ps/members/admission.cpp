@@ -145,6 +145,13 @@ bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hel
   }
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
+  if (holds_servers_) {
+    Message message;
+    message.header.mutable_no_place_yet()->set_text(
+        "a server was lost; this one joins once OUT/term.json holds the next term");
+    out_.send(peer, std::move(message));
+    return true;  // the server asks again
+  }
   // A place may be empty in training, too: the next server takes it, and the term continues.
   if (servers >= options_.servers) {
     if (may_replace(now_ms, peer, hello)) {

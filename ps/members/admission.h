@@ -42,6 +42,8 @@ class Admission {
   // Call when training begins. With on-worker-loss = continue, up to max-workers members compute
   // from then on.
   void begin_training();
+  // Lets no further server join. Call when a lost server ends the term: servers join the next one.
+  void hold_servers() { holds_servers_ = true; }
   // Gives the free ranks to spares that have declared.
   void promote_spares();
   // Refuses the servers that wait for a place. Call when the job is over.
@@ -85,7 +87,8 @@ class Admission {
   Membership& members_;
   Actions& out_;
   Declarations declarations_;
-  int64_t places_;                             // places for workers
+  int64_t places_;  // places for workers
+  bool holds_servers_ = false;
   std::map<uint64_t, Newcomer> replacements_;  // by incarnation
 };
 

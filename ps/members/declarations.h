@@ -19,6 +19,8 @@ struct Declaration {
   std::string data_digest;
   std::string numerics;
   std::string choices;  // GPU algorithms; "" if there are none
+
+  friend bool operator==(const Declaration&, const Declaration&) = default;
 };
 
 class Declarations {

@@ -4,12 +4,14 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/net/intervals.h"
 
 namespace pushpull {
 
 int end_again(const RunEnd& end, const std::string& folder, Router& control, SignalFd& signals) {
   constexpr int kPollMs = 20;
-  constexpr int kMostPerTurn = 256;
+  constexpr int64_t kMostPerTurn = 256;
+  constexpr int64_t kMostBytesPerTurn = int64_t{4} << 20;
   const Log log("server 0");
   log.info("the run in " + folder + " has ended; telling its members, if any are left");
   EndedRun ended(end);
@@ -17,9 +19,8 @@ int end_again(const RunEnd& end, const std::string& folder, Router& control, Sig
     std::vector<zmq::pollitem_t> items{{nullptr, signals.fd(), ZMQ_POLLIN, 0},
                                        {control.socket().handle(), 0, ZMQ_POLLIN, 0}};
     poll_sockets(items, kPollMs);
-    for (int i = 0; i < kMostPerTurn; ++i) {
-      const auto received = control.receive();
-      if (!received) break;
+    TurnBudget budget(kMostPerTurn, kMostBytesPerTurn);
+    while (const auto received = control.receive(&budget)) {
       const auto& [peer, message] = *received;
       if (const auto answer = ended.on_message(message)) control.send(peer, *answer);
     }

@@ -12,6 +12,8 @@ namespace {
 // A worker sends one push of each of its shares, then waits until all have arrived. A number
 // further ahead is a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
+// No worker sends that many pushes, and sums with a smaller number do not overflow.
+constexpr int64_t kMostPushes = int64_t{1} << 62;
 
 int64_t steps_of(const wire::Push& push) { return std::max(1, push.steps()); }
 
@@ -20,8 +22,9 @@ std::string share_text(const wire::Push& push) { return range_text(push.lo(), pu
 // The least size of a message, counted even without payloads.
 constexpr int64_t kLeastBytes = 1024;
 
+// Counts the memory of the header too: a member may send one of 16 MiB without a payload.
 int64_t bytes_of(const EarlyPushes::Early& early) {
-  int64_t bytes = kLeastBytes;
+  int64_t bytes = std::max(kLeastBytes, static_cast<int64_t>(early.exchange.SpaceUsedLong()));
   for (const Payload& payload : early.payloads) bytes += std::ssize(payload.bytes);
   return bytes;
 }
@@ -67,9 +70,10 @@ bool EarlyPushes::keep(Early early) {
   if (std::any_of(begin, end,
                   [&](const auto& e) { return same(e.second.exchange, early.exchange); }))
     return false;
+  early.bytes = bytes_of(early);
   int64_t& bytes = bytes_[early.exchange.sender().incarnation()];
-  if (bytes + bytes_of(early) > most_bytes_) return false;
-  bytes += bytes_of(early);
+  if (bytes + early.bytes > most_bytes_) return false;
+  bytes += early.bytes;
   waiting_.emplace(step, std::move(early));
   return true;
 }
@@ -78,7 +82,7 @@ std::vector<EarlyPushes::Early> EarlyPushes::take(int64_t step) {
   std::vector<Early> out;
   while (any_of(step)) {
     Early& early = waiting_.begin()->second;
-    bytes_[early.exchange.sender().incarnation()] -= bytes_of(early);
+    bytes_[early.exchange.sender().incarnation()] -= early.bytes;
     out.push_back(std::move(early));
     waiting_.erase(waiting_.begin());
   }
@@ -147,13 +151,17 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
         "one of the " + std::to_string(shares_at(push.step()).size()) + " shares of a step",
         share_text(push));
   }
-  if (push.first() < 0 || push.first() > std::max<int64_t>(push.number(), 0)) {
+  if (push.number() < 1 || push.number() > kMostPushes) {
+    return refused("push-number", "1 to " + std::to_string(kMostPushes),
+                   std::to_string(push.number()));
+  }
+  if (push.first() < 0 || push.first() > push.number()) {
     return refused("push-first", "0 to " + std::to_string(push.number()),
                    std::to_string(push.first()));
   }
   const int64_t through = std::max(worker.pushes.through(), push.first() - 1);
   const int64_t most = through + kMaxPushesAhead + std::ssize(cuts_.back().shares);
-  if (push.number() < 1 || push.number() > most) {
+  if (push.number() > most) {
     return refused("push-number", "1 to " + std::to_string(most), std::to_string(push.number()));
   }
   const auto open = worker.open.find(push.number());

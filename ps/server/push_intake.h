@@ -45,6 +45,7 @@ class EarlyPushes {
     PeerId peer;
     wire::Exchange exchange;
     std::vector<Payload> payloads;
+    int64_t bytes = 0;  // header and payloads; `keep` counts them
   };
 
   // most_bytes: for each worker.

@@ -12,7 +12,7 @@
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/update/norm.h"
-#include "ps/coordinator/run_recorder.h"
+#include "ps/files/run_recorder.h"
 #include "tests/common/scratch_folder.h"
 #include "worker/compute/compute.h"
 

@@ -39,6 +39,25 @@ TEST(FolderLock, ASecondLockIsRefusedAndNamesTheHolder) {
   EXPECT_EQ(refusal_of(folder / "other"), "");
 }
 
+TEST(FolderLock, FileIsLockedBesideIt) {
+  const ScratchFolder folder;
+  {
+    const FolderLock lock = FolderLock::beside(folder / "run.rec", "record", "--record");
+    EXPECT_EQ(refusal_of(folder.path()), "") << "its folder is not locked";
+    EXPECT_EQ(FolderLock::beside(folder / "other.rec", "record", "--record").notice(), "");
+    try {
+      FolderLock::beside(folder / "run.rec", "record", "--record");
+      FAIL() << "locked twice";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("[record] " + (folder / "run.rec") + " is in use by"),
+                                  HasSubstr("another file with --record")));
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_THROW(FolderLock::beside(folder / "none/run.rec", "record", "--record"), Error);
+}
+
 TEST(FolderLock, ReleaseLeavesNoFile) {
   const ScratchFolder folder;
   { const FolderLock lock(folder.path(), "out", "--out"); }

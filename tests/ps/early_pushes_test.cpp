@@ -48,5 +48,19 @@ TEST(EarlyPushes, WorkerFillsOnlyItsOwnRoom) {
   EXPECT_TRUE(pushes.keep(early(1, 2, 2, 2000)));
 }
 
+TEST(EarlyPushes, HeaderTakesRoomToo) {
+  EarlyPushes pushes(1 << 20);
+  EarlyPushes::Early large = early(1, 1, 1);
+  large.exchange.mutable_push()->mutable_losses()->Resize(1 << 18, 0.0F);
+  EXPECT_FALSE(pushes.keep(large)) << "a header of more than 1 MiB";
+  for (int64_t number = 1; number < 4; ++number) {
+    EarlyPushes::Early half = early(1, number, 1);
+    half.exchange.mutable_push()->mutable_losses()->Resize(1 << 17, 0.0F);
+    EXPECT_EQ(pushes.keep(half), number == 1) << "two halves and their other fields are too much";
+  }
+  pushes.take(1);
+  EXPECT_TRUE(pushes.keep(early(1, 9, 2)));
+}
+
 }  // namespace
 }  // namespace pushpull

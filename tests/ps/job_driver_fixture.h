@@ -35,6 +35,12 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   void turn(int64_t ms = 5) {
     now_ += ms;
     driver_->on_turn(now());
+    finish_files();
+  }
+  // Ends the work on files, unless the file system hangs.
+  void finish_files() {
+    while (file_work_ && !file_system_hangs_)
+      driver_->on_files(now(), *std::exchange(file_work_, {}));
   }
   Now now() const { return {now_, now_}; }
   // The worker sends Hello and its declaration.
@@ -130,18 +136,43 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     EXPECT_LT(server, std::ssize(shards_));
     to_shards_.push_back(message);
   }
-  StartPoint load_start(const Declaration& /*declaration*/) override {
-    if (!start_error_.empty()) throw Error(ErrorCode::kData, start_error_);
-    return {start_, ""};
+  void load_start(const Declaration& /*declaration*/) override {
+    work_on("read out/checkpoints");
+    if (start_error_.empty()) {
+      file_work_->start = StartPoint{start_, ""};
+    } else {
+      file_work_->error = std::make_exception_ptr(Error(ErrorCode::kData, start_error_));
+    }
   }
-  TermIds begin_term(int64_t term, const RunHistory& history) override {
-    terms_.push_back(term);
+  void open_files(const Declaration& /*declaration*/, const StartPoint& /*start*/,
+                  const RunHistory& history) override {
+    work_on("write out/job.ini");
     history_ = history;
+  }
+  void save_term(int64_t term, const RunHistory& history) override {
+    work_on("write out/term.json");
+    saved_terms_.push_back(term);
+    history_ = history;
+  }
+  void save_end(const RunEnd& end) override {
+    work_on("write out/term.json");
+    for (const auto& [to, message] : sent_) {
+      EXPECT_LT(message.header.state().phase(), wire::PHASE_FINISHED) << "a member has heard of it";
+    }
+    ends_.push_back(end);
+  }
+  void write_summary(Summary summary) override {
+    work_on("write out/summary.json");
+    summaries_.push_back(std::move(summary));
+  }
+  std::string file_wait() const override { return "the file system to " + file_; }
+  int64_t file_bytes() const override { return 0; }
+  TermIds begin_term(int64_t term) override {
+    EXPECT_EQ(saved_terms_.back(), term);
+    terms_.push_back(term);
     return {kRun + static_cast<uint64_t>(term), "another key"};
   }
-  void started(const Coordinator& coordinator, const StartPoint& /*start*/,
-               const RunHistory& history) override {
-    history_ = history;
+  void started(const Coordinator& coordinator) override {
     EXPECT_EQ(coordinator.phase(), wire::PHASE_TRAINING);
     ++started_;
   }
@@ -157,19 +188,16 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
   void show_moment(const Moment& moment) override { moments_.push_back(moment); }
   void show_members(const std::string& json) override { members_.push_back(json); }
-  void ended(const RunEnd& end) override {
-    for (const auto& [to, message] : sent_) {
-      EXPECT_LT(message.header.state().phase(), wire::PHASE_FINISHED) << "a member has heard of it";
-    }
-    ends_.push_back(end);
-  }
-  void write_summary(const Coordinator& /*coordinator*/, Summary summary) override {
-    summaries_.push_back(std::move(summary));
-  }
   std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
                                       TrainingObserver* observer) override {
     EXPECT_NE(observer, nullptr);
     return std::make_unique<Server>(std::move(setup), observer);
+  }
+
+  void work_on(const std::string& file) {
+    EXPECT_FALSE(file_work_) << "one work at a time";
+    file_ = file;
+    file_work_ = FilesDone{};
   }
 
   int64_t now_ = 1'000'000;
@@ -188,6 +216,10 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<std::string> members_;
   std::vector<Summary> summaries_;
   std::vector<RunEnd> ends_;
+  std::optional<FilesDone> file_work_;  // in progress, with its outcome
+  std::string file_;                    // that it waits for
+  bool file_system_hangs_ = false;
+  std::vector<int64_t> saved_terms_;
   int started_ = 0;
   std::vector<int64_t> terms_;
   std::vector<int64_t> lost_;  // process ids

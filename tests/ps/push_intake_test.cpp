@@ -92,6 +92,19 @@ TEST_F(PushIntakeTest, InvalidPushIsRefusedWithWhatWasExpected) {
             "[push-payload] expected 1024 gradients of slice 1 in the job's codec, got 28 bytes");
 }
 
+TEST_F(PushIntakeTest, HighestNumberIsRefusedWithoutOverflow) {
+  Message last = push(INT64_MAX);
+  EXPECT_EQ(reason_of(take(last)), "push-number");
+  last.header.mutable_exchange()->mutable_push()->set_first(INT64_MAX);
+  EXPECT_EQ(line_of(take(last)),
+            "[push-number] expected 1 to 4611686018427387904, got 9223372036854775807");
+  Message far = push(int64_t{1} << 62);
+  far.header.mutable_exchange()->mutable_push()->set_first(int64_t{1} << 62);
+  EXPECT_TRUE(taken(take(far)));
+  EXPECT_EQ(intake_->through(kAnna), int64_t{1} << 62);
+  EXPECT_EQ(reason_of(take(push((int64_t{1} << 62) + 1))), "push-number");
+}
+
 TEST_F(PushIntakeTest, EveryPushNeedsItsGrant) {
   EXPECT_TRUE(taken(take(push(1))));
   EXPECT_TRUE(taken(take(push(2, 1))));

@@ -152,6 +152,17 @@ Moment moment_at(double seconds, int64_t step) {
   return m;
 }
 
+void wait_for_nothing(const std::string& /*verb*/, const std::string& /*path*/) {}
+
+void begin(Report& report, const std::string& job_ini) {
+  report.begin(report.open_files(job_ini, false, wait_for_nothing));
+}
+
+void summarise(Report& report) {
+  report.write_summary(some_summary(), wait_for_nothing);
+  report.show_summary(some_summary());
+}
+
 std::string printed(Report& report, const std::vector<Moment>& moments) {
   testing::internal::CaptureStdout();
   for (const Moment& m : moments) report.moment(m);
@@ -168,7 +179,7 @@ TEST(Report, MetricsAreOneJsonLinePerMoment) {
   second.test_samples = 1280;
   {
     Report report(folder / "new/out", ProgressStyle::kPlain);
-    report.begin("", false);
+    begin(report, "");
     printed(report, {moment_at(0.5, 10), second});
   }
   const std::string text = read_bytes(folder / "new/out/metrics.jsonl");
@@ -197,9 +208,9 @@ TEST(Report, FailedMetricsWriteLeavesTheReportRunning) {
   testing::internal::CaptureStderr();
   {
     Report report(folder.path(), ProgressStyle::kPlain);
-    report.begin("", false);
+    begin(report, "");
     for (int i = 1; i <= 3; ++i) printed(report, {moment_at(0.1 * i, i)});
-    report.write_summary(some_summary());
+    summarise(report);
   }
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("metrics.jsonl: No space left on device; training goes on"));
@@ -210,7 +221,7 @@ TEST(Report, FailedMetricsWriteLeavesTheReportRunning) {
 TEST(Report, TerminalShowsOneLineThatIsRewritten) {
   const ScratchFolder folder;
   Report report(folder.path(), ProgressStyle::kTerminal);
-  report.begin("", false);
+  begin(report, "");
   const std::string text = printed(report, {moment_at(0.1, 1), moment_at(0.2, 2)});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "one newline at the end";
   EXPECT_EQ(std::count(text.begin(), text.end(), '\r'), 2);
@@ -224,7 +235,7 @@ TEST(Report, TerminalShowsOneLineThatIsRewritten) {
 TEST(Report, FileGetsPlainLinesRarelyAndTheLastOne) {
   const ScratchFolder folder;
   Report report(folder.path(), ProgressStyle::kPlain);
-  report.begin("", false);
+  begin(report, "");
   std::vector<Moment> moments;
   for (int i = 0; i < 40; ++i) moments.push_back(moment_at(0.25 * i, i));
   moments.push_back(moment_at(10.0, 100));
@@ -251,7 +262,7 @@ TEST(Report, FilesOfAnEarlierRunStayUntilTrainingBegins) {
   {
     Report report(folder.path(), ProgressStyle::kPlain);
     report.members("new");
-    report.begin("", false);
+    begin(report, "");
   }
   EXPECT_EQ(read_bytes(folder / "members.json"), "new");
   EXPECT_FALSE(std::filesystem::exists(folder / "summary.json"));
@@ -261,20 +272,34 @@ TEST(Report, FilesOfAnEarlierRunStayUntilTrainingBegins) {
 TEST(Report, WritesSummaryAndJob) {
   const ScratchFolder folder;
   Report report(folder.path(), ProgressStyle::kPlain);
-  report.begin("model = mlp\n", false);
+  begin(report, "model = mlp\n");
   EXPECT_EQ(read_bytes(folder / "job.ini"), "model = mlp\n");
   testing::internal::CaptureStdout();
-  report.write_summary(some_summary());
+  summarise(report);
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("ssp:2"));
   EXPECT_EQ(read_bytes(folder / "summary.json"), summary_json(some_summary()));
   EXPECT_FALSE(std::filesystem::exists(folder / "summary.json.tmp"));
+}
+
+TEST(Report, EachFileIsNamedBeforeItIsWaitedFor) {
+  const ScratchFolder folder;
+  Report report(folder.path(), ProgressStyle::kPlain);
+  std::string named;
+  const auto wait = [&](const std::string& verb, const std::string& path) {
+    named += verb + " " + path.substr(folder.path().size()) + "\n";
+  };
+  report.begin(report.open_files("", false, wait));
+  report.write_summary(some_summary(), wait);
+  EXPECT_EQ(named,
+            "remove /summary.json\nwrite /job.ini\nopen /metrics.jsonl\n"
+            "write /metrics.jsonl\nwrite /summary.json\n");
 }
 
 TEST(Report, DestructorWaitsForTheNewestMembers) {
   const ScratchFolder folder;
   {
     Report report(folder.path(), ProgressStyle::kPlain);
-    report.begin("", false);
+    begin(report, "");
     for (int i = 0; i <= 50; ++i) report.members(std::to_string(i));
   }
   EXPECT_EQ(read_bytes(folder / "members.json"), "50");

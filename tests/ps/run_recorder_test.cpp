@@ -1,5 +1,5 @@
 // The record, coordinator's side: which members may add to it, when the job may end, and the file.
-#include "ps/coordinator/run_recorder.h"
+#include "ps/files/run_recorder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class RecordTest : public CoordinatorTest {
     join(kBert);
     recorder_.emplace(job_of(keys_));
     coordinator_->start(now_, {});
-    recorder_->start(*coordinator_, 2, nullptr, false);
+    recorder_->start(coordinator_->declaration(), 2, nullptr, false);
     tick();
   }
   bool tell(uint64_t who, int64_t first, std::vector<int64_t> reads, int64_t step = 0) {
@@ -48,6 +48,15 @@ class RecordTest : public CoordinatorTest {
     beat->set_state_version(1000);
     beat->mutable_stats()->set_recorded(recorded);
     EXPECT_TRUE(send(kServer, message));
+  }
+
+  // Writes the whole record. Returns false if that was done before.
+  bool finish(const std::string& weights_sha256, const std::string& ended) {
+    const auto record =
+        recorder_->complete(*coordinator_->logs(), coordinator_->members(),
+                            coordinator_->departures().failed_push(), weights_sha256, ended);
+    if (record) write_record(folder_ / "run.rec", *record);
+    return record.has_value();
   }
 
   ScratchFolder folder_;
@@ -87,7 +96,7 @@ TEST_F(RecordTest, JobEndsWhenAllEntriesAreReported) {
   tick();
   EXPECT_TRUE(coordinator_->wants_summary());
   EXPECT_TRUE(tell(kSelf, 0, {0, 0}));
-  recorder_->finish(*coordinator_, "abc", "");
+  finish("abc", "");
   const RunRecord got = read_record(folder_ / "run.rec");
   EXPECT_EQ(got.weights_sha256, "abc");
   EXPECT_EQ(got.incomplete, "");
@@ -103,7 +112,7 @@ TEST_F(RecordTest, MissingEntriesMakeItIncomplete) {
   stats(5);
   tell(kSelf, 0, {0, 0});
   tell(kServer, 0, {0, 0});
-  recorder_->finish(*coordinator_, "abc", "");
+  finish("abc", "");
   EXPECT_THAT(read_record(folder_ / "run.rec").incomplete,
               HasSubstr("the last 4 updates of server 1"));
 }
@@ -123,8 +132,8 @@ TEST_F(RecordTest, RecordOfAFailureHasTheFailedPush) {
   leave->mutable_failed()->add_read_versions(0);
   EXPECT_TRUE(send(kBert, message));
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
-  EXPECT_TRUE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
-  EXPECT_FALSE(recorder_->finish(*coordinator_, "", coordinator_->failure_text()));
+  EXPECT_TRUE(finish("", coordinator_->failure_text()));
+  EXPECT_FALSE(finish("", coordinator_->failure_text()));
   const RunRecord got = read_record(folder_ / "run.rec");
   EXPECT_THAT(got.incomplete, HasSubstr("[train] nan"));
   EXPECT_EQ(got.failed, (RecordedPush{1, 4, {2, 4}, {1, 0}}));
@@ -155,10 +164,22 @@ TEST(RunRecorder, UnwritableRecordIsAnErrorAtOnce) {
   std::filesystem::create_directory(folder / "run.rec");
   EXPECT_THROW(RunRecorder(job_of(keys + folder.path() + "/run.rec\n")), Error);
   EXPECT_TRUE(std::filesystem::remove(folder / "run.rec"));
-  // A file that an earlier run left would be mistaken for this run's record.
-  write_bytes(folder / "run.rec", "old");
-  const RunRecorder recorder(job_of(keys + folder.path() + "/run.rec\n"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_F(RecordTest, EarlierRecordStaysUntilTrainingStarts) {
+  write_bytes(folder_ / "run.rec", "old");
+  {
+    const RunRecorder recorder(
+        job_of("strategy = async\nrecord = " + (folder_ / "run.rec") + "\n"));
+    EXPECT_EQ(read_bytes(folder_ / "run.rec"), "old");
+  }
+  record();
+  const RunRecord got = read_record(folder_ / "run.rec");
+  EXPECT_THAT(got.incomplete, HasSubstr("server 0 has not written the updates"));
+  EXPECT_TRUE(got.updates.empty());
+  EXPECT_EQ(got.numerics, "cpu avx2");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1)
+      << "no file is left beside it";
 }
 
 TEST(RunRecorder, DigestDiffersIfTheTableDiffers) {

@@ -1,4 +1,4 @@
-#include "ps/coordinator/server_places.h"
+#include "ps/members/server_places.h"
 
 #include <gtest/gtest.h>
 
@@ -71,6 +71,15 @@ TEST_F(Places, ReplacementTakesALostServersPlaceFromTheNewestCopy) {
 TEST_F(Places, ServerZeroHoldsTheCopiesAndIsNotReplaced) {
   places_->copied(16, 16);
   EXPECT_FALSE(places_->lost_server(0, 0, 20));
+}
+
+TEST_F(Places, WorkersHearOfALostServerWithoutReplacementToo) {
+  job_ = job_of("recovery = checkpoint\n");
+  EXPECT_FALSE(state().has_places());
+  EXPECT_FALSE(places_->lost_server(0, 1, 20));
+  ASSERT_EQ(state().places().absent_size(), 1);
+  EXPECT_EQ(state().places().absent(0), 1);
+  EXPECT_EQ(state().places().lives_size(), 0) << "no process takes its place within the term";
 }
 
 TEST_F(Places, PushesOfALostWorkerMustBeInTheCopy) {

@@ -1,4 +1,4 @@
-#include "ps/coordinator/transfer_watch.h"
+#include "ps/files/transfer_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -91,8 +91,4 @@ void CoordinatorNode::send_to_shard(int server, const Message& message) {
   cluster_.network().to_router(shards_[static_cast<size_t>(server)], message);
 }
 
-void CoordinatorNode::written(int64_t step, const std::exception_ptr& error) {
-  happen([&] { driver_.on_written(now(), {step, std::to_string(step), error}); });
-}
-
 }  // namespace pushpull::sim

@@ -1,5 +1,7 @@
 #include "tests/simulation/job_results.h"
 
+#include <utility>
+
 #include "common/base/error.h"
 
 namespace pushpull::sim {
@@ -11,15 +13,30 @@ RunHistory JobResults::history_of_run() {
   return history;
 }
 
-TermIds JobResults::begin_term(int64_t term, const RunHistory& history) {
-  if (term != cluster_.disk.term + 1) cluster_.wrong("a term is skipped or begins twice");
-  cluster_.disk.term = term;
-  cluster_.disk.history = history;
+TermIds JobResults::begin_term(int64_t term) {
+  if (term != cluster_.disk.term) cluster_.wrong("a term begins that is not on disk");
   return {cluster_.dice().next(), "of term " + std::to_string(term)};
 }
 
+void JobResults::save_term(int64_t term, const RunHistory& history) {
+  after_files([this, term, history]() -> FilesDone {
+    if (term != cluster_.disk.term + 1) cluster_.wrong("a term is skipped or begins twice");
+    cluster_.disk.term = term;
+    cluster_.disk.history = history;
+    return {};
+  });
+}
+
+void JobResults::save_end(const RunEnd& /*end*/) {
+  after_files([]() -> FilesDone { return {}; });
+}
+
+void JobResults::load_start(const Declaration& /*declaration*/) {
+  after_files([this]() -> FilesDone { return {.start = start_point()}; });
+}
+
 // Returns the newest checkpoint, or the fresh start if no run has started yet.
-StartPoint JobResults::load_start(const Declaration& /*declaration*/) {
+StartPoint JobResults::start_point() const {
   const auto found = cluster_.checkpoints.rbegin();
   if (!cluster_.disk.started || found == cluster_.checkpoints.rend()) {
     return {.weights = cluster_.start_state()};
@@ -29,11 +46,17 @@ StartPoint JobResults::load_start(const Declaration& /*declaration*/) {
           .resumed = true};
 }
 
-void JobResults::started(const Coordinator& coordinator, const StartPoint& /*start*/,
-                         const RunHistory& history) {
-  if (cluster_.disk.started) ++cluster_.recoveries;
-  cluster_.disk.started = true;
-  cluster_.disk.history = history;
+void JobResults::open_files(const Declaration& /*declaration*/, const StartPoint& /*start*/,
+                            const RunHistory& history) {
+  after_files([this, history]() -> FilesDone {
+    if (cluster_.disk.started) ++cluster_.recoveries;
+    cluster_.disk.started = true;
+    cluster_.disk.history = history;
+    return {};
+  });
+}
+
+void JobResults::started(const Coordinator& coordinator) {
   const int64_t step = coordinator.barriers().start_step;
   cluster_.chosen.erase(cluster_.chosen.lower_bound(step), cluster_.chosen.end());
 }
@@ -72,6 +95,13 @@ void JobResults::after_writing(std::function<void()> then) {
   });
 }
 
+// Does the work at the end of its time, unless the process dies earlier.
+void JobResults::after_files(std::function<FilesDone()> work) {
+  cluster_.clock().after(cluster_.scenario().file_us, [this, work = std::move(work)] {
+    if (alive()) filed(work());
+  });
+}
+
 void JobResults::show_line(const std::string& line) {
   if (line.find("until an earlier checkpoint is written") != std::string::npos) {
     ++cluster_.checkpoint_waits;
@@ -90,9 +120,13 @@ void JobResults::show_moment(const Moment& moment) {
 
 void JobResults::show_members(const std::string& json) { cluster_.members_json = json; }
 
-void JobResults::write_summary(const Coordinator& /*coordinator*/, Summary summary) {
-  if (cluster_.summary) cluster_.wrong("the summary was written twice");
-  cluster_.summary = std::move(summary);
+// A process that is killed between the summary and its end repeats the run's last steps.
+void JobResults::write_summary(Summary summary) {
+  if (std::exchange(summarised_, true)) cluster_.wrong("the summary was written twice");
+  after_files([this, summary = std::move(summary)]() -> FilesDone {
+    cluster_.summary = summary;
+    return {};
+  });
 }
 
 }  // namespace pushpull::sim

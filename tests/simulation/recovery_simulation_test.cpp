@@ -59,6 +59,21 @@ TEST(RecoverySimulation, SyncKeepsItsBitsInSharedMemoryWhenServersAreReplaced) {
   EXPECT_GT(count.replaced, 0);
 }
 
+// Members meet terms whose files are not on disk yet, and coordinators that die before they are.
+TEST(RecoverySimulation, SyncKeepsItsBitsWhenFilesAreSlow) {
+  Count count;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    add_server_losses(scenario);
+    if (seed % 4 == 0) add_replaced_servers(scenario);
+    if (seed % 3 == 0) scenario.server_losses.front().server = 0;
+    scenario.file_us = seed % 5 == 0 ? 6'000'000 : 300'000;
+    if (!passes(scenario, count)) return;
+  }
+  EXPECT_GT(count.terms, 0);
+}
+
 TEST(RecoverySimulation, LocalStepsKeepTheirBitsWhenServersAreReplaced) {
   Count count;
   for (const uint64_t seed : seeds(1500)) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ps/coordinator/run_recorder.h"
+#include "ps/files/run_recorder.h"
 #include "ps/record/replay.h"
 #include "tests/simulation/checked_run.h"
 #include "tests/simulation/cluster.h"

@@ -77,6 +77,7 @@ struct Scenario {
   int64_t server_killed_ms = -1;   // the second server dies then; -1 = never
   int64_t compute_us = 1000;       // longest time of one micro-batch
   int64_t write_us = 1000;         // longest time of a checkpoint's write
+  int64_t file_us = 0;             // time of work on other files
   double write_fails = 0.0;  // probability that a checkpoint other than the last cannot be written
   size_t flush_bytes = 1 << 20;  // of a push's message
   bool early = true;             // workers begin before all their weights have arrived

@@ -62,11 +62,12 @@ void PushPull::follow_servers(const wire::Places& places, int64_t now_ms) {
     delivery_.start_over(server);
     pull_.start_over(server, now_ms);
   }
-  pull_.set_absent({places.absent().begin(), places.absent().end()});
 }
 
 void PushPull::take_state(const wire::State& state, int64_t now_ms) {
-  if (state.places().lives_size() == setup_.servers) follow_servers(state.places(), now_ms);
+  const wire::Places& places = state.places();
+  if (places.lives_size() == setup_.servers) follow_servers(places, now_ms);
+  pull_.set_absent({places.absent().begin(), places.absent().end()});
   const bool has_new_share = schedule_->on_shares(state);
   if (!has_new_share || !pull_.brings_weights() || !schedule_->gives_up(pull_.aim())) return;
   pull_.end();

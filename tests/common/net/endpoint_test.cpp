@@ -203,6 +203,30 @@ TEST_F(Endpoint, ReceiveReturnsAtOnceWithoutAMessage) {
   EXPECT_FALSE(dealer.receive());
 }
 
+TEST_F(Endpoint, TurnEndsAfterItsMessagesOrItsBytesAndLosesNone) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  for (int i = 0; i < 3; ++i) {
+    dealer.socket().send(zmq::str_buffer("garbage"), zmq::send_flags::none);
+  }
+  for (int i = 0; i < 4; ++i) dealer.send(hello(std::string(1000, 'a')));
+  // Receives until the budget is used up.
+  const auto turn = [&](int64_t messages, int64_t bytes) {
+    TurnBudget budget(messages, bytes);
+    int taken = 0;
+    const int64_t begin = now_ms();
+    while (budget.left() && now_ms() - begin < kPatienceMs) {
+      if (router_.receive(&budget)) ++taken;
+    }
+    return taken;
+  };
+  EXPECT_EQ(turn(2, 1 << 20), 0);
+  EXPECT_EQ(router_.rejected_frames(), 2) << "dropped messages count";
+  EXPECT_EQ(turn(2, 1 << 20), 1);
+  EXPECT_EQ(turn(100, 1), 1) << "one message may be larger than the budget";
+  EXPECT_EQ(turn(100, 1001), 1);
+  EXPECT_EQ(turn(1, 1 << 20), 1);
+}
+
 TEST_F(Endpoint, ADealerCountsUnreadableMessages) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   dealer.send(hello("a"));

@@ -1,4 +1,6 @@
-#include "ps/coordinator/transfer_watch.h"
+#include "ps/files/transfer_watch.h"
+
+#include <utility>
 
 #include "ps/members/membership.h"
 
@@ -12,8 +14,8 @@ constexpr int64_t kLeastBytesPerMs = 10'000;
 
 }  // namespace
 
-TransferWatch::TransferWatch(double timeout_s)
-    : timeout_ms_(static_cast<int64_t>(timeout_s * 1000)) {}
+TransferWatch::TransferWatch(double timeout_s, std::string tag)
+    : timeout_ms_(static_cast<int64_t>(timeout_s * 1000)), tag_(std::move(tag)) {}
 
 void TransferWatch::running(int64_t now_ms, const std::string& what, int64_t moved, int64_t bytes) {
   if (what == what_ && moved == moved_) return;
@@ -40,7 +42,7 @@ bool TransferWatch::overdue(int64_t now_ms) const {
 }
 
 std::string TransferWatch::overdue_text(int64_t now_ms) const {
-  return "[checkpoint] " + text(now_ms) + " (progress-timeout = " + seconds_text(timeout_ms_) + ")";
+  return tag_ + " " + text(now_ms) + " (progress-timeout = " + seconds_text(timeout_ms_) + ")";
 }
 
 }  // namespace pushpull

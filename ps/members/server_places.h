@@ -30,7 +30,8 @@ class ServerPlaces {
   // Notes the loss of a worker that had work; pushes of steps up to `floor` may be from it. Returns
   // false if a server still lacks some of them and can never get them.
   bool lost_worker(int64_t floor);
-  // Notes the loss of a server. Returns false if it cannot be replaced within the term.
+  // Notes the loss of a server. Returns false if it cannot be replaced within the term: workers
+  // then wait for the next term.
   //   floor: the step that training has reached.
   bool lost_server(int64_t now_ms, int rank, int64_t floor);
   // Notes that the server with this incarnation has loaded the copy.
@@ -61,7 +62,8 @@ class ServerPlaces {
   struct Place {
     DataPort port;
     int32_t life = 0;
-    bool absent = false;
+    bool absent = false;    // lost, until a replacement has its weights
+    bool gone = false;      // lost for this term
     int64_t since_ms = 0;   // time of the loss
     uint64_t newcomer = 0;  // incarnation of the replacement; 0 if there is none yet
     DataPort new_port;      // data port of the newcomer

@@ -1,6 +1,7 @@
-// Deadline of the coordinator's transfers of whole weights: loading them into servers, gathering
-// them, writing them. Names a server that does not answer or a disk that hangs, and ends the job at
-// the deadline instead of waiting forever. A state machine. Not thread-safe.
+// Deadline of a wait of the coordinator: for whole weights on their way to servers, from servers or
+// to the disk, and for the files of the run. Names a server that does not answer or a file system
+// that hangs, and ends the job at the deadline instead of waiting forever. A state machine. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@ namespace pushpull {
 
 class TransferWatch {
  public:
-  //   timeout_s: progress-timeout of the job; 0: no limit.
-  explicit TransferWatch(double timeout_s);
+  //   timeout_s: progress-timeout of the job; 0: no limit. tag: of the error.
+  explicit TransferWatch(double timeout_s, std::string tag = "[checkpoint]");
 
-  // Notes that a transfer is in progress.
+  // Notes that the wait goes on.
   //   what: names the wait, as "the disk to write the weights of step 100". A new text is a new
   //   wait.
   //   moved: any number that changes with progress.
@@ -27,15 +28,17 @@ class TransferWatch {
   std::optional<std::string> take_notice(int64_t now_ms);
   // Returns true after `timeout_s` plus that allowance without progress.
   bool overdue(int64_t now_ms) const;
+  // Returns "server 0 has waited 12.0 s for ...".
+  std::string text(int64_t now_ms) const;
   // Returns "[checkpoint] server 0 has waited 600.0 s for ... (progress-timeout = 600.0)".
   std::string overdue_text(int64_t now_ms) const;
 
  private:
   int64_t stands_ms(int64_t now_ms) const { return now_ms - since_ms_; }
-  std::string text(int64_t now_ms) const;
 
   const int64_t timeout_ms_;
-  std::string what_;  // empty without a transfer
+  const std::string tag_;
+  std::string what_;  // empty without a wait
   int64_t moved_ = 0;
   int64_t since_ms_ = 0;
   int64_t allowance_ms_ = 0;

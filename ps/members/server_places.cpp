@@ -1,4 +1,4 @@
-#include "ps/coordinator/server_places.h"
+#include "ps/members/server_places.h"
 
 #include <algorithm>
 
@@ -28,8 +28,9 @@ bool ServerPlaces::lost_worker(int64_t floor) {
 
 bool ServerPlaces::lost_server(int64_t now_ms, int rank, int64_t floor) {
   const bool kept = job_.copy_distance() > 0 && copied_step_ >= 0 && copied_step_ > lost_pushes_;
-  if (rank == 0 || !kept) return false;
   Place& place = places_[static_cast<size_t>(rank)];
+  place.gone = rank == 0 || !kept;
+  if (place.gone) return false;
   if (!place.absent) place.since_ms = now_ms;
   place.absent = true;
   place.newcomer = 0;
@@ -87,12 +88,13 @@ void ServerPlaces::add_to_state(wire::State* state) const {
     state->add_data_endpoints(place.port.endpoint);
     state->add_data_listeners(place.port.listener);
   }
+  for (size_t rank = 0; rank < places_.size(); ++rank) {
+    const bool lost = places_[rank].absent || places_[rank].gone;
+    if (lost) state->mutable_places()->add_absent(static_cast<int32_t>(rank));
+  }
   if (job_.copy_distance() == 0) return;
   wire::Places* const out = state->mutable_places();
-  for (size_t rank = 0; rank < places_.size(); ++rank) {
-    out->add_lives(places_[rank].life);
-    if (places_[rank].absent) out->add_absent(static_cast<int32_t>(rank));
-  }
+  for (const Place& place : places_) out->add_lives(place.life);
   out->set_copied_step(std::max<int64_t>(copied_step_, 0));
 }
 

@@ -1,9 +1,10 @@
-#include "ps/coordinator/run_recorder.h"
+#include "ps/files/run_recorder.h"
 
 #include <bit>
 #include <filesystem>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
@@ -65,38 +66,38 @@ RunRecorder::RunRecorder(const Job& job) : job_(job) {
   }
   std::error_code ignored;
   std::filesystem::remove(probe, ignored);
-  std::filesystem::remove(job.record, ignored);
 }
 
-void RunRecorder::start(const Coordinator& coordinator, int servers, const FlatState* initial,
+void RunRecorder::start(const Declaration& declaration, int servers, const FlatState* initial,
                         bool resumed) {
-  const Declaration& declaration = coordinator.declaration();
   record_.job_ini = to_ini(job_);
   record_.numerics = declaration.numerics;
   record_.choices = declaration.choices;
   record_.data_digest = declaration.data_digest;
   record_.table_sha256 = table_sha256(declaration.table);
   record_.servers = servers;
-  record_.total_steps = coordinator.total_steps();
+  record_.total_steps = total_steps(job_, declaration.train_samples);
   record_.start = recorded_start(job_, declaration.table, initial, resumed);
+  record_.incomplete = "server 0 has not written the updates: it was killed, or the run goes on";
   rules_ = version_rules(job_, record_.start, declaration.table.total, servers);
+  write_record(job_.record, record_);
   started_ = true;
 }
 
-bool RunRecorder::finish(const Coordinator& coordinator, const std::string& weights_sha256,
-                         const std::string& ended) {
-  if (!started_ || written_) return false;
-  written_ = true;
-  const ServerLogs& logs = *coordinator.logs();
+std::optional<RunRecord> RunRecorder::complete(const ServerLogs& logs, const Membership& members,
+                                               const std::optional<RecordedPush>& failed,
+                                               const std::string& weights_sha256,
+                                               const std::string& ended) {
+  if (!started_ || std::exchange(complete_, true)) return std::nullopt;
   record_.incomplete = ended;
   record_.weights_sha256 = weights_sha256;
-  record_.failed = coordinator.departures().failed_push();
+  record_.failed = failed;
   const int64_t left = merge_logs(logs, rules_, record_);
   if (left > 0 && ended.empty()) {
     record_.incomplete =
         std::to_string(left) + " updates read versions that no server has reported";
   }
-  for (const auto& [incarnation, member] : coordinator.members().all()) {
+  for (const auto& [incarnation, member] : members.all()) {
     if (member.role != wire::ROLE_SERVER || member.peer.empty()) continue;
     const int64_t missing = member.stats.recorded() - logs.have(member.rank);
     if (missing > 0 && ended.empty()) {
@@ -104,8 +105,7 @@ bool RunRecorder::finish(const Coordinator& coordinator, const std::string& weig
                            std::to_string(member.rank) + " were not reported";
     }
   }
-  write_record(job_.record, record_);
-  return true;
+  return std::move(record_);
 }
 
 }  // namespace pushpull

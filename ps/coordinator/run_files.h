@@ -1,0 +1,93 @@
+// The files of a run at the coordinator: term.json, job.ini, the record, summary.json, and the
+// checkpoint that a term starts from. The functions wait for the file system, so the program calls
+// them as tasks of the `FileThread`, one at a time, and tells it which file each waits for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/unique_fd.h"
+#include "common/io/checkpoint.h"
+#include "common/io/folder_lock.h"
+#include "common/io/record.h"
+#include "common/job/job.h"
+#include "ps/coordinator/job_effects.h"
+#include "ps/coordinator/start_state.h"
+#include "ps/files/file_thread.h"
+#include "ps/files/report.h"
+#include "ps/files/run_recorder.h"
+#include "ps/files/term_file.h"
+
+namespace pushpull {
+
+// Takes the locks of a job's output folder, checkpoint folder and record. Throws Error(kUsage) if
+// another process holds one, Error(kIo).
+std::vector<FolderLock> lock_paths(FileThread& thread, const Job& job, const std::string& out_dir);
+
+// Returns the run of an earlier process that was killed, under the same job in this folder, if any.
+std::optional<TermRecord> earlier_run(FileThread& thread, const Job& job,
+                                      const std::string& out_dir);
+// Removes term.json.
+void remove_run(FileThread& thread, const std::string& out_dir);
+// Reads what a new run starts from.
+StartState begin_run(FileThread& thread, const Job& job, const std::string& out_dir);
+// Counts the next term of an unfinished run in `term`, and reads what it starts from.
+StartState resume_run(FileThread& thread, const Job& job, const std::string& out_dir,
+                      TermRecord& term);
+
+class RunFiles {
+ public:
+  // Creates the folder, writes term.json, and checks that the record can be written. Borrows thread
+  // and job.
+  //   locks: released by `close`. term: of this process's first term.
+  RunFiles(FileThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
+           std::vector<FolderLock> locks, StartState start, TermRecord term);
+
+  // ---- tasks ----
+  // Reads the weights that the term starts from.
+  StartPoint load(const Declaration& declaration);
+  // Replaces the files of an earlier run: call when nothing else can prevent the start.
+  void open(const Declaration& declaration, int servers, const StartPoint& start,
+            const RunHistory& history);
+  // Writes term.json for a later term, which starts from the run's newest checkpoint.
+  void save_term(int64_t term, const RunHistory& history);
+  // Writes term.json with the end of the run. If it cannot be written, a notice says so.
+  void save_end(const RunEnd& end);
+  void write_record(const RunRecord& record);
+  void write_summary(const Summary& summary);
+  // Removes term.json and the locks.
+  void close();
+
+  // ---- between tasks ----
+  // Return what `open` has opened, when the term starts. take_store also drops the weights that
+  // `load` has read.
+  UniqueFd take_metrics() { return std::move(metrics_); }
+  CheckpointStore take_store();
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+  // Null if the job is not recorded.
+  RunRecorder* recorder() { return recorder_ ? &*recorder_ : nullptr; }
+
+  // ---- any time, on the loop's thread ----
+  Report& report() { return report_; }
+
+ private:
+  void write_term();
+  void keep_notices();
+  Report::Waits waits() const;
+
+  FileThread& thread_;
+  const Job& job_;
+  const std::string out_dir_;
+  std::vector<FolderLock> locks_;
+  std::optional<StartState> start_;  // empty until the term's start is read
+  TermRecord term_;
+  Report report_;
+  std::optional<RunRecorder> recorder_;
+  UniqueFd metrics_;
+  std::optional<CheckpointStore> store_;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,70 @@
+// Takes a term from its first member to its start: waits for the members (`Gathering`), has the
+// weights read that the term starts from, and has its files opened. Part of the job driver's state
+// machine. Does no I/O and reads no clock. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/job_effects.h"
+#include "ps/files/file_watch.h"
+#include "ps/files/run_history.h"
+#include "ps/members/gathering.h"
+
+namespace pushpull {
+
+class TermStart {
+ public:
+  // Borrows options, files and effects.
+  //   again: an earlier term has trained.
+  TermStart(const CoordinatorOptions& options, bool again, double join_timeout_s, FileWatch& files,
+            JobEffects& effects);
+
+  // These two are those of Gathering.
+  void expect(std::vector<MemberInfo> members) { gathering_.expect(std::move(members)); }
+  std::vector<MemberInfo> take_missing(int64_t now_ms, const Membership& members) {
+    return gathering_.take_missing(now_ms, members);
+  }
+
+  // Begins the next step if its conditions hold. Returns true once the term may start: its members
+  // are there and its files are open.
+  //   disk_busy: a checkpoint of an earlier term is being written.
+  bool advance(Now now, const Coordinator& coordinator, const RunHistory& history, bool disk_busy);
+  // The steps have ended well.
+  void loaded(StartPoint point);
+  void opened() { stage_ = Stage::kOpened; }
+
+  // Call in each tick. Shows which members are missing. Returns the error that ends the job if they
+  // have been missing for too long.
+  std::optional<Error> wait_for_members(Now now, const Coordinator& coordinator);
+
+  // What the term starts with, once it may start. `take_point` comes last.
+  Start start() const;
+  StartPoint take_point() { return std::exchange(point_, {}); }
+  // Returns the history of the run with the start of this term.
+  RunHistory history(RunHistory before) const;
+  // Returns the history of the run after the loss that ended a term.
+  static RunHistory after_loss(RunHistory before, const Coordinator& ended);
+  // Returns the line for users once the term has started.
+  std::string line(const Coordinator& coordinator, int64_t slices) const;
+
+ private:
+  enum class Stage { kGathering, kLoaded, kOpened };
+
+  bool members_are_there(Now now, const Coordinator& coordinator);
+
+  const CoordinatorOptions& options_;
+  const bool again_;  // an earlier term has trained
+  FileWatch& files_;
+  JobEffects& effects_;
+  Gathering gathering_;
+  Stage stage_ = Stage::kGathering;
+  Declaration declaration_;  // that the weights were read for
+  StartPoint point_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,50 @@
+#include "ps/files/start_wait.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "common/base/console.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "ps/files/transfer_watch.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr int kPollMs = 100;
+
+[[noreturn]] void give_up(int code, const std::string& why) {
+  Log("server 0").error(why);
+  flush_output();
+  _exit(code);
+}
+
+}  // namespace
+
+void run_before_start(FileThread& thread, SignalFd& signals, double timeout_s,
+                      const std::function<void()>& task) {
+  TransferWatch watch(timeout_s, "[out]");
+  AwakeClock clock;
+  thread.start(task);
+  while (true) {
+    if (const auto result = thread.take()) {
+      if (*result) std::rethrow_exception(*result);
+      return;
+    }
+    const int64_t now = clock.now_ms();
+    watch.running(now, thread.waiting(), file_bytes_moved(), 0);
+    if (const int signal = signals.take(); signal != 0) {
+      give_up(128 + signal, "[job] ended by " + signal_name(signal) + "; " + watch.text(now));
+    }
+    if (watch.overdue(now)) give_up(static_cast<int>(ErrorCode::kIo), watch.overdue_text(now));
+    if (const auto notice = watch.take_notice(now)) Log("server 0").warn(*notice);
+    pollfd ready[] = {{thread.done_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    poll(ready, 2, kPollMs);
+  }
+}
+
+}  // namespace pushpull
