@@ -19,7 +19,7 @@ constexpr size_t kMostWaitBytes = 200;     // of a worker's text
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
       members_(options_.job.heartbeat_timeout_s),
-      phase_(out_),
+      phase_(out_, options_.holds_end),
       admission_(options_, members_, out_),
       departures_(options_.job, members_, admission_, phase_, out_) {}
 
@@ -171,11 +171,6 @@ bool Coordinator::stop() {
 
 void Coordinator::finish() { phase_.enter(now_ms_, wire::PHASE_FINISHED); }
 
-void Coordinator::tell_end(int64_t now_ms) {
-  if (!std::exchange(holds_end_, false)) return;
-  phase_.restart(now_ms);
-}
-
 void Coordinator::check_finish(int64_t now_ms) {
   if (phase_.training() && (training_->complete() || training_->stopped())) {
     phase_.enter(now_ms, wire::PHASE_FINISHING);
@@ -191,14 +186,14 @@ void Coordinator::check_finish(int64_t now_ms) {
     });
     all_reported_ = (reported && training_->logs_complete()) || late;
   }
-  if (phase_.ended() && !holds_end_) over_ = members_.all().size() <= 1 || late;
+  if (phase_.ended() && !phase_.held()) over_ = members_.all().size() <= 1 || late;
 }
 
 void Coordinator::on_tick(int64_t now_ms) {
   now_ms_ = now_ms;
   departures_.on_tick(now_ms);
   check_finish(now_ms);
-  if (phase_.ended() && holds_end_) return;
+  if (phase_.held()) return;
   const auto interval_ms =
       std::min(kStateIntervalMs, static_cast<int64_t>(options_.job.heartbeat_timeout_s * 200));
   const bool due = now_ms - last_sent_ms_ >= interval_ms;

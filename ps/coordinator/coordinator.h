@@ -47,9 +47,7 @@ class Coordinator : public TrainingObserver {
   void finish();  // call when the summary is written: lets all members leave
   // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
-  // Keeps the end of the job from the members until `tell_end`. Call before the end.
-  void hold_end() { holds_end_ = true; }
-  void tell_end(int64_t now_ms);
+  void tell_end(int64_t now_ms) { phase_.tell_end(now_ms); }  // for options.holds_end
   // Ends the job because the server in this process has failed.
   void fail_here(ErrorCode code, const std::string& reason);
 
@@ -72,7 +70,6 @@ class Coordinator : public TrainingObserver {
   bool wants_summary() const { return phase() == wire::PHASE_FINISHING && all_reported_; }
   // Returns true once all members have left (or a deadline passed): the program may end.
   bool over() const { return over_; }
-  bool holds_end() const { return holds_end_; }
 
   // ---- queries ----
   wire::Phase phase() const { return phase_.phase(); }
@@ -81,8 +78,7 @@ class Coordinator : public TrainingObserver {
   const Admission& admission() const { return admission_; }
   // Members that left or were lost. After losing a server, start a new term and coordinator.
   const Departures& departures() const { return departures_; }
-  // The member that made the job fail, if it was a single one.
-  const std::optional<Culprit>& culprit() const { return phase_.culprit(); }
+  const std::optional<Culprit>& culprit() const { return phase_.culprit(); }  // if a single one
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
   const Barriers& barriers() const;                      // all zero before `start`
@@ -118,7 +114,6 @@ class Coordinator : public TrainingObserver {
   int64_t now_ms_ = 0;                     // time of the latest event
   int64_t last_sent_ms_ = 0;               // time of the latest State
   bool all_reported_ = false;
-  bool holds_end_ = false;
   bool over_ = false;
 };
 

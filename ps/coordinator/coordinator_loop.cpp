@@ -10,7 +10,6 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/base/text.h"
 #include "common/io/file.h"
 #include "common/keys/data_proof.h"
 #include "common/net/address.h"
@@ -19,10 +18,10 @@
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_files.h"
-#include "ps/coordinator/start_state.h"
 #include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/file_thread.h"
+#include "ps/files/start_state.h"
 #include "ps/files/start_wait.h"
 #include "ps/files/term_file.h"
 #include "ps/members/ended_run_loop.h"
@@ -104,7 +103,6 @@ class CoordinatorLoop : private JobEffects {
  private:
   CoordinatorOptions make_options();
   RunHistory make_history() const;
-  void announce();
   void announce_failure();
   void announce_end_failure();
   bool poll();
@@ -214,10 +212,6 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history()) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
   for (const std::string& notice : files_.take_notices()) log_.warn(notice);
-  announce();
-}
-
-void CoordinatorLoop::announce() {
   log_.info("listening on " + term_.address);
   if (!announcements_.address(term_.address)) log_.warn("--announce-fd has no reader");
 }
@@ -226,7 +220,7 @@ void CoordinatorLoop::announce() {
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
-  if (!culprit || coordinator.holds_end()) return;
+  if (!culprit || !driver_.end_told()) return;
   announcements_.failed(culprit->host, culprit->pid, static_cast<int>(coordinator.failure_code()),
                         culprit->reason);
 }
@@ -268,19 +262,12 @@ int CoordinatorLoop::run() {
 
 // Writes the record of a failed run.
 void CoordinatorLoop::write_last_record(const RunRecord& record) {
-  std::string failure;
+  bool written = false;
   work_last([&] {
-    try {
-      files_.write_record(record);
-    } catch (const Error& e) {
-      failure = e.what();
-    }
+    files_.write_record(record);
+    written = true;
   });
-  if (!failure.empty()) {
-    log_.error(failure);
-  } else {
-    log_.info("recorded the run up to this point in " + program_.job.record);
-  }
+  if (written) log_.info("recorded the run up to this point in " + program_.job.record);
 }
 
 // Work on files after the end of the job.

@@ -13,11 +13,16 @@ namespace {
 
 constexpr int64_t kTickMs = 5;
 
+CoordinatorOptions holding_end(CoordinatorOptions options) {
+  options.holds_end = true;
+  return options;
+}
+
 }  // namespace
 
 JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
                      JobEffects& effects, const RunHistory& history)
-    : options_(std::move(options)),
+    : options_(holding_end(std::move(options))),
       join_timeout_s_(join_timeout_s),
       data_(data),
       effects_(effects),
@@ -29,9 +34,7 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       summary_(options_, history_),
       transfers_(options_, summary_, effects),
       desk_(make_desk()),
-      tick_(kTickMs) {
-  coordinator_->hold_end();
-}
+      tick_(kTickMs) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
   if (message.header.has_status_request()) {
@@ -78,14 +81,6 @@ void JobDriver::stop(Now now) {
   }
 }
 
-int JobDriver::exit_code() const {
-  if (const auto code = end_.exit_code()) return *code;
-  if (coordinator_->phase() != wire::PHASE_FAILED) {
-    return end_failure().empty() ? 0 : static_cast<int>(ErrorCode::kIo);
-  }
-  return static_cast<int>(coordinator_->failure_code());
-}
-
 void JobDriver::on_turn(Now now) {
   transfers_.exchange(now, *coordinator_);
   report_own(now);
@@ -111,9 +106,7 @@ void JobDriver::tick(Now now) {
   show_moments(now, false);
   if (coordinator_->wants_summary() && !files_.busy()) summarise(now);
   watch_files(now);
-  if (coordinator_->phase() == wire::PHASE_FAILED) {
-    ending_.on_failure(now, *coordinator_, run_end(), end_.late(now));
-  }
+  ending_.on_tick(now, *coordinator_);
   tell_status(now);
 }
 
@@ -172,12 +165,10 @@ void JobDriver::on_files(Now now, const FilesDone& done) {
       if (phase == wire::PHASE_TRAINING) begin_term(now);
       return;
     case FileStep::kSummary:
-      if (phase == wire::PHASE_FINISHING) ending_.save(run_end());
+      if (phase == wire::PHASE_FINISHING) ending_.save(*coordinator_);
       return;
     case FileStep::kEnd:
-      ending_.saved(now, *coordinator_);
-      if (phase == wire::PHASE_FINISHING) end_run();
-      return;
+      return ending_.saved(now, *coordinator_);
     case FileStep::kClose:
       return;
   }
@@ -212,7 +203,6 @@ void JobDriver::begin_term(Now now) {
   summary_.end_term();
   coordinator_ = std::make_unique<Coordinator>(options_);
   desk_ = make_desk();
-  coordinator_->hold_end();
   term_start_ = std::make_unique<TermStart>(options_, true, join_timeout_s_, files_, effects_);
   // A member that misses this message learns of the term by its next heartbeat.
   for (const MemberInfo& member : members) {
@@ -252,35 +242,6 @@ void JobDriver::summarise(Now now) {
   if (coordinator_->barriers().stop_step > 0) summary.stopped_by = end_.cause();
   files_.begin(FileStep::kSummary);
   effects_.write_summary(std::move(summary));
-}
-
-std::string JobDriver::stopped_text() const {
-  return "[job] stopped by " + end_.cause() + " at step " +
-         std::to_string(coordinator_->barriers().stop_step) +
-         ": its checkpoint is on disk, the same command with resume goes on";
-}
-
-// Returns how the run ends, once the summary is written or the job has failed.
-RunEnd JobDriver::run_end() const {
-  RunEnd end{.run = options_.run, .exit_code = exit_code()};
-  end.members = std::ssize(coordinator_->members().all()) - 1;
-  if (coordinator_->phase() == wire::PHASE_FAILED) {
-    end.code = static_cast<int>(coordinator_->failure_code());
-    end.text = coordinator_->failure_text();
-  } else if (coordinator_->barriers().stop_step > 0) {
-    end.code = end.exit_code = static_cast<int>(ErrorCode::kStopped);
-    end.text = stopped_text();
-  } else {
-    end.finished = true;
-    end.text = end_failure();
-  }
-  return end;
-}
-
-// The summary and the end of the run are written: members may leave.
-void JobDriver::end_run() {
-  if (coordinator_->barriers().stop_step == 0) return coordinator_->finish();
-  coordinator_->fail(ErrorCode::kStopped, stopped_text());
 }
 
 std::unique_ptr<StatusDesk> JobDriver::make_desk() const {

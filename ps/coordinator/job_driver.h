@@ -77,7 +77,9 @@ class JobDriver {
   // Returns "server 0 has waited 12.0 s for the file system to ..." while it works on files.
   std::string file_text(Now now) const { return files_.text(now.awake_ms); }
   bool over() const { return coordinator_->over(); }
-  int exit_code() const;
+  int exit_code() const { return ending_.exit_code(*coordinator_); }
+  // Returns true once the members may hear that the job is over.
+  bool end_told() const { return ending_.told(); }
   // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.
   const std::string& end_failure() const { return transfers_.end_failure(); }
   // Returns the rank of a server that has not answered a transfer yet, or -1. For messages.
@@ -97,9 +99,6 @@ class JobDriver {
   void watch_files(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
-  std::string stopped_text() const;
-  RunEnd run_end() const;
-  void end_run();
   void tell_status(Now now);
   std::unique_ptr<StatusDesk> make_desk() const;
   void deliver(Now now);
@@ -121,7 +120,7 @@ class JobDriver {
   std::unique_ptr<StatusDesk> desk_;  // for the running term
   Repeat tick_;
   StopRequest end_{options_.self};
-  RunEnding ending_{options_.job, files_, effects_};
+  RunEnding ending_{options_, end_, transfers_, files_, effects_};
 };
 
 }  // namespace pushpull

@@ -28,6 +28,11 @@ void JobPhase::fail(int64_t now_ms, ErrorCode code, const std::string& text,
   enter(now_ms, wire::PHASE_FAILED);
 }
 
+void JobPhase::tell_end(int64_t now_ms) {
+  holds_end_ = false;
+  since_ms_ = now_ms;
+}
+
 bool JobPhase::overdue(int64_t now_ms) const { return now_ms - since_ms_ > kEndDeadlineMs; }
 
 void JobPhase::add_to(wire::State* state) const {

@@ -21,7 +21,8 @@ struct Culprit {
 
 class JobPhase {
  public:
-  explicit JobPhase(Actions& out) : out_(out) {}
+  //   holds_end: members hear that the job is over after `tell_end`.
+  explicit JobPhase(Actions& out, bool holds_end = false) : out_(out), holds_end_(holds_end) {}
 
   // Enters any phase but failed. A failed job stays failed.
   void enter(int64_t now_ms, wire::Phase phase);
@@ -30,8 +31,8 @@ class JobPhase {
   void fail(int64_t now_ms, ErrorCode code, const std::string& text,
             const std::optional<Culprit>& culprit);
 
-  // Counts the time of this phase from now on.
-  void restart(int64_t now_ms) { since_ms_ = now_ms; }
+  // Lets the members hear of the end, and counts the time that they have for it from now on.
+  void tell_end(int64_t now_ms);
 
   wire::Phase phase() const { return phase_; }
   bool gathering() const { return phase_ == wire::PHASE_GATHERING; }
@@ -41,6 +42,8 @@ class JobPhase {
   bool ending() const { return phase_ >= wire::PHASE_FINISHING; }
   // Returns true if the members only need to leave.
   bool ended() const { return phase_ >= wire::PHASE_FINISHED; }
+  // Returns true if the members must not hear yet that the job is over.
+  bool held() const { return ended() && holds_end_; }
   // Returns true if this phase has lasted longer than the end waits for members.
   bool overdue(int64_t now_ms) const;
 
@@ -51,6 +54,7 @@ class JobPhase {
 
  private:
   Actions& out_;
+  bool holds_end_;
   wire::Phase phase_ = wire::PHASE_GATHERING;
   int64_t since_ms_ = 0;
   ErrorCode failure_code_ = ErrorCode::kFailed;

@@ -13,31 +13,73 @@ int64_t half_of(double seconds) { return static_cast<int64_t>(seconds * 500); }
 
 }  // namespace
 
-RunEnding::RunEnding(const Job& job, FileWatch& files, JobEffects& effects)
-    : most_ms_(std::min(kMostMs, half_of(job.heartbeat_timeout_s))),
+RunEnding::RunEnding(const CoordinatorOptions& options, const StopRequest& stop,
+                     const Transfers& transfers, FileWatch& files, JobEffects& effects)
+    : options_(options),
+      stop_(stop),
+      transfers_(transfers),
       files_(files),
-      effects_(effects) {}
+      effects_(effects),
+      most_ms_(std::min(kMostMs, half_of(options.job.heartbeat_timeout_s))) {}
 
-void RunEnding::save(const RunEnd& end) {
+void RunEnding::save(const Coordinator& coordinator) {
   files_.begin(FileStep::kEnd);
-  effects_.save_end(end);
-}
-
-void RunEnding::on_failure(Now now, Coordinator& coordinator, const RunEnd& end, bool late) {
-  if (!coordinator.holds_end()) return;
-  if (!failed_ms_) failed_ms_ = now.awake_ms;
-  if (!files_.busy()) {
-    failure_saved_ = true;
-    return save(end);
-  }
-  if (late || files_.overdue(now.awake_ms) || now.awake_ms - *failed_ms_ > most_ms_) {
-    coordinator.tell_end(now.awake_ms);
-  }
+  effects_.save_end(end_of(coordinator));
 }
 
 void RunEnding::saved(Now now, Coordinator& coordinator) {
-  if (coordinator.phase() == wire::PHASE_FAILED && !failure_saved_) return;
-  coordinator.tell_end(now.awake_ms);
+  if (coordinator.phase() == wire::PHASE_FINISHING) {
+    tell(now, coordinator);
+    if (coordinator.barriers().stop_step == 0) return coordinator.finish();
+    return coordinator.fail(ErrorCode::kStopped, stopped_text(coordinator));
+  }
+  if (failure_saved_) tell(now, coordinator);  // or else the job has failed since `save`
+}
+
+void RunEnding::on_tick(Now now, Coordinator& coordinator) {
+  if (coordinator.phase() != wire::PHASE_FAILED || told_) return;
+  if (!failed_ms_) failed_ms_ = now.awake_ms;
+  if (!files_.busy()) {
+    failure_saved_ = true;
+    return save(coordinator);
+  }
+  const bool hangs = files_.overdue(now.awake_ms) || now.awake_ms - *failed_ms_ > most_ms_;
+  if (hangs || stop_.late(now)) tell(now, coordinator);
+}
+
+void RunEnding::tell(Now now, Coordinator& coordinator) {
+  if (!std::exchange(told_, true)) coordinator.tell_end(now.awake_ms);
+}
+
+int RunEnding::exit_code(const Coordinator& coordinator) const {
+  if (const auto code = stop_.exit_code()) return *code;
+  if (coordinator.phase() == wire::PHASE_FAILED) {
+    return static_cast<int>(coordinator.failure_code());
+  }
+  return transfers_.end_failure().empty() ? 0 : static_cast<int>(ErrorCode::kIo);
+}
+
+// Returns how the run ends, once the summary is written or the job has failed.
+RunEnd RunEnding::end_of(const Coordinator& coordinator) const {
+  RunEnd end{.run = options_.run, .exit_code = exit_code(coordinator)};
+  end.members = std::ssize(coordinator.members().all()) - 1;
+  if (coordinator.phase() == wire::PHASE_FAILED) {
+    end.code = static_cast<int>(coordinator.failure_code());
+    end.text = coordinator.failure_text();
+  } else if (coordinator.barriers().stop_step > 0) {
+    end.code = end.exit_code = static_cast<int>(ErrorCode::kStopped);
+    end.text = stopped_text(coordinator);
+  } else {
+    end.finished = true;
+    end.text = transfers_.end_failure();
+  }
+  return end;
+}
+
+std::string RunEnding::stopped_text(const Coordinator& coordinator) const {
+  return "[job] stopped by " + stop_.cause() + " at step " +
+         std::to_string(coordinator.barriers().stop_step) +
+         ": its checkpoint is on disk, the same command with resume goes on";
 }
 
 }  // namespace pushpull

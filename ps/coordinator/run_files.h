@@ -14,10 +14,10 @@
 #include "common/io/record.h"
 #include "common/job/job.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/coordinator/start_state.h"
 #include "ps/files/file_thread.h"
 #include "ps/files/report.h"
 #include "ps/files/run_recorder.h"
+#include "ps/files/start_state.h"
 #include "ps/files/term_file.h"
 
 namespace pushpull {

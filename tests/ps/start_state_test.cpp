@@ -1,4 +1,4 @@
-#include "ps/coordinator/start_state.h"
+#include "ps/files/start_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 
 #include "common/io/checkpoint.h"
 #include "common/net/shard_client.h"
-#include "ps/coordinator/coordinator.h"
+#include "ps/members/declarations.h"
 
 namespace pushpull {
 
