@@ -196,5 +196,59 @@ TEST_F(HangingFiles, SignalNearTheEndChangesNothingIfTheFileSystemAnswers) {
   EXPECT_EQ(driver_->exit_code(), 0);
 }
 
+TEST_F(HangingFiles, FailureReachesMembersOnceTermJsonHasIt) {
+  make();
+  join();
+  file_system_hangs_ = true;
+  sent_.clear();
+  driver_->fail(ErrorCode::kFailed, "out of luck");
+  turn();
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_FALSE(ends_[0].finished);
+  EXPECT_EQ(ends_[0].code, 1);
+  EXPECT_THAT(ends_[0].text, HasSubstr("out of luck"));
+  pass(1);
+  EXPECT_TRUE(messages_to("anna").empty());
+  EXPECT_FALSE(driver_->end_told());
+  file_system_hangs_ = false;
+  turn();
+  EXPECT_TRUE(driver_->end_told());
+  turn();
+  const std::vector<wire::Header> said = messages_to("anna");
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].state().phase(), wire::PHASE_FAILED);
+  EXPECT_EQ(ends_.size(), 1U);
+}
+
+TEST_F(HangingFiles, FailureReachesMembersAfterTwoSecondsWithoutTermJson) {
+  make();
+  join();
+  file_system_hangs_ = true;
+  sent_.clear();
+  driver_->fail(ErrorCode::kFailed, "out of luck");
+  pass(5);
+  EXPECT_TRUE(file_work_) << "it still hangs";
+  const std::vector<wire::Header> said = messages_to("anna");
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said[0].state().phase(), wire::PHASE_FAILED);
+  EXPECT_FALSE(driver_->over()) << "the member has its time to leave";
+}
+
+TEST_F(HangingFiles, FailureWhileTheEndIsSavedIsSavedAnew) {
+  train_to_the_end();
+  driver_->on_files(now(), *std::exchange(file_work_, {}));
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_TRUE(ends_[0].finished);
+  EXPECT_EQ(phase(), wire::PHASE_FINISHING) << "members leave once term.json has the end";
+  driver_->fail(ErrorCode::kFailed, "out of luck");
+  driver_->on_files(now(), *std::exchange(file_work_, {}));
+  EXPECT_FALSE(driver_->end_told());
+  file_system_hangs_ = false;
+  turn();
+  ASSERT_EQ(ends_.size(), 2U);
+  EXPECT_FALSE(ends_[1].finished);
+  EXPECT_TRUE(driver_->end_told());
+}
+
 }  // namespace
 }  // namespace pushpull
