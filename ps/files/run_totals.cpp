@@ -11,11 +11,11 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMostReasons = 64;
-constexpr size_t kMostReasonBytes = 32;
+constexpr size_t kMostRefusalBytes = 32;
 
 // Members are not trusted: only lower-case words with hyphens are shown.
 bool is_reason(const std::string& text) {
-  return !text.empty() && text.size() <= kMostReasonBytes &&
+  return !text.empty() && text.size() <= kMostRefusalBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); });
 }

@@ -77,7 +77,7 @@ def strangers_do_not_use_up_the_descriptors(lab):
             lab.until(lambda: flood.closed > 200, 60, lambda: f"{flood.closed} of {flood.opened} were closed")
             for _ in range(3):  # the first may have begun before
                 before = newest_checkpoint(cluster)
-                lab.until(lambda: newest_checkpoint(cluster) > before or first.poll() is not None, 30,
+                lab.until(lambda: newest_checkpoint(cluster) > before or first.poll() is not None, 120,
                           lambda: f"no checkpoint after step {before}: {first.said()[-1000:]}")
             first.terminate()
             codes = [process.ends(60) for process in cluster.all()]

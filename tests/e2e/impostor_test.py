@@ -118,7 +118,7 @@ def at_a_killed_servers_port(lab, more, answer):
         for other in others:
             expect(not admits(other, shown), f"what it has heard opens another server: {shown}")
     if "recovery" in more:
-        first.says("waiting for another in its place")
+        first.says("waiting for a replacement")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     summary = cluster.ends_well()
     impostor.close()

@@ -161,7 +161,8 @@ TEST(Schedule, ARunThatStartsAtItsEndHasOnlyItsEvaluationLeft) {
       plan.barriers.start_step = plan.barriers.end_step;
       const auto schedule = make_schedule(Strategy::parse(strategy), plan);
       schedule->on_shares(state_with({1}, 10));
-      for (int pulls = 0; schedule->next().pull && pulls < 3; ++pulls) bring(*schedule, 10, 10);
+      for (int pulls = 0; schedule->next().pull && pulls < 3; ++pulls)
+        answer_pull(*schedule, 10, 10);
       EXPECT_EQ(schedule->next().task, (Task{Task::kEvaluate, 10, {2, 4}, 1})) << strategy;
       schedule->on_evaluated();
       EXPECT_EQ(schedule->next().task.kind, Task::kDone) << strategy;
