@@ -436,14 +436,15 @@ void CoordinatorLoop::write_summary(Summary summary) {
   });
 }
 
-// Returns nothing if the job is not recorded or has no logs yet, or if a task uses the recorder.
+// Returns nothing if the job is not recorded or has not begun, or if a task uses the recorder.
 std::optional<RunRecord> CoordinatorLoop::record_so_far(const std::string& weights_sha256,
                                                         const std::string& ended) {
   const Coordinator& coordinator = driver_.coordinator();
   RunRecorder* const recorder = thread_.busy() ? nullptr : files_.recorder();
-  if (recorder == nullptr || !coordinator.started()) return std::nullopt;
-  return recorder->complete(*coordinator.logs(), coordinator.members(),
-                            coordinator.departures().failed_push(), weights_sha256, ended);
+  if (recorder == nullptr) return std::nullopt;
+  return recorder->complete(coordinator.started() ? coordinator.logs() : nullptr,
+                            coordinator.members(), coordinator.departures().failed_push(),
+                            weights_sha256, ended);
 }
 
 }  // namespace

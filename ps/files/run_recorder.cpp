@@ -84,7 +84,7 @@ void RunRecorder::start(const Declaration& declaration, int servers, const FlatS
   started_ = true;
 }
 
-std::optional<RunRecord> RunRecorder::complete(const ServerLogs& logs, const Membership& members,
+std::optional<RunRecord> RunRecorder::complete(const ServerLogs* logs, const Membership& members,
                                                const std::optional<RecordedPush>& failed,
                                                const std::string& weights_sha256,
                                                const std::string& ended) {
@@ -92,14 +92,15 @@ std::optional<RunRecord> RunRecorder::complete(const ServerLogs& logs, const Mem
   record_.incomplete = ended;
   record_.weights_sha256 = weights_sha256;
   record_.failed = failed;
-  const int64_t left = merge_logs(logs, rules_, record_);
+  if (logs == nullptr) return std::move(record_);
+  const int64_t left = merge_logs(*logs, rules_, record_);
   if (left > 0 && ended.empty()) {
     record_.incomplete =
         std::to_string(left) + " updates read versions that no server has reported";
   }
   for (const auto& [incarnation, member] : members.all()) {
     if (member.role != wire::ROLE_SERVER || member.peer.empty()) continue;
-    const int64_t missing = member.stats.recorded() - logs.have(member.rank);
+    const int64_t missing = member.stats.recorded() - logs->have(member.rank);
     if (missing > 0 && ended.empty()) {
       record_.incomplete = "the last " + std::to_string(missing) + " updates of server " +
                            std::to_string(member.rank) + " were not reported";

@@ -43,9 +43,10 @@ class RunRecorder {
 
   // Merges the servers' logs. Returns the whole record, once and only after `start`; the caller
   // writes it.
+  //   logs: null if the running term has none yet; the record then has no updates.
   //   failed: the push that ended the job, if one did.
   //   ended: why the run is incomplete; "" if it is complete.
-  std::optional<RunRecord> complete(const ServerLogs& logs, const Membership& members,
+  std::optional<RunRecord> complete(const ServerLogs* logs, const Membership& members,
                                     const std::optional<RecordedPush>& failed,
                                     const std::string& weights_sha256, const std::string& ended);
 

@@ -53,7 +53,7 @@ class RecordTest : public CoordinatorTest {
   // Writes the whole record. Returns false if that was done before.
   bool finish(const std::string& weights_sha256, const std::string& ended) {
     const auto record =
-        recorder_->complete(*coordinator_->logs(), coordinator_->members(),
+        recorder_->complete(coordinator_->logs(), coordinator_->members(),
                             coordinator_->departures().failed_push(), weights_sha256, ended);
     if (record) write_record(folder_ / "run.rec", *record);
     return record.has_value();
