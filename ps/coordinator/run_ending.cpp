@@ -1,6 +1,8 @@
 #include "ps/coordinator/run_ending.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace pushpull {
 
