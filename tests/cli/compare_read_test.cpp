@@ -68,13 +68,14 @@ TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
   summary.staleness = {{0, 10}};
   {
     Report report(folder.path(), ProgressStyle::kPlain);
-    report.begin("", false);
+    const auto no_wait = [](const std::string& /*verb*/, const std::string& /*path*/) {};
+    report.begin(report.open_files("", false, no_wait));
     Moment moment;
     moment.seconds = 1.0;
     moment.step = moment.end_step = 10;
     moment.evaluation = Evaluation{10, 3, 4, 0.25};
     report.moment(moment);
-    report.write_summary(summary);
+    report.write_summary(summary, no_wait);
   }
   CompareRun run;
   read_run(folder.path(), 64, run);
