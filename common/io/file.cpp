@@ -17,7 +17,7 @@ namespace pushpull {
 
 namespace {
 
-// Of the whole process; any thread.
+// Bytes that the process has read and written.
 std::atomic<int64_t> bytes_moved{0};
 
 std::string errno_text(int error_number) { return std::generic_category().message(error_number); }

@@ -42,7 +42,7 @@ class TermStart {
   // have been missing for too long.
   std::optional<Error> wait_for_members(Now now, const Coordinator& coordinator);
 
-  // What the term starts with, once it may start. `take_point` comes last.
+  // Returns the start of the term. Call once the term may start, and before take_point.
   Start start() const;
   StartPoint take_point() { return std::exchange(point_, {}); }
   // Returns the history of the run with the start of this term.
