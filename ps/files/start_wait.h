@@ -10,8 +10,9 @@
 namespace pushpull {
 
 // Returns when the task has ended; throws what it throws. Prints a line if it takes longer than 10 s.
-// Ends the process, with a line that names the file: with 128 + n on signal n, with 8 if the file
-// system has not moved a byte for `timeout_s`.
+// Ends the process, with a line that names the file: with 128 + n on signal n if the task takes
+// longer than 2 s, with 8 if the file system has not moved a byte for `timeout_s`. A signal that
+// arrives during a shorter task stays pending in `signals`.
 //   timeout_s: progress-timeout of the job; 0: no limit.
 void run_before_start(FileThread& thread, SignalFd& signals, double timeout_s,
                       const std::function<void()>& task);

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 
+#include <csignal>
 #include <future>
 #include <string>
 
 #include "common/base/error.h"
+#include "common/base/process.h"
+#include "ps/files/start_wait.h"
 
 namespace pushpull {
 namespace {
@@ -56,6 +60,19 @@ TEST(FileThread, TaskThatHangsBlocksNoCallAndSaysWhatItWaitsFor) {
   EXPECT_EQ(thread.waiting(), "the file system to write out/term.json");
   release->set_value();
   EXPECT_EQ(result_of(thread), nullptr);
+}
+
+// A coordinator that goes on from an earlier term stops with a checkpoint, in its loop.
+TEST(RunBeforeStart, SignalDuringAShortTaskStaysPending) {
+  FileThread thread;
+  SignalFd signals;
+  int done = 0;
+  run_before_start(thread, signals, 0, [&, caller = pthread_self()] {
+    pthread_kill(caller, SIGTERM);
+    ++done;
+  });
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(signals.take(), SIGTERM);
 }
 
 }  // namespace
