@@ -15,6 +15,7 @@
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
 #include "common/keys/key_flags.h"
+#include "common/net/head_wire.h"
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
 #include "datasets/dataset.h"
@@ -38,6 +39,7 @@ wire::Declare declaration(const Job& job) {
   const std::unique_ptr<Model> model = make_model(job, dataset->input(), dataset->classes(), {});
   wire::Declare declare;
   to_wire(model->table(), declare.mutable_tensors());
+  to_wire(model->heads(), declare.mutable_heads());
   declare.set_train_samples(dataset->train_size());
   declare.set_test_samples(dataset->test_size());
   declare.set_data_digest(dataset->digest());

@@ -9,12 +9,15 @@
 #include <sstream>
 
 #include "common/base/error.h"
+#include "common/io/head_json.h"
 #include "common/job/command_line.h"
 #include "worker/compute/devices.h"
 #include "worker/compute/evaluate.h"
 
 namespace pushpull {
 namespace {
+
+constexpr int kNameWidth = 11;
 
 const std::vector<KeyHelp>& eval_options() {
   static const std::vector<KeyHelp> options = {
@@ -65,49 +68,51 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
 }
 
 void print_table(const std::string& path, const Checkpoint& checkpoint, const Job& job,
-                 const CheckpointScore& result) {
-  const double accuracy = static_cast<double>(result.correct) / static_cast<double>(result.total);
+                 const std::vector<HeadResult>& heads) {
   std::cout << "checkpoint  " << path << ", step " << checkpoint.state.step << " of "
             << checkpoint.state.total_steps << "\n"
             << "model       " << job.model << "\n"
             << "dataset     " << job.dataset << ", test split\n"
-            << std::fixed << std::setprecision(4) << "accuracy    " << accuracy << " ("
-            << result.correct << " of " << result.total << " correct)\n"
-            << "loss        " << result.loss << "\n";
+            << std::fixed << std::setprecision(4);
+  for (const HeadResult& head : heads) {
+    const bool only = heads.size() == 1;
+    const std::string of = only ? "" : " of " + head.info.name;
+    const std::string metric = to_string(head.info.metric) + of;
+    std::cout << std::left << std::setw(kNameWidth) << metric << " " << head.value().value_or(NAN);
+    if (counts_targets(head.info.metric)) {
+      std::cout << " (" << correct_targets(head) << " of " << head.sums.counted << " correct)";
+    }
+    std::cout << "\n"
+              << std::setw(kNameWidth) << "loss" + of << " " << head.loss().value_or(NAN) << "\n";
+  }
 }
 
 void print_json(const std::string& path, const Checkpoint& checkpoint, const Job& job,
-                const CheckpointScore& result) {
+                const std::vector<HeadResult>& heads) {
   nlohmann::ordered_json out;
   out["checkpoint"] = path;
   out["step"] = checkpoint.state.step;
   out["model"] = job.model;
   out["dataset"] = job.dataset;
-  out["test_correct"] = result.correct;
-  out["test_total"] = result.total;
-  out["test_accuracy"] = static_cast<double>(result.correct) / static_cast<double>(result.total);
-  out["test_loss"] = std::isfinite(result.loss) ? nlohmann::ordered_json(result.loss)
-                                                : nlohmann::ordered_json(nullptr);
+  add_heads(out, heads);
   std::cout << out.dump() << "\n";
 }
 
 }  // namespace
 
-CheckpointScore evaluate_all(const Job& job, const Dataset& dataset, Model& model,
-                             std::span<const float> weights) {
-  Evaluator evaluator(job, dataset, model);
-  CheckpointScore result;
-  for (int64_t chunk = 0; chunk < evaluator.chunks(); ++chunk) {
-    const ChunkResult one = evaluator.run(weights, chunk);
-    result.correct += one.correct;
-    result.loss += one.loss;
-  }
-  result.total = dataset.test_size();
-  if (result.total == 0) {
+std::vector<HeadResult> evaluate_all(const Job& job, const Dataset& dataset, Model& model,
+                                     std::span<const float> weights) {
+  if (dataset.test_size() == 0) {
     throw Error(ErrorCode::kData, "[eval] the test split of " + job.dataset + " has no samples");
   }
-  result.loss /= static_cast<double>(result.total);
-  return result;
+  Evaluator evaluator(job, dataset, model);
+  std::vector<HeadResult> heads;
+  for (const HeadInfo& head : model.heads()) heads.push_back({head, {}});
+  for (int64_t chunk = 0; chunk < evaluator.chunks(); ++chunk) {
+    const std::span<const HeadSums> sums = evaluator.run(weights, chunk);
+    for (size_t i = 0; i < heads.size(); ++i) heads[i].sums.add(sums[i]);
+  }
+  return heads;
 }
 
 std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& table,
@@ -144,7 +149,7 @@ std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& 
 int eval_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, eval_options(), JobFlags::kRefuse);
   if (line.help) {
-    std::cout << help_text("pushpull eval: accuracy of a checkpoint on the test split",
+    std::cout << help_text("pushpull eval: metrics of a checkpoint on the test split",
                            {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]"},
                            eval_options(), JobFlags::kRefuse);
     return 0;
@@ -168,11 +173,11 @@ int eval_command(int argc, const char* const* argv) {
   const std::unique_ptr<Model> model =
       make_model(job, dataset->input(), dataset->classes(), device);
   const std::vector<float> weights = weights_for(checkpoint, model->table(), path);
-  const CheckpointScore result = evaluate_all(job, *dataset, *model, weights);
+  const std::vector<HeadResult> heads = evaluate_all(job, *dataset, *model, weights);
   if (line.local.contains("json")) {
-    print_json(path, checkpoint, job, result);
+    print_json(path, checkpoint, job, heads);
   } else {
-    print_table(path, checkpoint, job, result);
+    print_table(path, checkpoint, job, heads);
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// `pushpull eval`: computes the accuracy of a checkpoint on a test split, in one process. Main
+// `pushpull eval`: computes the metrics of a checkpoint on a test split, in one process. Main
 // thread.
 #pragma once
 
@@ -14,15 +14,10 @@
 
 namespace pushpull {
 
-struct CheckpointScore {
-  int64_t correct = 0;
-  int64_t total = 0;
-  double loss = 0.0;  // mean over the samples
-};
-
-// Evaluates each sample of the test split exactly once. Throws Error(kData) for an empty split.
-CheckpointScore evaluate_all(const Job& job, const Dataset& dataset, Model& model,
-                             std::span<const float> weights);
+// Evaluates each sample of the test split exactly once, and returns the results of all heads. Throws
+// Error(kData) for an empty split.
+std::vector<HeadResult> evaluate_all(const Job& job, const Dataset& dataset, Model& model,
+                                     std::span<const float> weights);
 
 // Returns the checkpoint's weights in the model's order. Throws Error(kData) that names `path` and
 // a tensor that is missing, unknown or of another shape.

@@ -12,6 +12,7 @@
 #include "common/device/device_name.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
+#include "common/metrics/metric.h"
 
 namespace pushpull {
 
@@ -23,11 +24,6 @@ using GradientReady = std::function<void(size_t tensor)>;
 // first). Returns once its weights have arrived. May throw; `train` is then abandoned.
 using WeightsNeeded = std::function<void(size_t tensor)>;
 
-struct EvalSums {
-  int64_t correct = 0;
-  double loss = 0.0;  // sum (not mean) of the samples' losses
-};
-
 class DeviceStep;
 
 class Model {
@@ -37,6 +33,9 @@ class Model {
   // Returns shapes, update rules and init rules of all tensors. Names and order are those of
   // PyTorch's state_dict (with running statistics, without num_batches_tracked).
   const TensorTable& table() const { return table_; }
+
+  // Returns what the heads of the model measure. The first drives charts and targets.
+  const std::vector<HeadInfo>& heads() const { return heads_; }
 
   // Computes one micro-batch in training mode and returns its mean loss (softmax cross-entropy).
   //   weights: table().total floats.
@@ -51,8 +50,9 @@ class Model {
 
   // Computes one chunk in evaluation mode. The chunk always has job.micro_batch samples: the first
   // `valid` count, the rest is padding.
-  virtual EvalSums evaluate(std::span<const float> weights, const float* images,
-                            const int32_t* labels, int64_t valid) = 0;
+  //   sums: heads().size() sums over the chunk, overwritten.
+  virtual void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                        int64_t valid, std::span<HeadSums> sums) = 0;
 
   // Returns the interface that runs the model on a device without waiting, or null if the model
   // computes on the CPU.
@@ -75,6 +75,7 @@ class Model {
 
  protected:
   TensorTable table_;
+  std::vector<HeadInfo> heads_;
 };
 
 // Creates the model named by job.model for samples of `input` and `classes`, with micro-batches of

@@ -8,6 +8,7 @@ namespace pushpull {
 
 Sequential::Sequential(std::unique_ptr<Network> network) : network_(std::move(network)) {
   table_ = network_->table();
+  heads_ = {{"label", Metric::kAccuracy, 1}};
 }
 
 float Sequential::train(std::span<const float> weights, const float* images, const int32_t* labels,
@@ -42,8 +43,9 @@ float Sequential::train_on_device(std::span<const float> weights, const float* i
   return loss;
 }
 
-EvalSums Sequential::evaluate(std::span<const float> weights, const float* images,
-                              const int32_t* labels, int64_t valid) {
+void Sequential::evaluate(std::span<const float> weights, const float* images,
+                          const int32_t* labels, int64_t valid, std::span<HeadSums> sums) {
+  PP_ASSERT(sums.size() == heads_.size());
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   network_->check_labels({labels, static_cast<size_t>(valid)});
   const float* losses = network_->losses();
@@ -55,12 +57,12 @@ EvalSums Sequential::evaluate(std::span<const float> weights, const float* image
   } else {
     network_->evaluate(weights, images, labels, valid);
   }
-  EvalSums sums;
+  HeadSums& label = sums.front();
+  label = {.loss = 0.0, .counted = valid, .metric = 0.0};
   for (int64_t n = 0; n < valid; ++n) {
-    sums.loss += static_cast<double>(losses[n]);
-    sums.correct += predictions[n] == labels[n] ? 1 : 0;
+    label.loss += static_cast<double>(losses[n]);
+    label.metric += predictions[n] == labels[n] ? 1.0 : 0.0;
   }
-  return sums;
 }
 
 void Sequential::evaluate_on_device(std::span<const float> weights, const float* images,

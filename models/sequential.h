@@ -18,8 +18,8 @@ class Sequential final : public Model {
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
               std::span<float> gradients, const GradientReady& ready,
               const WeightsNeeded& needed = {}) override;
-  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                    int64_t valid) override;
+  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                int64_t valid, std::span<HeadSums> sums) override;
   DeviceStep* device_step() override;
   std::string numerics() const override;
   std::string choices() const override;

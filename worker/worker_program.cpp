@@ -11,6 +11,7 @@
 #include "common/keys/data_proof.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
+#include "common/net/head_wire.h"
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
 #include "common/net/zap_handler.h"
@@ -138,6 +139,7 @@ Prepared prepare(const Job& job, const std::string& data_dir,
                                  : std::make_unique<TeamModel>(std::move(models));
   wire::Declare& declare = out.declare;
   to_wire(out.model->table(), declare.mutable_tensors());
+  to_wire(out.model->heads(), declare.mutable_heads());
   declare.set_train_samples(out.dataset->train_size());
   declare.set_test_samples(out.dataset->test_size());
   declare.set_data_digest(out.dataset->digest());

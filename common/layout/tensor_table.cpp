@@ -12,4 +12,12 @@ void TensorTable::add(TensorInfo info) {
   tensors.push_back(std::move(info));
 }
 
+int64_t TensorTable::trainable() const {
+  int64_t elements = 0;
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.rule == UpdateRule::kOptimizer) elements += tensor.size;
+  }
+  return elements;
+}
+
 }  // namespace pushpull

@@ -40,6 +40,8 @@ struct TensorTable {
 
   // Appends a tensor: sets its offset and size and grows `total`.
   void add(TensorInfo info);
+  // Returns the elements of all kOptimizer tensors.
+  int64_t trainable() const;
 
   friend bool operator==(const TensorTable&, const TensorTable&) = default;
 };

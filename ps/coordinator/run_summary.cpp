@@ -161,6 +161,7 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   // In all-reduce, workers may be past the stop step.
   const RunCounts* at_stop = stopped_at > 0 ? record.counts_at(stopped_at) : nullptr;
   const RunCounts& counts = at_stop != nullptr ? *at_stop : record.counts();
+  s.model_parameters = declaration.table.trainable();
   s.samples = counts.samples;
   s.samples_per_worker = counts.samples_per_worker;
   s.pushes_applied = counts.pushes_applied;
@@ -176,9 +177,7 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
   if (const auto& evaluation = coordinator().evaluations().newest()) {
-    s.test_loss = evaluation->loss;
-    s.test_correct = evaluation->correct;
-    s.test_total = evaluation->total;
+    s.heads = evaluation->heads;
   }
   const SliceMap map(declaration.table.total, job.slice_bytes, options_.servers);
   for (int server = 0; server < options_.servers; ++server) {

@@ -36,7 +36,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
       table_(declaration.table),
       committed_(options.job, options.workers, barriers_, start.counts),
-      evaluations_(declaration.test_samples, options.job.micro_batch),
+      evaluations_(declaration.test_samples, options.job.micro_batch, declaration.heads),
       snapshots_(barriers_),
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
@@ -117,7 +117,8 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   const uint64_t worker = result.incarnation();
   const MemberInfo* member = members_.find(worker);
   if (Checked refusal = check_trainer(member, worker)) return refusal;
-  if (Checked refusal = check_results(barriers_, options_.job.micro_batch, result, *member)) {
+  if (Checked refusal = check_results(barriers_, options_.job.micro_batch, evaluations_.heads(),
+                                      result, *member)) {
     return refusal;
   }
   Message taken;

@@ -18,6 +18,7 @@
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
+#include "common/io/head_json.h"
 #include "common/io/json_number.h"
 #include "common/io/write_file.h"
 
@@ -93,13 +94,8 @@ std::string summary_json(const Summary& s) {
   j["bad_gradients"] = s.bad_gradients;
   j["samples_per_second"] = json_number(s.samples_per_second);
   j["train_loss"] = json_number(s.train_loss);
-  j["test_loss"] = json_number(s.test_loss);
-  j["test_correct"] = s.test_correct;
-  j["test_total"] = s.test_total;
-  j["test_accuracy"] =
-      s.test_total > 0
-          ? json_number(static_cast<double>(s.test_correct) / static_cast<double>(s.test_total))
-          : ordered_json(nullptr);
+  add_heads(j, s.heads);
+  j["model_parameters"] = s.model_parameters;
   j["initial_weights_sha256"] = s.initial_weights_sha256;
   j["data_order_sha256"] = s.data_order_sha256;
   j["weights_sha256"] = s.weights_sha256;
@@ -153,11 +149,15 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
     row("checkpoints", std::to_string(s.checkpoints_failed) + " failed");
   if (s.bad_gradients > 0) row("bad gradients", std::to_string(s.bad_gradients));
   row("train loss", or_none(s.train_loss));
-  row("test loss", or_none(s.test_loss));
-  if (s.test_total > 0) {
-    row("accuracy",
-        fixed(100.0 * static_cast<double>(s.test_correct) / static_cast<double>(s.test_total), 2) +
-            " % (" + std::to_string(s.test_correct) + " of " + std::to_string(s.test_total) + ")");
+  row("test loss", or_none(s.heads.empty() ? std::nullopt : s.heads.front().loss()));
+  for (const HeadResult& head : s.heads) {
+    if (head.sums.counted == 0) continue;
+    const bool first = &head == &s.heads.front();
+    row((first ? "" : head.info.name + " ") + to_string(head.info.metric),
+        head.text() + (counts_targets(head.info.metric)
+                           ? " (" + std::to_string(correct_targets(head)) + " of " +
+                                 std::to_string(head.sums.counted) + ")"
+                           : std::string()));
   }
   row("staleness", "mean " + fixed(mean, 2) + ", max " + plural(most, "update"));
   row("traffic", fixed(static_cast<double>(t.bytes_pushed) / 1e6, 1) + " MB pushed, " +
@@ -260,12 +260,9 @@ void Report::progress(const Moment& m) {
        << "  loss " << (m.loss ? fixed(*m.loss, 4) : "-") << "  " << fixed(m.samples_per_second, 0)
        << " samples/s  ETA " << clock_text(seconds_left(m).value_or(NAN)) << "  staleness "
        << fixed(m.staleness_mean, 1) << " (max " << m.staleness_max << ")";
-  if (m.evaluation && m.evaluation->total > 0) {
-    line << "  accuracy "
-         << fixed(100.0 * static_cast<double>(m.evaluation->correct) /
-                      static_cast<double>(m.evaluation->total),
-                  2)
-         << " %";
+  if (m.evaluation && !m.evaluation->heads.empty()) {
+    const HeadResult& head = m.evaluation->heads.front();
+    line << "  " << to_string(head.info.metric) << " " << head.text();
   }
   if (terminal) {
     // A narrow window cuts the line off: a wrapped line could not be overwritten.
@@ -291,9 +288,7 @@ void Report::moment(const Moment& m) {
     j["test_step"] = m.evaluation->step;
     j["test_seconds"] = json_number(m.test_seconds);
     j["test_samples"] = m.test_samples;
-    j["test_loss"] = json_number(m.evaluation->loss);
-    j["test_correct"] = m.evaluation->correct;
-    j["test_total"] = m.evaluation->total;
+    add_heads(j, m.evaluation->heads);
   }
   if (!metrics_->write(j.dump() + "\n")) ++metrics_left_out_;
   explain_metrics();

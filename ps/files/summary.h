@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/metrics/metric.h"
 #include "ps/files/run_totals.h"
 
 namespace pushpull {
@@ -17,6 +18,7 @@ struct Summary {
   int64_t servers = 0;
   int64_t steps = 0;  // completed steps of the job, earlier runs included
   std::optional<int64_t> resumed_from_step;
+  int64_t model_parameters = 0;  // trainable
   int64_t samples = 0;
   std::vector<int64_t> samples_per_worker;
   int64_t pushes_applied = 0;
@@ -28,10 +30,8 @@ struct Summary {
   int64_t checkpoints_failed = 0;
   int64_t bad_gradients = 0;  // skipped gradients, and those of quarantined workers
   double samples_per_second = 0.0;
-  std::optional<double> train_loss;  // mean over the newest epoch, this run's steps only
-  std::optional<double> test_loss;
-  int64_t test_correct = 0;
-  int64_t test_total = 0;
+  std::optional<double> train_loss;       // mean over the newest epoch, this run's steps only
+  std::vector<HeadResult> heads;          // of the newest evaluation; empty if there was none
   std::optional<std::string> stopped_by;  // the signal, and the process that received it
   std::string initial_weights_sha256;
   std::string data_order_sha256;  // hash of the samples that this run has drawn

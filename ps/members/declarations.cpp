@@ -1,6 +1,10 @@
 #include "ps/members/declarations.h"
 
+#include <algorithm>
+
 #include "common/base/error.h"
+#include "common/base/text.h"
+#include "common/net/head_wire.h"
 #include "common/net/tensor_wire.h"
 
 namespace pushpull {
@@ -9,19 +13,21 @@ namespace {
 
 void check_samples(const wire::Declare& declare, const Job& job) {
   constexpr int64_t kMaxSamples = int64_t{1} << 31;
-  // One worker may compute all chunks and sends their results in one message.
-  constexpr int64_t kMaxChunks = 500'000;
+  // One worker may compute all chunks and sends the sums of all heads in one message.
+  constexpr int64_t kMaxSums = 450'000;
   for (const int64_t samples : {declare.train_samples(), declare.test_samples()}) {
     if (samples >= 0 && samples < kMaxSamples) continue;
     throw Error(ErrorCode::kProtocol,
                 "[declare] bad size of a data set: " + std::to_string(samples) + " samples");
   }
   const int64_t chunks = (declare.test_samples() + job.micro_batch - 1) / job.micro_batch;
-  if (chunks <= kMaxChunks) return;
+  const int64_t heads = std::max(1, declare.heads_size());
+  if (chunks <= kMaxSums / heads) return;
   throw Error(ErrorCode::kUsage, "[job] " + std::to_string(declare.test_samples()) +
                                      " test samples are " + std::to_string(chunks) +
                                      " chunks of micro-batch = " + std::to_string(job.micro_batch) +
-                                     "; at most " + std::to_string(kMaxChunks) +
+                                     "; with " + plural(heads, "head") + " at most " +
+                                     std::to_string(kMaxSums / heads) +
                                      " are allowed: raise micro-batch or lower test-samples");
 }
 
@@ -49,6 +55,7 @@ std::string Declarations::take(const wire::Declare& declare) {
     if (!difference.empty()) return difference;
   } else {
     first_.table = from_wire(declare.tensors());
+    first_.heads = from_wire(declare.heads());
     first_.train_samples = declare.train_samples();
     first_.test_samples = declare.test_samples();
     first_.data_digest = declare.data_digest();
@@ -68,6 +75,8 @@ void Declarations::forget() {
 std::string Declarations::difference_from_first(const wire::Declare& declare) const {
   const std::string tensors = difference(first_.table, from_wire(declare.tensors()));
   if (!tensors.empty()) return "its model does not fit: " + tensors;
+  const std::string heads = difference(first_.heads, from_wire(declare.heads()));
+  if (!heads.empty()) return "its model does not fit: " + heads;
   if (declare.data_digest() != first_.data_digest ||
       declare.train_samples() != first_.train_samples ||
       declare.test_samples() != first_.test_samples) {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
+#include "common/metrics/metric.h"
 #include "common/net/message.h"
 
 namespace pushpull {
@@ -14,6 +16,7 @@ namespace pushpull {
 // The declaration of the first worker.
 struct Declaration {
   TensorTable table;
+  std::vector<HeadInfo> heads;
   int64_t train_samples = 0;
   int64_t test_samples = 0;
   std::string data_digest;

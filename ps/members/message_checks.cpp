@@ -1,8 +1,34 @@
 #include "ps/members/message_checks.h"
 
+#include <cmath>
 #include <string>
 
 namespace pushpull {
+
+namespace {
+
+// Losses and errors may be any number, NaN included: a model that has diverged is shown.
+Checked check_sums(const HeadInfo& head, int64_t micro_batch, const wire::HeadSums& sums,
+                   const MemberInfo& from) {
+  const int64_t most = micro_batch * head.targets;
+  if (sums.counted() < 0 || sums.counted() > most) {
+    return refused(
+        "bad-result",
+        "0 to " + std::to_string(most) + " counted targets of head " + head.name + " in a chunk",
+        std::to_string(sums.counted()) + " from " + from.name());
+  }
+  const double metric = sums.metric();
+  if (!counts_targets(head.metric) || (metric >= 0.0 && std::floor(metric) == metric &&
+                                       metric <= static_cast<double>(sums.counted()))) {
+    return std::nullopt;
+  }
+  return refused("bad-result",
+                 "0 to " + std::to_string(sums.counted()) + " correct targets of head " +
+                     head.name + " in a chunk",
+                 std::to_string(metric) + " from " + from.name());
+}
+
+}  // namespace
 
 Checked check_member(const MemberInfo* member, wire::Role role, uint64_t incarnation) {
   const std::string wanted = role == wire::ROLE_SERVER ? "a server" : "a worker";
@@ -28,17 +54,22 @@ Checked check_step(const Barriers& barriers, int64_t step, const MemberInfo& fro
                  std::to_string(step) + " from " + from.name());
 }
 
-Checked check_results(const Barriers& barriers, int64_t micro_batch, const wire::EvalResult& result,
+Checked check_results(const Barriers& barriers, int64_t micro_batch,
+                      std::span<const HeadInfo> heads, const wire::EvalResult& result,
                       const MemberInfo& from) {
   if (!barriers.evaluation_due(result.step())) {
     return refused("no-evaluation", "a step with an evaluation",
                    std::to_string(result.step()) + " from " + from.name());
   }
   for (const wire::ChunkResult& chunk : result.chunks()) {
-    if (chunk.correct() >= 0 && chunk.correct() <= micro_batch) continue;
-    return refused("bad-result",
-                   "0 to " + std::to_string(micro_batch) + " correct samples in a chunk",
-                   std::to_string(chunk.correct()) + " from " + from.name());
+    if (chunk.sums_size() != std::ssize(heads)) {
+      return refused("bad-result", "the sums of " + std::to_string(heads.size()) + " heads",
+                     std::to_string(chunk.sums_size()) + " from " + from.name());
+    }
+    for (size_t i = 0; i < heads.size(); ++i) {
+      const wire::HeadSums& sums = chunk.sums(static_cast<int>(i));
+      if (Checked refusal = check_sums(heads[i], micro_batch, sums, from)) return refusal;
+    }
   }
   return std::nullopt;
 }

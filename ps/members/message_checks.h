@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "common/job/barriers.h"
+#include "common/metrics/metric.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/members/membership.h"
@@ -20,7 +22,9 @@ Checked check_trainer(const MemberInfo* member, uint64_t incarnation);
 Checked check_step(const Barriers& barriers, int64_t step, const MemberInfo& from);
 
 // Checks that results of an evaluation are possible in this run.
-Checked check_results(const Barriers& barriers, int64_t micro_batch, const wire::EvalResult& result,
+//   heads: of the model, as declared.
+Checked check_results(const Barriers& barriers, int64_t micro_batch,
+                      std::span<const HeadInfo> heads, const wire::EvalResult& result,
                       const MemberInfo& from);
 
 }  // namespace pushpull

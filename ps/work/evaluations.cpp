@@ -1,9 +1,11 @@
 #include "ps/work/evaluations.h"
 
+#include "common/net/head_wire.h"
+
 namespace pushpull {
 
-Evaluations::Evaluations(int64_t test_samples, int64_t micro_batch)
-    : test_samples_(test_samples), chunks_((test_samples + micro_batch - 1) / micro_batch) {}
+Evaluations::Evaluations(int64_t test_samples, int64_t micro_batch, std::vector<HeadInfo> heads)
+    : chunks_((test_samples + micro_batch - 1) / micro_batch), heads_(std::move(heads)) {}
 
 std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult& result) {
   if (result.chunk() < 0 || result.chunk() >= chunks_ || complete(step)) return std::nullopt;
@@ -12,12 +14,12 @@ std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult
   if (static_cast<int64_t>(results.size()) < chunks_) return std::nullopt;
   Evaluation out;
   out.step = step;
-  out.total = test_samples_;
+  for (const HeadInfo& head : heads_) out.heads.push_back({head, {}});
   for (const auto& [chunk, r] : results) {
-    out.correct += r.correct();
-    out.loss += r.loss();
+    for (size_t i = 0; i < heads_.size(); ++i) {
+      out.heads[i].sums.add(from_wire(r.sums(static_cast<int>(i))));
+    }
   }
-  out.loss /= static_cast<double>(test_samples_);
   // An older evaluation that is still open has lost its evaluator and never completes.
   open_.erase(open_.begin(), open_.upper_bound(step));
   newest_ = out;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,14 @@ inline Result train(Model& model, const std::vector<float>& weights, const Input
   result.loss = model.train(weights, inputs.images.data(), inputs.labels.data(), result.gradients,
                             [](size_t) {});
   return result;
+}
+
+// Returns the sums of the model's first head over the first `valid` samples.
+inline HeadSums evaluate(Model& model, std::span<const float> weights, const Inputs& inputs,
+                         int64_t valid) {
+  std::vector<HeadSums> sums(model.heads().size());
+  model.evaluate(weights, inputs.images.data(), inputs.labels.data(), valid, sums);
+  return sums.front();
 }
 
 // Returns small and odd cases, and the shapes of real jobs.

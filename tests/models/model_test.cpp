@@ -282,7 +282,7 @@ TEST_P(ModelOn, EvaluateNormalizesWithTheRunningStatistics) {
     const auto running = part(*model, weights, name + ".running_var");
     for (size_t i = 0; i < running.size(); ++i) running[i] = variance[i] * (count - 1.0F) / count;
   }
-  const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 4);
+  const HeadSums sums = evaluate(*model, weights, inputs, 4);
   EXPECT_NEAR(sums.loss / 4.0, result.loss, tolerance(1e-5));
 }
 
@@ -292,8 +292,8 @@ TEST_P(ModelOn, EqualLogitsPredictClassZero) {
   const std::vector<float> weights(static_cast<size_t>(model->table().total), 0.0F);
   Inputs inputs(c);
   inputs.labels = {0, 1, 0, 2, 3, 0, 9, 0};
-  const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 7);
-  EXPECT_EQ(sums.correct, 3);
+  const HeadSums sums = evaluate(*model, weights, inputs, 7);
+  EXPECT_EQ(sums.metric, 3.0);
   EXPECT_NEAR(sums.loss, 7.0 * std::log(10.0), 1e-5);
 }
 
@@ -307,7 +307,7 @@ TEST_P(ModelOn, EvaluateDoesNotDependOnOtherSamples) {
     const Inputs inputs(c);
     const auto sample = static_cast<size_t>(c.input.size());
     double before = 0.0;
-    int64_t correct = 0;
+    double correct = 0.0;
     for (int64_t valid = 1; valid <= c.micro_batch; ++valid) {
       // losses of the first `valid` samples, followed by different rubbish each time
       Inputs padded(c, 1000 + static_cast<uint64_t>(valid));
@@ -318,16 +318,15 @@ TEST_P(ModelOn, EvaluateDoesNotDependOnOtherSamples) {
       const auto n = static_cast<size_t>(valid);
       std::copy_n(inputs.images.begin(), n * sample, padded.images.begin());
       std::copy_n(inputs.labels.begin(), n, padded.labels.begin());
-      const EvalSums sums =
-          model->evaluate(weights, padded.images.data(), padded.labels.data(), valid);
-      const EvalSums whole =
-          model->evaluate(weights, inputs.images.data(), inputs.labels.data(), valid);
+      const HeadSums sums = evaluate(*model, weights, padded, valid);
+      const HeadSums whole = evaluate(*model, weights, inputs, valid);
       ASSERT_EQ(sums.loss, whole.loss) << valid;
-      ASSERT_EQ(sums.correct, whole.correct) << valid;
+      ASSERT_EQ(sums.metric, whole.metric) << valid;
+      ASSERT_EQ(sums.counted, valid);
       ASSERT_GT(sums.loss, before);
-      ASSERT_GE(sums.correct, correct);
+      ASSERT_GE(sums.metric, correct);
       before = sums.loss;
-      correct = sums.correct;
+      correct = sums.metric;
     }
   }
 }
@@ -337,9 +336,8 @@ TEST_P(ModelOn, EvaluateOfNoSamplesIsZero) {
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);
   const Inputs inputs(c);
-  const EvalSums sums = model->evaluate(weights, inputs.images.data(), inputs.labels.data(), 0);
-  EXPECT_EQ(sums.correct, 0);
-  EXPECT_EQ(sums.loss, 0.0);
+  const HeadSums sums = evaluate(*model, weights, inputs, 0);
+  EXPECT_EQ(sums, HeadSums());
 }
 
 TEST_P(ModelOn, StepsAlongTheGradientLowerTheLoss) {

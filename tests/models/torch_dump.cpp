@@ -54,12 +54,13 @@ int run(const std::vector<std::string>& args) {
 
   std::vector<float> gradients(weights.size());
   const float loss = model->train(weights, images.data(), labels.data(), gradients, [](size_t) {});
-  const pushpull::EvalSums sums =
-      model->evaluate(weights, images.data(), labels.data(), job.micro_batch);
+  std::vector<pushpull::HeadSums> heads(model->heads().size());
+  model->evaluate(weights, images.data(), labels.data(), job.micro_batch, heads);
+  const pushpull::HeadSums& sums = heads.front();
 
   std::ofstream out(args[8], std::ios::binary);
   write(out,
-        std::vector<float>{loss, static_cast<float>(sums.loss), static_cast<float>(sums.correct)});
+        std::vector<float>{loss, static_cast<float>(sums.loss), static_cast<float>(sums.metric)});
   write(out, gradients);
   out.flush();
   return in && out ? 0 : 1;

@@ -3,34 +3,46 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
 
+#include "common/net/head_wire.h"
+
 namespace pushpull {
 namespace {
 
-wire::ChunkResult chunk(int64_t index, int64_t correct, double loss) {
+const std::vector<HeadInfo> kLabel = {{"label", Metric::kAccuracy, 1}};
+
+wire::ChunkResult chunk_of(int64_t index, const std::vector<HeadSums>& sums) {
   wire::ChunkResult out;
   out.set_chunk(index);
-  out.set_correct(correct);
-  out.set_loss(loss);
+  to_wire(sums, &out);
   return out;
 }
 
+// A result with four counted targets of one head.
+wire::ChunkResult chunk(int64_t index, int64_t correct, double loss) {
+  return chunk_of(index, {{loss, 4, static_cast<double>(correct)}});
+}
+
 TEST(Evaluations, CountsEachChunkOnce) {
-  Evaluations evaluations(10, 4);
+  Evaluations evaluations(10, 4, kLabel);
   EXPECT_EQ(evaluations.chunks(), 3);
   EXPECT_FALSE(evaluations.add(5, chunk(0, 3, 1.0)));
   EXPECT_FALSE(evaluations.add(5, chunk(0, 3, 1.0)));
-  EXPECT_FALSE(evaluations.add(5, chunk(2, 1, 0.5)));
+  EXPECT_FALSE(evaluations.add(5, chunk_of(2, {{0.5, 2, 1.0}})));
   EXPECT_FALSE(evaluations.complete(5));
   const auto done = evaluations.add(5, chunk(1, 4, 2.5));
   ASSERT_TRUE(done);
   EXPECT_EQ(done->step, 5);
-  EXPECT_EQ(done->correct, 8);
-  EXPECT_EQ(done->total, 10);
-  EXPECT_DOUBLE_EQ(done->loss, 0.4);
+  ASSERT_EQ(done->heads.size(), 1U);
+  const HeadResult& label = done->heads.front();
+  EXPECT_EQ(label.info, kLabel.front());
+  EXPECT_EQ(label.sums.metric, 8.0);
+  EXPECT_EQ(label.sums.counted, 10);
+  EXPECT_DOUBLE_EQ(label.loss().value(), 0.4);
   EXPECT_TRUE(evaluations.complete(5));
   EXPECT_FALSE(evaluations.add(5, chunk(1, 4, 2.5))) << "an evaluation completes once";
 }
@@ -42,18 +54,31 @@ TEST(Evaluations, LossHasTheSameBitsInAnyOrderOfArrival) {
   std::optional<double> want;
   for (int round = 0; round < 20; ++round) {
     std::shuffle(chunks.begin(), chunks.end(), random);
-    Evaluations evaluations(160, 4);
+    Evaluations evaluations(160, 4, kLabel);
     std::optional<Evaluation> done;
     for (const auto& c : chunks) done = evaluations.add(1, c);
     ASSERT_TRUE(done);
-    EXPECT_EQ(done->correct, 780);
-    if (!want) want = done->loss;
-    EXPECT_EQ(done->loss, *want);
+    const HeadSums& sums = done->heads.front().sums;
+    EXPECT_EQ(sums.metric, 780.0);
+    if (!want) want = sums.loss;
+    EXPECT_EQ(sums.loss, *want);
   }
 }
 
+TEST(Evaluations, EachHeadHasItsOwnCountOfTargets) {
+  const std::vector<HeadInfo> heads = {{"next", Metric::kPerplexity, 64},
+                                       {"position", Metric::kMeanSquaredError, 1}};
+  Evaluations evaluations(6, 4, heads);
+  evaluations.add(1, chunk_of(0, {{200.0, 100, 200.0}, {4.0, 4, 4.0}}));
+  const auto done = evaluations.add(1, chunk_of(1, {{40.0, 20, 40.0}, {2.0, 0, 0.0}}));
+  ASSERT_TRUE(done);
+  EXPECT_DOUBLE_EQ(done->heads[0].loss().value(), 2.0);
+  EXPECT_DOUBLE_EQ(done->heads[0].value().value(), std::exp(2.0));
+  EXPECT_DOUBLE_EQ(done->heads[1].value().value(), 1.0);
+}
+
 TEST(Evaluations, UnknownChunksAreIgnored) {
-  Evaluations evaluations(4, 4);
+  Evaluations evaluations(4, 4, kLabel);
   EXPECT_FALSE(evaluations.add(1, chunk(-1, 4, 1)));
   EXPECT_FALSE(evaluations.add(1, chunk(1, 4, 1)));
   EXPECT_FALSE(evaluations.add(1, chunk(INT64_MAX, 4, 1)));
@@ -61,7 +86,7 @@ TEST(Evaluations, UnknownChunksAreIgnored) {
 }
 
 TEST(Evaluations, NewerEvaluationReplacesAnUnfinishedOne) {
-  Evaluations evaluations(8, 4);
+  Evaluations evaluations(8, 4, kLabel);
   evaluations.add(10, chunk(0, 1, 1));
   evaluations.add(20, chunk(0, 1, 1));
   ASSERT_TRUE(evaluations.add(20, chunk(1, 1, 1)));
@@ -71,7 +96,7 @@ TEST(Evaluations, NewerEvaluationReplacesAnUnfinishedOne) {
 }
 
 TEST(Evaluations, WithoutTestSamplesEveryEvaluationIsComplete) {
-  const Evaluations evaluations(0, 4);
+  const Evaluations evaluations(0, 4, kLabel);
   EXPECT_TRUE(evaluations.complete(1'000'000));
   EXPECT_FALSE(evaluations.newest());
 }

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <vector>
+
+#include "common/net/head_wire.h"
 #include "tests/ps/refusals.h"
 
 namespace pushpull {
@@ -49,13 +53,31 @@ TEST(MessageChecks, StepMustBelongToTheRun) {
 TEST(MessageChecks, ResultsMustBelongToADueEvaluation) {
   wire::EvalResult result;
   result.set_step(4);
-  result.add_chunks()->set_correct(8);
-  EXPECT_EQ(reason_of(check_results(kBarriers, 8, result, worker())), "");
-  EXPECT_EQ(reason_of(check_results(kBarriers, 7, result, worker())), "bad-result");
-  result.mutable_chunks(0)->set_correct(-1);
-  EXPECT_EQ(reason_of(check_results(kBarriers, 8, result, worker())), "bad-result");
+  EXPECT_EQ(reason_of(check_results(kBarriers, 8, {}, result, worker())), "");
   result.set_step(5);
-  EXPECT_EQ(reason_of(check_results(kBarriers, 8, result, worker())), "no-evaluation");
+  EXPECT_EQ(reason_of(check_results(kBarriers, 8, {}, result, worker())), "no-evaluation");
+}
+
+TEST(MessageChecks, SumsOfAChunkMustBePossible) {
+  const std::vector<HeadInfo> heads = {{"label", Metric::kAccuracy, 1},
+                                       {"next", Metric::kPerplexity, 3}};
+  const auto reason = [&](const std::vector<HeadSums>& sums) {
+    wire::EvalResult result;
+    result.set_step(4);
+    to_wire(sums, result.add_chunks());
+    return reason_of(check_results(kBarriers, 8, heads, result, worker()));
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(reason({{1.0, 8, 8.0}, {1.0, 24, 1.0}}), "");
+  EXPECT_EQ(reason({{kNan, 8, 0.0}, {kNan, 0, kNan}}), "") << "a model that has diverged";
+  EXPECT_EQ(reason({{1.0, 8, 8.0}}), "bad-result");
+  EXPECT_EQ(reason({{1.0, 8, 8.0}, {}, {}}), "bad-result");
+  for (const HeadSums& bad :
+       {HeadSums{1.0, 9, 0.0}, HeadSums{1.0, -1, 0.0}, HeadSums{1.0, 4, 5.0},
+        HeadSums{1.0, 8, -1.0}, HeadSums{1.0, 8, 0.5}, HeadSums{1.0, 8, kNan}}) {
+    EXPECT_EQ(reason({bad, {}}), "bad-result") << bad.counted << " " << bad.metric;
+  }
+  EXPECT_EQ(reason({{}, {1.0, 25, 0.0}}), "bad-result");
 }
 
 }  // namespace

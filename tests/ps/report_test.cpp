@@ -34,9 +34,9 @@ Summary some_summary() {
   s.seconds = 2.5;
   s.samples_per_second = 1024.0;
   s.train_loss = 0.25;
-  s.test_loss = 0.5;
-  s.test_correct = 341;
-  s.test_total = 359;
+  s.model_parameters = 101'770;
+  s.heads = {{{"label", Metric::kAccuracy, 1}, {0.5 * 359, 359, 341.0}},
+             {{"position", Metric::kMeanSquaredError, 1}, {8.0, 4, 8.0}}};
   s.weights_sha256 = std::string(64, 'a');
   s.slices_per_server = {4, 3};
   s.staleness = {{0, 10}, {1, 20}, {3, 10}};
@@ -73,6 +73,13 @@ TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
   EXPECT_EQ(j.at("test_loss"), 0.5);
   EXPECT_EQ(j.at("test_correct"), 341);
   EXPECT_EQ(j.at("test_total"), 359);
+  EXPECT_EQ(j.at("model_parameters"), 101'770);
+  ASSERT_EQ(j.at("heads").size(), 2U);
+  EXPECT_EQ(j.at("heads").at(0).at("value"), j.at("test_accuracy"));
+  EXPECT_EQ(
+      j.at("heads").at(1),
+      nlohmann::json::parse(R"({"name": "position", "metric": "mean squared error", "value": 2.0,
+                                      "loss": 2.0, "counted": 4})"));
   EXPECT_EQ(j.at("weights_sha256"), std::string(64, 'a'));
   EXPECT_EQ(j.at("slices_per_server"), json({4, 3}));
   EXPECT_EQ(j.at("bytes_pushed"), 123456789);
@@ -106,9 +113,7 @@ TEST(SummaryJson, NonFiniteAndUnknownValuesAreNull) {
   s.seconds = std::numeric_limits<double>::infinity();
   s.samples_per_second = std::nan("");
   s.train_loss = std::nan("");
-  s.test_loss = std::nullopt;
-  s.test_correct = 0;
-  s.test_total = 0;
+  s.heads.clear();
   const json j = json::parse(summary_json(s));
   for (const char* key :
        {"seconds", "samples_per_second", "train_loss", "test_loss", "test_accuracy"}) {
@@ -174,7 +179,7 @@ TEST(Report, MetricsAreOneJsonLinePerMoment) {
   const ScratchFolder folder;
   Moment second = moment_at(1.0, 20);
   second.loss = std::nan("");
-  second.evaluation = Evaluation{20, 8, 10, 0.75};
+  second.evaluation = Evaluation{20, {{{"label", Metric::kAccuracy, 1}, {0.75 * 10, 10, 8.0}}}};
   second.test_seconds = 0.875;
   second.test_samples = 1280;
   {

@@ -134,6 +134,7 @@ wire::Declare Cluster::declaration(const std::string& digest) const {
   out.set_test_samples(scenario_.test_samples);
   out.set_data_digest(digest);
   out.set_numerics("numerics");
+  to_wire(Toy::heads(), out.mutable_heads());
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/base/random.h"
+#include "common/net/head_wire.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"
 #include "common/update/schedule.h"
@@ -89,9 +90,14 @@ wire::ChunkResult Toy::evaluate(std::span<const float> weights, int64_t chunk) c
     hash = (hash ^ std::bit_cast<uint32_t>(weights[i])) * 0x100000001b3ULL;
     loss += weights[i];
   }
-  out.set_correct(static_cast<int64_t>(hash >> 63U));
-  out.set_loss(loss);
+  const HeadSums label{loss, 1 + chunk % 2, static_cast<double>(hash >> 63U)};
+  const HeadSums span{2.0 * loss, static_cast<int64_t>(hash >> 62U), loss / 3.0};
+  to_wire(std::array{label, span}, &out);
   return out;
+}
+
+std::vector<HeadInfo> Toy::heads() {
+  return {{"label", Metric::kAccuracy, 2}, {"span", Metric::kMeanSquaredError, 3}};
 }
 
 std::string Toy::check_counts(std::span<const float> weights, int64_t from, int64_t to) const {
@@ -246,13 +252,13 @@ Evaluation Reference::evaluation(int64_t step) { return evaluation_of(at(step));
 Evaluation Reference::evaluation_of(const FlatState& state) const {
   Evaluation out;
   out.step = state.step;
-  out.total = test_samples_;
+  for (const HeadInfo& head : Toy::heads()) out.heads.push_back({head, {}});
   for (int64_t chunk = 0; chunk * job_.micro_batch < test_samples_; ++chunk) {
     const wire::ChunkResult result = toy_.evaluate(state.weights, chunk);
-    out.correct += result.correct();
-    out.loss += result.loss();
+    for (size_t i = 0; i < out.heads.size(); ++i) {
+      out.heads[i].sums.add(from_wire(result.sums(static_cast<int>(i))));
+    }
   }
-  out.loss /= static_cast<double>(test_samples_);
   return out;
 }
 

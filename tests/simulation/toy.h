@@ -17,6 +17,7 @@
 #include "common/base/hash_sum.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
+#include "common/metrics/metric.h"
 #include "common/net/message.h"
 #include "common/net/shard_client.h"
 #include "ps/work/evaluations.h"
@@ -32,6 +33,8 @@ class Toy {
                 std::span<float> out) const;
   static float loss(int64_t step, int64_t micro_batch);
   static HashSum data_hash(int64_t step, int64_t micro_batch);
+  // Returns two heads whose counted targets differ from chunk to chunk.
+  static std::vector<HeadInfo> heads();
   wire::ChunkResult evaluate(std::span<const float> weights, int64_t chunk) const;
 
   // Counting form: checks that `weights` contain all micro-batches of steps below `from`, some of

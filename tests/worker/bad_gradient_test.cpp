@@ -41,9 +41,8 @@ class SometimesBad : public Model {
     for (const size_t tensor : order) ready(tensor);
     return losses_.contains(calls_++) ? kInf : loss;
   }
-  EvalSums evaluate(std::span<const float>, const float*, const int32_t*, int64_t) override {
-    return {};
-  }
+  void evaluate(std::span<const float>, const float*, const int32_t*, int64_t,
+                std::span<HeadSums>) override {}
   std::string numerics() const override { return model_.numerics(); }
   void choose(const std::string&) override {}
 

@@ -109,6 +109,7 @@ class CountingModel final : public Model {
  public:
   CountingModel(std::unique_ptr<Model> model, StepCalls& asked) : model_(std::move(model)) {
     table_ = model_->table();
+    heads_ = model_->heads();
     for (DeviceStep* step : model_->device_steps()) {
       steps_.push_back(std::make_unique<CountingStep>(*step, asked));
     }
@@ -118,9 +119,9 @@ class CountingModel final : public Model {
               const WeightsNeeded& needed) override {
     return model_->train(weights, images, labels, gradients, ready, needed);
   }
-  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                    int64_t valid) override {
-    return model_->evaluate(weights, images, labels, valid);
+  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                int64_t valid, std::span<HeadSums> sums) override {
+    model_->evaluate(weights, images, labels, valid, sums);
   }
   std::vector<DeviceStep*> device_steps() override {
     std::vector<DeviceStep*> steps;

@@ -40,22 +40,24 @@ class FakeDataset : public Dataset {
 // Sample i is correct if its label is the first weight. Its loss is its first pixel.
 class FakeModel : public Model {
  public:
-  FakeModel() { table_.add({.name = "w", .shape = {1}}); }
+  FakeModel() {
+    table_.add({.name = "w", .shape = {1}});
+    heads_ = {{"label", Metric::kAccuracy, 1}};
+  }
   float train(std::span<const float>, const float*, const int32_t*, std::span<float>,
               const GradientReady&, const WeightsNeeded&) override {
     ADD_FAILURE() << "evaluation trained";
     return 0.0F;
   }
-  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                    int64_t valid) override {
+  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                int64_t valid, std::span<HeadSums> sums) override {
     seen_images.assign(images, images + 2 * micro_batch);
     seen_labels.assign(labels, labels + micro_batch);
-    EvalSums sums;
+    sums.front() = {0.0, valid, 0.0};
     for (int64_t i = 0; i < valid; ++i) {
-      sums.correct += static_cast<float>(labels[i]) == weights[0] ? 1 : 0;
-      sums.loss += images[2 * i];
+      sums.front().metric += static_cast<float>(labels[i]) == weights[0] ? 1 : 0;
+      sums.front().loss += images[2 * i];
     }
-    return sums;
   }
   std::string numerics() const override { return "fake"; }
   void choose(const std::string&) override {}
@@ -83,10 +85,10 @@ TEST(Evaluator, CountsEachSampleOnceInAnyOrderOfTheChunks) {
     int64_t samples = 0;
     double loss = 0.0;
     for (int64_t chunk = evaluator.chunks() - 1; chunk >= 0; --chunk) {
-      const ChunkResult result = evaluator.run(kWeights, chunk);
-      EXPECT_EQ(result.chunk, chunk);
-      correct += result.correct;
-      loss += result.loss;
+      const HeadSums label = evaluator.run(kWeights, chunk).front();
+      EXPECT_EQ(label.counted, evaluator.samples(chunk));
+      correct += static_cast<int64_t>(label.metric);
+      loss += label.loss;
       samples += evaluator.samples(chunk);
     }
     EXPECT_EQ(samples, size);
@@ -134,6 +136,8 @@ TEST(EvaluationShare, ReportsItsChunks) {
   EXPECT_EQ(result->step(), 7);
   EXPECT_EQ(result->chunks_size(), evaluation.chunks() - 1);
   EXPECT_EQ(result->chunks(0).chunk(), 1);
+  ASSERT_EQ(result->chunks(0).sums_size(), 1);
+  EXPECT_EQ(result->chunks(0).sums(0).counted(), 4);
 }
 
 TEST(EvaluationShare, ReportsNothingOnceTheJobIsOver) {

@@ -32,9 +32,9 @@ float TeamModel::train(std::span<const float> weights, const float* images, cons
   return members_.front()->train(weights, images, labels, gradients, ready, needed);
 }
 
-EvalSums TeamModel::evaluate(std::span<const float> weights, const float* images,
-                             const int32_t* labels, int64_t valid) {
-  return members_.front()->evaluate(weights, images, labels, valid);
+void TeamModel::evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                         int64_t valid, std::span<HeadSums> sums) {
+  members_.front()->evaluate(weights, images, labels, valid, sums);
 }
 
 std::vector<DeviceStep*> TeamModel::device_steps() {

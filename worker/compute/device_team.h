@@ -29,8 +29,8 @@ class TeamModel final : public Model {
   float train(std::span<const float> weights, const float* images, const int32_t* labels,
               std::span<float> gradients, const GradientReady& ready,
               const WeightsNeeded& needed) override;
-  EvalSums evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                    int64_t valid) override;
+  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
+                int64_t valid, std::span<HeadSums> sums) override;
   DeviceStep* device_step() override { return members_.front()->device_step(); }
   std::vector<DeviceStep*> device_steps() override;
   std::string numerics() const override { return members_.front()->numerics(); }

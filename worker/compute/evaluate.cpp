@@ -12,7 +12,8 @@ Evaluator::Evaluator(const Job& job, const Dataset& dataset, Model& model)
       model_(model),
       chunk_size_(job.micro_batch),
       images_(static_cast<size_t>(job.micro_batch * dataset.input().size())),
-      labels_(static_cast<size_t>(job.micro_batch)) {
+      labels_(static_cast<size_t>(job.micro_batch)),
+      sums_(model.heads().size()) {
   PP_ASSERT(chunk_size_ > 0);
 }
 
@@ -22,7 +23,7 @@ int64_t Evaluator::samples(int64_t chunk) const {
   return std::min(chunk_size_, dataset_.test_size() - chunk * chunk_size_);
 }
 
-ChunkResult Evaluator::run(std::span<const float> weights, int64_t chunk) {
+std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t chunk) {
   PP_ASSERT(chunk >= 0 && chunk < chunks());
   PP_ASSERT(std::ssize(weights) == model_.table().total);
   const int64_t valid = samples(chunk);
@@ -33,8 +34,8 @@ ChunkResult Evaluator::run(std::span<const float> weights, int64_t chunk) {
   std::fill(images_.begin() + valid * dataset_.input().size(), images_.end(), 0.0F);
   std::fill(labels_.begin() + valid, labels_.end(), 0);
   dataset_.read_test(indices_, images_.data(), labels_.data());
-  const EvalSums sums = model_.evaluate(weights, images_.data(), labels_.data(), valid);
-  return {chunk, sums.correct, sums.loss};
+  model_.evaluate(weights, images_.data(), labels_.data(), valid, sums_);
+  return sums_;
 }
 
 }  // namespace pushpull

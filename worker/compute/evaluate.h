@@ -13,12 +13,6 @@
 
 namespace pushpull {
 
-struct ChunkResult {
-  int64_t chunk = 0;
-  int64_t correct = 0;
-  double loss = 0.0;  // sum, not mean, over the samples
-};
-
 class Evaluator {
  public:
   // Borrows `dataset` and `model`.
@@ -29,8 +23,9 @@ class Evaluator {
   // Returns the number of samples in the chunk: job.micro_batch, or fewer in the last one.
   int64_t samples(int64_t chunk) const;
 
-  // weights: model.table().total floats.
-  ChunkResult run(std::span<const float> weights, int64_t chunk);
+  // Returns the sums of the model's heads over the chunk, valid until the next call.
+  //   weights: model.table().total floats.
+  std::span<const HeadSums> run(std::span<const float> weights, int64_t chunk);
 
  private:
   const Dataset& dataset_;
@@ -39,6 +34,7 @@ class Evaluator {
   std::vector<int64_t> indices_;
   std::vector<float> images_;    // [chunk_size_, C, H, W]
   std::vector<int32_t> labels_;  // [chunk_size_]
+  std::vector<HeadSums> sums_;
 };
 
 }  // namespace pushpull

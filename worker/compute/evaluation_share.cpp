@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/process.h"
+#include "common/net/head_wire.h"
 
 namespace pushpull {
 
@@ -23,11 +24,9 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
     if (over_()) return std::nullopt;
     const double begin_s = traced ? now_seconds() : 0.0;
-    const ChunkResult r = evaluator_.run(weights, chunk);
     wire::ChunkResult* out = result.add_chunks();
-    out->set_chunk(r.chunk);
-    out->set_correct(r.correct);
-    out->set_loss(r.loss);
+    out->set_chunk(chunk);
+    to_wire(evaluator_.run(weights, chunk), out);
     activity_.add_computed(1);
     if (traced) trace_->add(Trace::kEvaluate, step, chunk, begin_s, now_seconds());
   }
