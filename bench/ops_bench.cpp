@@ -160,11 +160,12 @@ void run_model(benchmark::State& state, const Job& job, const InputShape& input,
   std::vector<int32_t> labels(static_cast<size_t>(job.micro_batch));
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i % 10);
   const GradientReady ready = [](size_t) {};
+  std::vector<HeadSums> sums(model->heads().size());
   while (state.KeepRunning()) {
     if (training) {
       model->train(weights, images.data(), labels.data(), gradients, ready);
     } else {
-      model->evaluate(weights, images.data(), labels.data(), job.micro_batch);
+      model->evaluate(weights, images.data(), labels.data(), job.micro_batch, sums);
     }
   }
   state.SetItemsProcessed(state.iterations() * job.micro_batch);  // samples

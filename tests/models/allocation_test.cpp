@@ -73,8 +73,9 @@ TEST(Allocation, SteadyStepAllocatesNothingOfOurs) {
     const auto step = [&] {
       model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, ready);
     };
+    std::vector<HeadSums> sums(model->heads().size());
     const auto evaluate = [&] {
-      model->evaluate(weights, inputs.images.data(), inputs.labels.data(), c.micro_batch);
+      model->evaluate(weights, inputs.images.data(), inputs.labels.data(), c.micro_batch, sums);
     };
     EXPECT_GT(g_ours, 0);  // the counter works
     step();

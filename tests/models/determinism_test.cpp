@@ -88,7 +88,7 @@ TEST_P(DeterminismOn, TwoModelsGiveTheSameBitsEvenWithOtherCallsBetween) {
       const Result want = train(*a, weights, inputs);
       for (int i = 0; i < 3; ++i) {
         train(*b, others, noise);
-        b->evaluate(others, noise.images.data(), noise.labels.data(), c.micro_batch / 2);
+        evaluate(*b, others, noise, c.micro_batch / 2);
         EXPECT_EQ(train(*b, weights, inputs), want);
         EXPECT_EQ(train(*a, weights, inputs), want);
       }
