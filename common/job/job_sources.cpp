@@ -17,6 +17,7 @@
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "common/job/job_keys.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {

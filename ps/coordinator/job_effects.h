@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/files/moment.h"
 #include "ps/files/run_history.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/text.h"
+#include "common/layout/slice_map.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {

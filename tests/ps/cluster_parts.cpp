@@ -1,3 +1,4 @@
+#include "ps/server/grants.h"
 #include "tests/ps/cluster_parts.h"
 
 #include <cmath>
@@ -5,6 +6,8 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/layout/slice_map.h"
+#include "ps/server/server_setup.h"
 
 namespace pushpull {
 

@@ -1,3 +1,4 @@
+#include "common/update/optimizer.h"
 #include "worker/all_reduce/all_reduce_trainer.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+#include "common/update/optimizer.h"
 #include "worker/exchange/local_steps.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/simd.h"
+#include "common/job/job.h"
 #include "common/update/norm.h"
 #include "common/update/schedule.h"
 
