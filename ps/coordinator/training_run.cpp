@@ -109,6 +109,16 @@ std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
   return step;
 }
 
+void TrainingRun::checkpoint_gathered(int64_t step) {
+  snapshots_.gathered(step);
+  out_.state_changed();
+}
+
+void TrainingRun::checkpoint_done(int64_t step) {
+  snapshots_.written(step);
+  out_.state_changed();
+}
+
 void TrainingRun::on_tick() {
   work_->on_tick();
   if (chosen_.on_tick()) work_->on_chosen(chosen_.newest(), false);
