@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/slice_map.h"
+#include "common/update/norm.h"
 #include "tests/ps/coordinator_fixture.h"
 
 namespace pushpull {

@@ -1,4 +1,3 @@
-#include "common/update/optimizer.h"
 #include "worker/exchange/local_steps.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "common/base/simd.h"
 #include "common/job/job.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {
