@@ -1,4 +1,3 @@
-#include "ps/server/grants.h"
 #include "tests/ps/cluster_parts.h"
 
 #include <cmath>
@@ -7,6 +6,7 @@
 
 #include "common/base/random.h"
 #include "common/layout/slice_map.h"
+#include "ps/server/grants.h"
 #include "ps/server/server_setup.h"
 
 namespace pushpull {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "common/base/random.h"
-#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/hash_sum.h"
+#include "common/job/job.h"
 #include "common/layout/fixed_tree.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/flat_state.h"
@@ -22,8 +23,6 @@
 #include "ps/work/evaluations.h"
 
 namespace pushpull::sim {
-
-struct Job;
 
 class Toy {
  public:
