@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 
 namespace pushpull {
+
+struct Job;
 
 struct CheckpointScore {
   int64_t correct = 0;

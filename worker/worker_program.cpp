@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "common/keys/data_proof.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"

@@ -15,6 +15,7 @@
 #include "common/io/safetensors.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "ps/files/run_recorder.h"
 #include "worker/compute/devices.h"
 

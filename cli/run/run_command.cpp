@@ -13,6 +13,7 @@
 #include "common/device/device.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "worker/compute/devices.h"
 

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/job/job.h"
-
 namespace pushpull {
+
+struct Job;
 
 struct Barriers {
   int64_t eval_every = 0;        // steps; 0 = at the end only
@@ -104,16 +104,7 @@ struct Barriers {
 // reports. This bounds its lead over server 0, which accepts 16 pushes in advance.
 inline constexpr int64_t kMostReports = 8;
 
-inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
-  Barriers out;
-  out.eval_every = job.eval_every;
-  out.checkpoint_every = job.checkpoint_every;
-  out.start_step = start_step;
-  out.end_step = end_step;
-  out.round = job.strategy.local_steps;
-  out.copy_every = job.copy_distance();
-  out.may_choose = job.checkpoint_auto;
-  return out;
-}
+// Returns the barriers of a job that trains from start_step to end_step.
+Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step);
 
 }  // namespace pushpull

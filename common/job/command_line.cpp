@@ -16,6 +16,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job_keys.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {

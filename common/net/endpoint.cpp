@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "common/base/error.h"
-#include "common/net/roles.h"
 #include "common/net/zap_handler.h"
 
 namespace pushpull {
@@ -33,6 +32,9 @@ constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
 // network the kernel sizes both, since the size must follow the round-trip time.
 constexpr int kLocalBufferBytes = 1 << 18;
 constexpr int kMostIoThreads = 4;
+
+// Returns true for the messages that an observer may send; a member may send all.
+bool observer_may_send(const wire::Header& header) { return header.has_status_request(); }
 
 // Returns true for "ipc://..." and for tcp to a loopback address.
 bool within_host(const std::string& address) {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull {
 
@@ -122,6 +124,11 @@ bool refers(const Entries& entries) {
 }
 
 }  // namespace
+
+bool shares_memory(const Job& job) {
+  return !job.strategy.traits().workers_update &&
+         (job.transport == Transport::kAuto || job.transport == Transport::kShm);
+}
 
 Payload PeerMemory::map(const wire::Segment& segment) {
   const auto same = [&](const auto& known) {

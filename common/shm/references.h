@@ -9,20 +9,18 @@
 #include <utility>
 
 #include "common/device/device.h"
-#include "common/job/job.h"
-#include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/shm/device_pool.h"
 #include "common/shm/segment_pool.h"
 
 namespace pushpull {
 
+struct Job;
+class SliceMap;
+
 // Returns true if servers and workers on one host share memory. In all-reduce the servers are not
 // on a step's path.
-inline bool shares_memory(const Job& job) {
-  return !job.strategy.traits().workers_update &&
-         (job.transport == Transport::kAuto || job.transport == Transport::kShm);
-}
+bool shares_memory(const Job& job);
 
 // The mapped segments to which one peer has referred.
 class PeerMemory {

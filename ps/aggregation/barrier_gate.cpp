@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 namespace {

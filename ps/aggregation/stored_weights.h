@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/barrier_gate.h"
 #include "ps/aggregation/ledger.h"
 
 namespace pushpull {

@@ -129,22 +129,6 @@ std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
   return training_->work().leases(*member);
 }
 
-void Coordinator::checkpoint_gathered(int64_t now_ms, int64_t step) {
-  now_ms_ = now_ms;
-  training_->snapshots().gathered(step);
-  out_.state_changed();
-}
-
-void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
-  now_ms_ = now_ms;
-  training_->snapshots().written(step);
-  out_.state_changed();
-}
-
-std::optional<int64_t> Coordinator::take_snapshot_request(bool writing) {
-  return training_ ? training_->snapshots().take_request(writing) : std::nullopt;
-}
-
 std::vector<OpenedBarrier> Coordinator::take_opened_barriers() {
   return training_ ? training_->snapshots().take_opened() : std::vector<OpenedBarrier>();
 }

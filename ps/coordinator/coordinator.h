@@ -38,10 +38,6 @@ class Coordinator : public TrainingObserver {
   void note_transferred(int64_t slices) {
     if (training_) training_->snapshots().note_transferred(slices);
   }
-  // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
-  void checkpoint_gathered(int64_t now_ms, int64_t step);
-  // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
-  void checkpoint_done(int64_t now_ms, int64_t step);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave
@@ -61,9 +57,6 @@ class Coordinator : public TrainingObserver {
   // Notices for users: joins, losses, replacements. Members that were given up in a job that goes on.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
   std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
-  // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
-  // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
-  std::optional<int64_t> take_snapshot_request(bool writing = false);
   std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
   // Returns true once all is computed and all members have reported Stats (or a deadline passed).

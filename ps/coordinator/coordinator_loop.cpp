@@ -128,7 +128,7 @@ class CoordinatorLoop : private JobEffects {
   void send_to_shard(int server, const Message& message) override {
     shards_[static_cast<size_t>(server)]->send(message);
   }
-  void started(const Coordinator& coordinator) override;
+  void started(const Declaration& declaration, int64_t start_step) override;
   void load_start(const Declaration& declaration) override;
   void open_files(const Declaration& declaration, const StartPoint& start,
                   const RunHistory& history) override;
@@ -415,9 +415,9 @@ void CoordinatorLoop::save_end(const RunEnd& end) {
   thread_.start([this, end] { files_.save_end(end); });
 }
 
-void CoordinatorLoop::started(const Coordinator& coordinator) {
+void CoordinatorLoop::started(const Declaration& declaration, int64_t /*start_step*/) {
   files_.report().begin(files_.take_metrics());
-  writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), coordinator.declaration().table,
+  writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), declaration.table,
                                                state_names(server_optimizer(program_.job).kind));
   announcements_.started();
 }

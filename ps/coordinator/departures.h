@@ -10,7 +10,6 @@
 
 #include "common/base/error.h"
 #include "common/io/record.h"
-#include "common/job/job.h"
 #include "ps/coordinator/job_phase.h"
 #include "ps/coordinator/stall_watch.h"
 #include "ps/coordinator/training_run.h"
@@ -20,6 +19,8 @@
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class Departures {
  public:

@@ -82,7 +82,7 @@ void JobDriver::stop(Now now) {
 }
 
 void JobDriver::on_turn(Now now) {
-  transfers_.exchange(now, *coordinator_);
+  transfers_.exchange(now);
   report_own(now);
   if (data_.server() != nullptr) data_.server()->offer_leases();
   if (tick_.due(now.ms)) tick(now);
@@ -99,7 +99,7 @@ void JobDriver::tick(Now now) {
     history_.recoveries += coordinator_->training_run().places().take_recovered();
   start_if_ready(now);
   if (end_.asked()) stop(now);
-  transfers_.on_tick(now, *coordinator_);
+  tick_transfers(now);
   if (const auto error = term_start_->wait_for_members(now, *coordinator_)) {
     coordinator_->fail(error->code(), error->what());
   }
@@ -137,9 +137,14 @@ void JobDriver::pass_norms(Now now) {
   on_message(now, "", message);
 }
 
-// ---- start and snapshots ----
+// ---- weights and files ----
 
-// ---- files ----
+void JobDriver::tick_transfers(Now now) {
+  const bool server_lost = coordinator_->departures().lost_server().has_value();
+  if (const auto error = transfers_.on_tick(now, coordinator_->phase(), server_lost)) {
+    coordinator_->fail(error->code(), error->what());
+  }
+}
 
 void JobDriver::watch_files(Now now) {
   if (!files_.busy()) return;
@@ -220,10 +225,12 @@ void JobDriver::start(Now now) {
   coordinator_->start(now.awake_ms, term_start_->start());
   const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
-  effects_.started(*coordinator_);
-  const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
+  const Declaration& declaration = coordinator_->declaration();
+  effects_.started(declaration, coordinator_->barriers().start_step);
+  const int64_t slices = transfers_.begin_term(
+      now, {coordinator_->training_run(), coordinator_->members(), declaration}, point);
   effects_.show_line(term_start_->line(*coordinator_, slices));
-  transfers_.on_tick(now, *coordinator_);  // its deadline begins before the workers'
+  tick_transfers(now);  // its deadline begins before the workers'
 }
 
 // ---- user output ----

@@ -45,7 +45,7 @@ class JobDriver {
     return transfers_.on_message(now, message);
   }
   void on_written(Now now, const Written& written) {
-    if (!transfers_.on_written(now, *coordinator_, written)) ++history_.checkpoints_failed;
+    if (!transfers_.on_written(now, written)) ++history_.checkpoints_failed;
   }
   // Handles the end of work on files. Throws its error.
   void on_files(Now now, const FilesDone& done);
@@ -87,6 +87,7 @@ class JobDriver {
 
  private:
   void tick(Now now);
+  void tick_transfers(Now now);
   void stop(Now now);
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);

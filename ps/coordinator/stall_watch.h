@@ -14,11 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "common/job/job.h"
 #include "ps/coordinator/training_run.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class StallWatch {
  public:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/text.h"
+#include "common/layout/slice_map.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -106,6 +107,16 @@ std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
   chosen_.choose(step);
   work_->on_chosen(step, true);
   return step;
+}
+
+void TrainingRun::checkpoint_gathered(int64_t step) {
+  snapshots_.gathered(step);
+  out_.state_changed();
+}
+
+void TrainingRun::checkpoint_done(int64_t step) {
+  snapshots_.written(step);
+  out_.state_changed();
 }
 
 void TrainingRun::on_tick() {

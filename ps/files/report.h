@@ -10,7 +10,6 @@
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
-#include "common/job/job.h"
 #include "ps/files/moment.h"
 #include "ps/files/summary.h"
 

@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 

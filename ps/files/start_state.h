@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/members/declarations.h"
 
 namespace pushpull {

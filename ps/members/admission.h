@@ -9,7 +9,6 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/members/actions.h"

@@ -1,6 +1,7 @@
 #include "ps/members/declarations.h"
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "common/net/tensor_wire.h"
 
 namespace pushpull {

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <string>
 
-#include "common/job/job.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 
 namespace pushpull {
+
+struct Job;
 
 // The declaration of the first worker.
 struct Declaration {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 ServerPlaces::ServerPlaces(const Job& job, int servers, const Membership& members)

@@ -13,11 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class ServerPlaces {
  public:

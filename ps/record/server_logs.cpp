@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "ps/record/update_log.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/codec/block_codec.h"
+#include "ps/aggregation/aggregation.h"
 
 namespace pushpull {
 

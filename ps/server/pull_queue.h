@@ -14,15 +14,16 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/commit.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pending_pull.h"
 
 namespace pushpull {
+
+class Aggregation;
+struct SliceAnswer;
 
 struct PullQueueSetup {
   std::vector<int> slices;     // of this server, ascending

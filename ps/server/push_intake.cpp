@@ -5,6 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "common/job/barriers.h"
+#include "ps/aggregation/aggregation.h"
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 namespace {
@@ -296,5 +300,7 @@ void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {
     }
   }
 }
+
+size_t PushIntake::place(int slice) const { return shard_.place(slice); }
 
 }  // namespace pushpull

@@ -10,16 +10,19 @@
 #include <set>
 #include <vector>
 
-#include "common/job/barriers.h"
+#include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/received_push.h"
-#include "ps/engine/shard.h"
+#include "ps/engine/partial_sum.h"
 #include "ps/server/grants.h"
 #include "ps/server/index_set.h"
 
 namespace pushpull {
+
+class Aggregation;
+class Shard;
+struct Barriers;
 
 // Tracks which pushes of one worker are complete, for acknowledgements. The pushes of a worker are
 // numbered 1, 2, ...
@@ -122,7 +125,7 @@ class PushIntake {
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
   // The index of a slice among those of this server.
-  size_t place(int slice) const { return shard_.place(slice); }
+  size_t place(int slice) const;
 
   const int64_t micro_batches_;
   std::vector<Cut> cuts_;  // by their first step

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/job/job.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 FixedShares::FixedShares(const WorkSetup& setup) : FixedShares(setup, 0) {}

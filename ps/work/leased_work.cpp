@@ -1,5 +1,7 @@
 #include "ps/work/leased_work.h"
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 LeasedWork::LeasedWork(const WorkSetup& setup)

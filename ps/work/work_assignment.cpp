@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/job/job.h"
 #include "ps/work/all_reduce_shares.h"
 #include "ps/work/backup_shares.h"
 #include "ps/work/fixed_shares.h"
@@ -26,6 +27,10 @@ int64_t WorkAssignment::workers_with_rank() const {
   return std::count_if(all.begin(), all.end(), [](const auto& entry) {
     return entry.second.role == wire::ROLE_WORKER && entry.second.rank >= 0;
   });
+}
+
+bool WorkAssignment::continues() const {
+  return setup_.job.on_worker_loss == OnWorkerLoss::kContinue;
 }
 
 bool WorkAssignment::stands() const {

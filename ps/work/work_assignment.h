@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "common/job/barriers.h"
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/aggregation/commit.h"
@@ -25,6 +24,8 @@
 #include "ps/work/evaluations.h"
 
 namespace pushpull {
+
+struct Job;
 
 // The inputs of an assignment. References must outlive it.
 struct WorkSetup {
@@ -102,7 +103,7 @@ class WorkAssignment {
   // Returns the number of workers that may be given work.
   int64_t workers_with_rank() const;
   // Returns true if the job continues without waiting for a replacement.
-  bool continues() const { return setup_.job.on_worker_loss == OnWorkerLoss::kContinue; }
+  bool continues() const;
   // Returns the error text for a job that was paused for too long.
   std::string stands_text() const;
   const WorkSetup& setup() const { return setup_; }

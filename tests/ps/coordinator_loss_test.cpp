@@ -353,7 +353,7 @@ TEST_F(BackupJob, EndNoticeCountsDroppedPushes) {
     if (step % 3 == 0) coordinator_->on_commit(late);
   }
   evaluate(10);
-  coordinator_->checkpoint_done(now_, 10);
+  coordinator_->training_run().checkpoint_done(10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   EXPECT_THAT(notices(), HasSubstr("dropped 4 pushes of worker 2"));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/io/safetensors.h"
+#include "common/job/job.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/ps/cluster_parts.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "common/base/error.h"
+#include "common/job/strategy.h"
 #include "tests/worker/exchange_parts.h"
 #include "worker/schedule/make_schedule.h"
 

@@ -8,6 +8,7 @@
 #include "common/base/text.h"
 #include "common/io/sha256.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer.h"
 #include "common/update/range_update.h"
 #include "common/update/schedule.h"
 #include "worker/compute/device_memory.h"

@@ -1,6 +1,7 @@
 #include "worker/all_reduce/buckets.h"
 
 #include "common/base/error.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull {
 

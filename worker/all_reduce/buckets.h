@@ -9,9 +9,11 @@
 #include <optional>
 #include <vector>
 
-#include "common/layout/slice_map.h"
+#include "common/layout/fixed_tree.h"
 
 namespace pushpull {
+
+class SliceMap;
 
 class Buckets {
  public:

@@ -15,10 +15,11 @@
 
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
+#include "common/job/job.h"
 #include "common/keys/data_proof.h"
 #include "common/keys/keys.h"
 #include "common/net/endpoint.h"
-#include "common/net/greeting.h"
+#include "common/net/handshake_watch.h"
 #include "tests/common/net/loopback.h"
 #include "tests/common/net/raw_zmtp.h"
 #include "tests/common/scratch_folder.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/layout/slice_map.h"
 #include "common/shm/references.h"
 #include "tests/device/fake_device.h"
 

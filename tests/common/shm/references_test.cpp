@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull::references_test {
 namespace {
