@@ -14,6 +14,12 @@ namespace {
 constexpr int64_t kStateIntervalMs = 500;  // upper limit; several fit into a heartbeat-timeout
 constexpr size_t kMostWaitBytes = 200;     // of a worker's text
 
+// Returns true if the server is in a lost one's place and has not begun to load its weights.
+//   run: null before the start.
+bool lacks_weights(const TrainingRun* run, const MemberInfo& member) {
+  return member.role == wire::ROLE_SERVER && run != nullptr && !run->places().is_settled(member);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
@@ -166,7 +172,8 @@ void Coordinator::check_finish(int64_t now_ms) {
   if (phase() == wire::PHASE_FINISHING) {
     const auto& all = members_.all();
     const bool reported = std::all_of(all.begin(), all.end(), [&](const auto& entry) {
-      return entry.second.peer.empty() || entry.second.state_version >= out_.state_version();
+      return entry.second.peer.empty() || lacks_weights(training_.get(), entry.second) ||
+             entry.second.state_version >= out_.state_version();
     });
     all_reported_ = (reported && training_->logs_complete()) || late;
   }
@@ -225,8 +232,8 @@ void Coordinator::send_states() {
 }
 
 void Coordinator::send_state(const MemberInfo& member) {
-  const bool server = member.role == wire::ROLE_SERVER;
-  if (server && training_ && !training_->places().is_settled(member)) return;
+  // until it has its weights it needs to know the end only
+  if (lacks_weights(training_.get(), member) && !phase_.ended()) return;
   Message message;
   *message.header.mutable_state() = state_for(member);
   out_.send(member.peer, std::move(message));

@@ -197,6 +197,7 @@ void Admission::add_member(const wire::Hello& hello) {
   info.device = hello.device();
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);
+  replacements_.erase(hello.incarnation());
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
 }

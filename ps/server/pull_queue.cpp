@@ -149,7 +149,8 @@ void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull&
     return;
   }
   // the answer was lost, or is not due yet: then the worker gets a report of its pushes
-  const bool report = repeated || (pull.lane() == 0 && aggregation_.is_past(pull));
+  const bool report =
+      repeated || pull.asked() > 0 || (pull.lane() == 0 && aggregation_.is_past(pull));
   worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices.size(), goes_on),
                                      report};
 }

@@ -136,6 +136,47 @@ TEST_F(CoordinatorTest, LostServerEndsTheJobAndPointsAtTheCheckpoint) {
   EXPECT_THAT(coordinator_->culprit()->reason, HasSubstr("no heartbeat for"));
 }
 
+// A job of two servers that continues by peers; server 51 is in the place of the lost server 50.
+class JobWithoutItsServer : public CoordinatorTest {
+ protected:
+  void lose_and_replace() {
+    make("strategy = sync\nrecovery = peers\n", 2);
+    hello(50, wire::ROLE_SERVER);
+    join(kAnna);
+    join(kBert);
+    coordinator_->start(now_, {});
+    coordinator_->training_run().places().copied(0, 0);
+    leave(50, 5, "killed");
+    hello(51, wire::ROLE_SERVER);
+    tick();
+    EXPECT_FALSE(states_.contains(peer_of(51))) << "it gets its weights first";
+  }
+};
+
+TEST_F(JobWithoutItsServer, ReplacementWithoutWeightsHearsOfAFailure) {
+  lose_and_replace();
+  coordinator_->fail(ErrorCode::kIo, "[out] full");
+  tick();
+  EXPECT_EQ(state_of(51).phase(), wire::PHASE_FAILED);
+  EXPECT_EQ(state_of(51).text(), "[out] full");
+}
+
+TEST_F(JobWithoutItsServer, EndDoesNotWaitForAReplacementWithoutWeights) {
+  lose_and_replace();
+  coordinator_->checkpoint_done(now_, 0);
+  commit_all(10);
+  evaluate(10);
+  coordinator_->checkpoint_done(now_, 10);
+  tick();
+  ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
+  for (const uint64_t who : {kAnna, kBert}) heartbeat(who, state_of(who).version());
+  tick();
+  EXPECT_TRUE(coordinator_->wants_summary());
+  coordinator_->finish();
+  tick();
+  EXPECT_EQ(state_of(51).phase(), wire::PHASE_FINISHED);
+}
+
 TEST_F(CoordinatorTest, DeviceFailureOfServerZeroIsToldToAll) {
   train("strategy = sync\non-worker-loss = abort\n");
   coordinator_->fail_here(ErrorCode::kDevice, "[device] cuda:0 is lost");

@@ -7,6 +7,7 @@
 #include "common/net/tensor_wire.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/describe.h"
+#include "tests/simulation/forger.h"
 #include "tests/simulation/server_node.h"
 #include "tests/simulation/worker_node.h"
 
@@ -42,6 +43,10 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   for (const Silence& s : scenario.silences) {
     clock_.after(s.at_ms * 1000, [this, s] { silence(s); });
   }
+  for (const Partition& p : scenario.partitions) {
+    clock_.after(p.at_ms * 1000, [this, p] { partition(p); });
+  }
+  if (scenario.forgery.on) forger_ = std::make_unique<Forger>(*this);
   if (scenario.declares_again_ms >= 0) {
     clock_.after(scenario.declares_again_ms * 1000, [this] { declare_again(0); });
   }
@@ -86,6 +91,20 @@ void Cluster::silence(const Silence& silence) {
   if (silence.server && number < servers_.size()) {
     network_.silence(servers_[number]->control(), until_ms);
   }
+}
+
+void Cluster::partition(const Partition& partition) {
+  const auto worker = static_cast<size_t>(std::max(partition.worker, 0));
+  const int64_t until_ms = clock_.now_ms() + partition.ms;
+  if (partition.worker < 0) {
+    network_.cut_off(data_router(partition.server), until_ms);
+  } else if (worker < workers_.size()) {
+    workers_[worker]->silence_links(partition.server, until_ms);
+  }
+}
+
+bool Cluster::forged(const PeerId& peer) const {
+  return forger_ && forger_->owns(Network::dealer_of(peer));
 }
 
 // Simulates a faulty program: a worker declares again, with other data.
@@ -259,6 +278,10 @@ void Cluster::run() {
   }
   for (const ServerLoss& loss : scenario_.server_losses) {
     deadline_ms = std::max(deadline_ms, loss.at_ms + loss.back_ms + kPatienceMs);
+  }
+  deadline_ms = std::max(deadline_ms, scenario_.forgery.until_ms + kPatienceMs);
+  for (const Partition& partition : scenario_.partitions) {
+    deadline_ms = std::max(deadline_ms, partition.at_ms + partition.ms + kPatienceMs);
   }
   while (trouble_.empty() && !all_gone()) {
     if (!clock_.advance()) wrong("no event is left");

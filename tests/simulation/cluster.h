@@ -30,6 +30,7 @@ constexpr int64_t kWorkerTickUs = 20'000;
 std::string endpoint_of(int number);
 
 class CoordinatorNode;
+class Forger;
 class ServerNode;
 class WorkerNode;
 
@@ -75,6 +76,7 @@ class Cluster {
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
   int64_t servers_on_devices = 0;
+  int64_t refused_forgeries = 0;   // by data connections
   int64_t checkpoint_waits = 0;    // coordinators that reported a wait for the disk
   int64_t in_place_tasks = 0;      // tasks computed on weights in a server's memory
   int64_t side_by_side_tasks = 0;  // ... in the memory of several servers
@@ -95,6 +97,8 @@ class Cluster {
   wire::Declare declaration(const std::string& digest) const;
   // Returns true if the coordinator has ended.
   bool over() const;
+  // Returns true if the connection belongs to a process that forges.
+  bool forged(const PeerId& peer) const;
   // Under backup: stores a set that a server received, and checks that all servers receive the
   // same.
   void note_chosen(const wire::Chosen& chosen);
@@ -114,6 +118,7 @@ class Cluster {
   void start_worker(const Newcomer& newcomer = {});
   void start_newcomer(const Newcomer& newcomer);
   void silence(const Silence& silence);
+  void partition(const Partition& partition);
   void declare_again(int worker);
   void plan(const Accident& accident);
   void plan(const ServerLoss& loss);
@@ -134,6 +139,7 @@ class Cluster {
   std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // killed; their events may still be queued
   std::vector<std::unique_ptr<ServerNode>> servers_;    // all but server 0
   std::vector<std::unique_ptr<WorkerNode>> workers_;
+  std::unique_ptr<Forger> forger_;
 };
 
 }  // namespace pushpull::sim

@@ -63,7 +63,8 @@ void ServerNode::check_end() {
   const JobEnd& end = *member_.end();
   // the job has all its servers, or is over
   const bool refused = end.code == ErrorCode::kUsage || end.code == ErrorCode::kUnreachable;
-  const bool late = end.text == "[join] the job is over";  // its predecessor died at the very end
+  // its predecessor died at the very end, and it has not taken the place
+  const bool late = !member_.joined() && end.text == "[join] the job is over";
   // before the first step, only the coordinator is told to end
   const bool signalled = end.signal != 0 && cluster_.scenario().all_are_told;
   const bool told =

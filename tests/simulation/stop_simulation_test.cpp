@@ -92,5 +92,19 @@ TEST(StopSimulation, JobStopsWhenServersDie) {
   EXPECT_GT(stopped, 0);
 }
 
+TEST(StopSimulation, JobStopsWhenServersAreReplacedWithinTheTerm) {
+  int stopped = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = job_of(seed, seed % 3 == 0 ? rounds_of(seed) : "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kContinue);
+    add_replaced_servers(scenario);
+    if (seed % 5 == 0) scenario.server_losses.front().server = 0;
+    stop(scenario, stopped);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(stopped, 0);
+}
+
 }  // namespace
 }  // namespace pushpull::sim

@@ -17,6 +17,8 @@ class WorkerTerms : public Process {
   WorkerTerms(Cluster& cluster, WorkerNode& self, int number, const Newcomer& newcomer);
 
   void stop_trainer() { trainer_->stop(); }
+  // Delivers nothing on the data connections to this server until then.
+  void silence_links(int server, int64_t until_ms) { trainer_->silence_links(server, until_ms); }
   const WorkerMember& member() const { return member_; }
   bool prepared() const { return prepared_; }
 

@@ -23,6 +23,13 @@ void WorkerTrainer::close_links() {
   }
 }
 
+void WorkerTrainer::silence_links(int server, int64_t until_ms) {
+  if (static_cast<size_t>(server) >= servers_.size()) return;
+  for (const int dealer : servers_[static_cast<size_t>(server)]) {
+    cluster_.network().silence(dealer, until_ms);
+  }
+}
+
 std::string WorkerTrainer::describe() const {
   if (busy_) return "computing";
   return push_pull_ ? "waits for " + push_pull_->waiting_for() : "no trainer";

@@ -34,6 +34,8 @@ class WorkerTrainer {
   void on_news();
   // Call when the process has ended.
   void close_links();
+  // Delivers nothing on the data connections to this server until then.
+  void silence_links(int server, int64_t until_ms);
   // Stops the trainer, though the process lives.
   void stop() { stopped_ = true; }
   // Returns the trainer's statistics for a heartbeat.
