@@ -23,12 +23,12 @@ def is_all_reduce(case):
     return case.strategy.startswith("allreduce")
 
 
-def begin(case, link="", **more):
-    """Starts the job. If possible, the job waits for a replacement of a lost worker."""
+def begin(case, link="", times=1, **more):
+    """Starts the job, with as many times the usual steps. If possible, the job waits for a replacement of a lost worker."""
     keys = {"recovery": case.recovery, "encrypt": case.encrypt}
     if not is_all_reduce(case):
         keys["on-worker-loss"] = "wait"
-    keys = keys_of(case.lab, case.strategy, **{**keys, **more})
+    keys = keys_of(case.lab, case.strategy, times, **{**keys, **more})
     case.job = LaunchedJob(case.lab, keys) if case.start == "run" else Job(case.lab, keys, link)
     return case.job
 
@@ -251,8 +251,9 @@ def corrupted(case, proxy):
 def thread(case):
     """One thread stands still, by ptrace. A worker that computes nothing is given up and replaced."""
     worker = case.role == "worker"
-    job = begin(case, **({"progress-timeout": case.lab.seconds(4)} if worker else {}))
-    list(moments(case, job, 1, 0.6))
+    # It takes a second to find the thread.
+    job = begin(case, times=6, **({"progress-timeout": case.lab.seconds(4)} if worker else {}))
+    list(moments(case, job, 1, 0.2))
     victim = job.of(case.role, case.rng)
     with the_thread_that_computes_stands_still(victim.pid):
         if not worker:
