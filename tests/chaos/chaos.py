@@ -157,7 +157,8 @@ def arguments():
     parser.add_argument("--table", type=pathlib.Path, help="append a line of JSON for each run to this file")
     parser.add_argument("--show", type=pathlib.Path, help="print the table of such a file, and exit")
     parser.add_argument("--logs", type=pathlib.Path, help="keep the logs of failed runs in this folder")
-    parser.add_argument("--only", default="", help="only seeds with this text in their 'fault / role / strategy / recovery / encrypt / start'")
+    parser.add_argument("--only", default="",
+                        help="only seeds with this text in 'fault / role / strategy / recovery / encrypt / start'")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of all deadlines")
     found = parser.parse_args()
     if not found.show and not found.bin:
@@ -180,7 +181,8 @@ def run_all(options):
         start = time.monotonic()
         kind, text = case.run(options.bin.resolve(), scale, options.logs)
         row = {"seed": seed, "fault": case.fault, "role": case.role, "strategy": case.strategy,
-               "recovery": case.recovery, "encrypt": case.encrypt, "start": case.start, "verdict": kind, "text": text, "seconds": round(time.monotonic() - start, 1)}
+               "recovery": case.recovery, "encrypt": case.encrypt, "start": case.start, "verdict": kind,
+               "text": text, "seconds": round(time.monotonic() - start, 1)}
         rows.append(row)
         print(f"{seed}: {case.name()}: {kind}: {text} ({row['seconds']} s)", flush=True)
         if kind == "failed":

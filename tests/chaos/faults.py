@@ -164,7 +164,7 @@ def pause(case):
 
 
 def sleep(case):
-    """SIGSTOP until another process has taken its place, or the loss is reported; then it wakes up, and must change nothing."""
+    """SIGSTOP until another process has taken its place, or the loss is reported; then it wakes up, and changes nothing."""
     job = begin(case)
     list(moments(case, job, 1, 0.6))
     victim = job.of(case.role, case.rng)

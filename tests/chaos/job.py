@@ -30,7 +30,8 @@ def workers_of(strategy):
 
 
 def keys_of(lab, strategy, times=1, **more):
-    """Returns the job of a strategy, with as many times the usual steps. `local` uses an optimizer without state at workers, which a loss would reset."""
+    """Returns the job of a strategy, with as many times the usual steps. `local` uses an optimizer without state at
+    workers, which a loss would reset."""
     steps = STEPS * times * (3 if strategy.startswith("allreduce") else 2 if strategy in ORDERED else 1)
     keys = {**MLP, "hidden": "24", "steps": steps, "eval-every": steps // 12, "checkpoint-every": steps // 10,
             "checkpoint-keep": 20, "strategy": strategy, "heartbeat-timeout": lab.seconds(HEARTBEAT_S), "lr": 0.02}
