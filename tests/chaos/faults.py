@@ -311,8 +311,8 @@ def frozen_out(case):
         job = begin(case, **{"progress-timeout": patience})
         if not at_a_moment(case, job, 0.02, 0.9):
             raise base.Skipped("the job was over before the fault")
-        freeze()
         began = time.monotonic()
+        freeze()
         alone = is_all_reduce(case) and case.role == "worker"
         if case.role != "coordinator":
             victim = job.of(case.role, case.rng)
@@ -329,7 +329,8 @@ def frozen_out(case):
             thaw()
             return f"shorter, {well(case)}"
         job.members_end_named((IO,), "has waited")
-        expect(time.monotonic() - began > patience, "the job ended before progress-timeout")
+        # A checkpoint may have been written for a while when the file system froze.
+        expect(time.monotonic() - began > patience / 2, "the job ended long before progress-timeout")
         thaw()
         job.ends_named((IO,))
         return f"longer, ended, named, {case.verdicts.resumed(case.lab, job)}"
