@@ -256,6 +256,9 @@ void Launcher::act(const SupervisorActions& actions) {
   if (actions.kill && slots_[*actions.kill].child != nullptr) {
     slots_[*actions.kill].child->send(SIGKILL);
   }
+  for (const size_t slot : actions.end) {
+    if (slots_[slot].child != nullptr) slots_[slot].child->send(SIGTERM);
+  }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};
     try {

@@ -101,6 +101,8 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
     phase_ = Phase::kFinishing;
     began_ms_ = now_ms;
     fail_pending(now_ms, actions);
+    // A worker that came too late would wait for the coordinator.
+    actions.end = replacements_.replaced_from(static_cast<size_t>(options_.servers));
   }
   if (phase_ == Phase::kSettling && all_ended()) settle(actions);
   // A signal that arrives after the job is done changes nothing.
@@ -171,8 +173,7 @@ SupervisorActions Supervisor::given_up(int64_t pid, int64_t now_ms) {
   return actions;
 }
 
-// Takes one decision that is due, because there is one restart in an action. Returns false if there
-// is none.
+// Takes one due decision, because an action has one restart. Returns false if there is none.
 bool Supervisor::decide_one(int64_t now_ms, SupervisorActions& actions) {
   if (const auto slot = replacements_.take_kill(now_ms)) {
     actions.kill = slot;
@@ -286,10 +287,8 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
     stop(actions, SIGTERM);
     return actions;
   }
-  if ((phase_ != Phase::kStopping && phase_ != Phase::kFinishing) ||
-      now_ms < began_ms_ + options_.grace_ms) {
-    return actions;
-  }
+  const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kFinishing;
+  if (!ending || now_ms < began_ms_ + options_.grace_ms) return actions;
   for (size_t slot = 0; slot < slots(); ++slot) {
     if (!members_[slot].alive) continue;
     actions.say.push_back(who(slot) + "did not end within " +

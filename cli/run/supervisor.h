@@ -38,6 +38,7 @@ struct SupervisorActions {
   int signal_coordinator = 0;     // signal for the coordinator alone, 0 = none
   std::optional<size_t> kill;     // slot to kill; its end follows
   std::optional<size_t> restart;  // slot to restart
+  std::vector<size_t> end;        // slots to end by SIGTERM
 };
 
 class Supervisor {

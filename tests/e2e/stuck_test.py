@@ -53,7 +53,7 @@ def the_thread_that_computes_stands_still(pid):
     os.close(ready)
     try:
         if os.read(reader, 1) != b"y":
-            raise Skipped("ptrace is not allowed here")
+            raise Skipped("the thread has ended, or ptrace is not allowed here")
         yield
     finally:
         os.close(reader)
