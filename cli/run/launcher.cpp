@@ -183,9 +183,9 @@ void Launcher::start_the_others() {
     try {
       start(slot);
     } catch (const Error& error) {
-      std::vector<Output> said;
-      view_.say(error.what(), said);
-      write_out(said);
+      std::vector<Output> output;
+      view_.say(error.what(), output);
+      write_out(output);
       act(supervisor_.give_up("not all processes could be started; stopping the job",
                               static_cast<int>(error.code()), now_ms()));
     }

@@ -12,7 +12,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kStateIntervalMs = 500;  // upper limit; several fit into a heartbeat-timeout
-constexpr size_t kMostWaitBytes = 200;     // of a worker's text
+constexpr size_t kMaxWaitBytes = 200;      // of a worker's text
 
 // Returns true if the server is in a lost one's place and has not begun to load its weights.
 //   run: null before the start.
@@ -102,11 +102,11 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   }
   members_.heard(*member, peer, now_ms);
   member->state_version = std::max(member->state_version, heartbeat.state_version());
-  if (heartbeat.told_to_end() != 0 && member->told_ms < 0) member->told_ms = now_ms;
+  if (heartbeat.told_to_end() != 0 && member->end_request_ms < 0) member->end_request_ms = now_ms;
   member->stats = heartbeat.stats();
   member->stats.DiscardUnknownFields();
   if (member->role == wire::ROLE_WORKER) member->stats.clear_staleness();
-  member->stats.set_waits_for(printable(member->stats.waits_for(), kMostWaitBytes));
+  member->stats.set_waits_for(printable(member->stats.waits_for(), kMaxWaitBytes));
   return std::nullopt;
 }
 
@@ -155,7 +155,7 @@ void Coordinator::fail_here(ErrorCode code, const std::string& reason) {
 }
 
 bool Coordinator::stop() {
-  departures_.keep_told();
+  departures_.hold_members();
   return phase_.training() && training_->stop();
 }
 
@@ -204,7 +204,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   phase_.add_to(&state);
   state.set_rank(member.rank);
   state.set_declared(member.declared);
-  state.set_let_go(member.let_go);
+  state.set_let_go(member.may_leave);
   state.set_unheard(member.unheard);
   if (!training_) return state;
   if (member.role == wire::ROLE_WORKER) {

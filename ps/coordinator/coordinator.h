@@ -29,7 +29,7 @@ class Coordinator : public TrainingObserver {
   // ---- events ----
   // Returns a refusal if the message is invalid. The caller counts and logs it.
   Checked on_message(int64_t now_ms, const PeerId& peer, const Message& message);
-  void on_gone(int64_t now_ms, const PeerId& peer) { members_.gone(peer, now_ms); }
+  void on_disconnect(int64_t now_ms, const PeerId& peer) { members_.on_disconnect(peer, now_ms); }
   void on_tick(int64_t now_ms);
   // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
@@ -43,7 +43,7 @@ class Coordinator : public TrainingObserver {
   void finish();  // call when the summary is written: lets all members leave
   // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
-  void tell_end(int64_t now_ms) { phase_.tell_end(now_ms); }  // for options.holds_end
+  void announce_end(int64_t now_ms) { phase_.announce_end(now_ms); }  // for options.holds_end
   // Ends the job because the server in this process has failed.
   void fail_here(ErrorCode code, const std::string& reason);
 

@@ -121,7 +121,7 @@ class CoordinatorLoop : private JobEffects {
   Now now() { return {now_ms(), clock_.now_ms(), utc_ms()}; }
 
   bool send(const PeerId& to, const Message& message) override {
-    return control_.send(to, message) != SendResult::kGone;
+    return control_.send(to, message) != SendResult::kDisconnected;
   }
   TermIds begin_term(int64_t term) override;
   void connect_shards(const std::vector<DataPort>& ports) override;
@@ -220,7 +220,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
-  if (!culprit || !driver_.end_told()) return;
+  if (!culprit || !driver_.end_announced()) return;
   announcements_.failed(culprit->host, culprit->pid, static_cast<int>(coordinator.failure_code()),
                         culprit->reason);
 }

@@ -39,7 +39,7 @@ class Departures {
   // time.
   void on_tick(int64_t now_ms);
   // Call when the whole job is about to stop: releases no member that was asked to end.
-  void keep_told() { keeps_told_ = true; }
+  void hold_members() { holds_members_ = true; }
   // Ends the job because the server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
@@ -57,7 +57,7 @@ class Departures {
  private:
   void fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code, const std::string& reason,
                const std::string& text);
-  void let_go(int64_t now_ms);
+  void release_members(int64_t now_ms);
   bool may_be_quarantined(const MemberInfo& worker, const wire::Leave& leave) const;
   void check_stalls(int64_t now_ms);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
@@ -76,7 +76,7 @@ class Departures {
   TrainingRun* run_ = nullptr;  // null before the start
   std::optional<StallWatch> stalls_;
   std::optional<std::string> lost_server_;
-  bool keeps_told_ = false;
+  bool holds_members_ = false;
   RunTotals totals_;
   std::vector<wire::Applied> quarantined_;  // the work that each could not push
   std::optional<RecordedPush> failed_push_;

@@ -79,7 +79,7 @@ class JobDriver {
   bool over() const { return coordinator_->over(); }
   int exit_code() const { return ending_.exit_code(*coordinator_); }
   // Returns true once the members may hear that the job is over.
-  bool end_told() const { return ending_.told(); }
+  bool end_announced() const { return ending_.announced(); }
   // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.
   const std::string& end_failure() const { return transfers_.end_failure(); }
   // Returns the rank of a server that has not answered a transfer yet, or -1. For messages.
@@ -100,13 +100,13 @@ class JobDriver {
   void watch_files(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
-  void tell_status(Now now);
+  void publish_status(Now now);
   std::unique_ptr<StatusDesk> make_desk() const;
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
-  void tell_server_here(const wire::State& state);
-  void say_notices();
+  void notify_server_here(const wire::State& state);
+  void show_notices();
 
   CoordinatorOptions options_;  // run, term and grant_key change with the term
   const double join_timeout_s_;

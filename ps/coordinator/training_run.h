@@ -96,7 +96,7 @@ class TrainingRun {
 
  private:
   void add_to_state(wire::State* state) const;
-  void tell_bad(const Commit& commit);
+  void report_bad(const Commit& commit);
 
   const CoordinatorOptions& options_;
   const Start start_;

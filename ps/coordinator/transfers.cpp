@@ -218,7 +218,7 @@ bool Transfers::on_written(Now now, const Written& written) {
   writing_ = false;
   on_disk_ = false;
   const bool failed = may_fail(written);
-  if (failed) tell_failure(written);
+  if (failed) report_failure(written);
   // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
   if (written.error && !failed) std::rethrow_exception(written.error);
@@ -250,7 +250,7 @@ bool Transfers::may_fail(const Written& written) const {
   }
 }
 
-void Transfers::tell_failure(const Written& written) {
+void Transfers::report_failure(const Written& written) {
   std::string why;
   try {
     std::rethrow_exception(written.error);

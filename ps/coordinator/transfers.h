@@ -83,7 +83,7 @@ class Transfers {
   void take_snapshot(GatheredState snapshot);
   void measure(Now now, int64_t step);
   bool may_fail(const Written& written) const;
-  void tell_failure(const Written& written);
+  void report_failure(const Written& written);
 
   const CoordinatorOptions& options_;
   RunSummary& summary_;

@@ -78,7 +78,7 @@ class Admission {
   Declared check_declaration(const PeerId& peer, const MemberInfo& member,
                              const wire::Declare& declare);
   void admit(MemberInfo& member, wire::Phase phase);
-  bool anybody_has_declared() const;
+  bool any_declared() const;
   int free_rank() const;
 
   const CoordinatorOptions& options_;

@@ -28,7 +28,7 @@ struct Barriers;
 // numbered 1, 2, ...
 class PushTracker {
  public:
-  bool complete(int64_t number) const { return number <= through_ || beyond_.contains(number); }
+  bool complete(int64_t number) const { return number <= through_ || ahead_.contains(number); }
   void mark(int64_t number);
   // Marks the pushes below this number, which do not arrive, as complete.
   void begin_at(int64_t first);
@@ -37,7 +37,7 @@ class PushTracker {
 
  private:
   int64_t through_ = 0;
-  std::set<int64_t> beyond_;
+  std::set<int64_t> ahead_;
 };
 
 // Keeps messages of pushes for later steps at a replacement server: workers send it kept pushes of
@@ -51,8 +51,8 @@ class EarlyPushes {
     int64_t bytes = 0;  // header and payloads; `keep` counts them
   };
 
-  // most_bytes: for each worker.
-  explicit EarlyPushes(int64_t most_bytes) : most_bytes_(most_bytes) {}
+  // max_bytes: for each worker.
+  explicit EarlyPushes(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Returns false if there is no room or the message is kept already; its worker sends it again.
   bool keep(Early early);
@@ -61,7 +61,7 @@ class EarlyPushes {
   bool any_of(int64_t step) const { return !waiting_.empty() && waiting_.begin()->first <= step; }
 
  private:
-  const int64_t most_bytes_;
+  const int64_t max_bytes_;
   std::multimap<int64_t, Early> waiting_;  // by step
   std::map<uint64_t, int64_t> bytes_;      // by worker
 };

@@ -9,7 +9,7 @@ import time
 
 from job import END_S, HEARTBEAT_S, Job, base, expect, keys_of, stopped, summary_of, woken
 from launched import LaunchedJob
-from stuck_test import the_thread_that_computes_stands_still
+from stuck_test import compute_thread_stopped
 from zmtp import Stranger, listening_ports
 
 PEER_LOST, UNREACHABLE, IO, USAGE, REFUSED, STOPPED = 5, 4, 8, 2, 77, 75
@@ -60,12 +60,12 @@ def well(case):
 def repeats_no_step(job):
     """With recovery = peers the members go back to a checkpoint only for a documented reason: server 0 was lost, there
     is no copy yet, or a worker that has gone has pushed something since the copy."""
-    said = "".join(process.said() for process in job.lab.processes)
-    for step in re.findall(r"lost server [1-9]\d* .* at step (\d+): .*; all members go back", said):
-        expect(int(step) < FIRST_COPY, f"all go back from step {step}, although peers could help: {said[-1500:]}")
-    if "all members go back" not in said and "lacks its pushes" not in said:
+    output = "".join(process.output() for process in job.lab.processes)
+    for step in re.findall(r"lost server [1-9]\d* .* at step (\d+): .*; all members go back", output):
+        expect(int(step) < FIRST_COPY, f"all go back from step {step}, although peers could help: {output[-1500:]}")
+    if "all members go back" not in output and "lacks its pushes" not in output:
         repeated = summary_of(job.out)["steps_repeated"]
-        expect(repeated == 0, f"{repeated} steps repeated: {said[-1500:]}")
+        expect(repeated == 0, f"{repeated} steps repeated: {output[-1500:]}")
 
 
 def lost_in_all_reduce(case, victim, more=(KILLED,)):
@@ -89,7 +89,7 @@ def without_launcher(case):
     """The children of a killed launcher receive SIGTERM from the kernel, and stop with a checkpoint."""
     list(moments(case, case.job, 1, 0.6))
     codes = case.job.ends_without_launcher()
-    expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {case.job.coordinator.said()[-1500:]}")
+    expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {case.job.coordinator.output()[-1500:]}")
     return stopped_well(case)
 
 
@@ -140,7 +140,7 @@ def term(case):
     victim.send_signal(signal.SIGTERM)
     if case.role in ("coordinator", "launcher"):
         codes = job.end_codes()
-        expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {victim.said()[-400:]}")
+        expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {victim.output()[-400:]}")
         return stopped_well(case)
     code = victim.ends(END_S)
     if code == 0 and not (job.launched and is_all_reduce(case)):
@@ -148,7 +148,7 @@ def term(case):
         if job.launched:
             job.again(victim)
         return well(case)
-    expect(code == TERMINATED or code == 0 and job.launched, f"{victim.name} ended with {code}: {victim.said()[-400:]}")
+    expect(code == TERMINATED or code == 0 and job.launched, f"{victim.name} ended with {code}: {victim.output()[-400:]}")
     return replaced(case, victim, (TERMINATED,)) or well(case)
 
 
@@ -175,18 +175,18 @@ def sleep(case):
             rest = job.end_codes()
             expect(not {0} & set(rest.values()), f"exit codes {rest}")
             woken(victim)
-            expect(job.launched or victim.ends(END_S) != 0, f"the sleeper ended well: {victim.said()[-400:]}")
+            expect(job.launched or victim.ends(END_S) != 0, f"the sleeper ended well: {victim.output()[-400:]}")
             return "ended, named"
         job.again(victim)
         words = ("training goes on", "has the weights of step") if case.role == "server" else ("takes the free place",)
         if job.launched and case.rng.random() < 0.5:
             words = (f"pid {victim.pid}) at step",)  # it wakes up before the launcher kills it
-        case.lab.until(lambda: any(word in job.coordinator.said() for word in words), END_S,
-                       lambda: f"not said: {words}: {job.coordinator.said()[-700:]}")
+        case.lab.until(lambda: any(word in job.coordinator.output() for word in words), END_S,
+                       lambda: f"not output: {words}: {job.coordinator.output()[-700:]}")
         woken(victim)
         verdict = well(case)
         code = victim.ends(END_S)
-        expect(code != 0, f"the sleeper ended well: {victim.said()[-400:]}")
+        expect(code != 0, f"the sleeper ended well: {victim.output()[-400:]}")
         return verdict
     finally:
         woken(victim)
@@ -255,7 +255,7 @@ def thread(case):
     job = begin(case, times=6, **({"progress-timeout": case.lab.seconds(4)} if worker else {}))
     list(moments(case, job, 1, 0.2))
     victim = job.of(case.role, case.rng)
-    with the_thread_that_computes_stands_still(victim.pid):
+    with compute_thread_stopped(victim.pid):
         if not worker:
             briefly(case)
         elif is_all_reduce(case):
@@ -265,9 +265,9 @@ def thread(case):
             victim.kill()
             return "ended, named"
         else:
-            job.coordinator.says("progress-timeout", END_S)
+            job.coordinator.prints("progress-timeout", END_S)
             job.again(victim)
-            job.coordinator.says("takes the free place", END_S)
+            job.coordinator.prints("takes the free place", END_S)
             victim.kill()  # its other threads may or may not have been told
     return well(case)
 
@@ -351,8 +351,8 @@ def strangers(case):
                 guest.bytes(case.rng.randbytes(case.rng.choice((1, 70, 5000))))
                 guest.close()
     if case.role == "coordinator":
-        code, said = case.lab.call("pushpull-worker", "--join", job.address(False), "--insecure", "--join-timeout", 5)
-        expect(code == REFUSED, f"a client without the key ended with {code}: {said[-300:]}")
+        code, output = case.lab.call("pushpull-worker", "--join", job.address(False), "--insecure", "--join-timeout", 5)
+        expect(code == REFUSED, f"a client without the key ended with {code}: {output[-300:]}")
     return well(case)
 
 
@@ -361,13 +361,13 @@ def second_start(case):
     job = begin(case)
     list(moments(case, job, 1))
     if case.role == "coordinator":
-        code, said = job.second_start(case.rng)
-        expect(code not in (0, STOPPED), f"a second coordinator ended with {code}: {said[-300:]}")
+        code, output = job.second_start(case.rng)
+        expect(code not in (0, STOPPED), f"a second coordinator ended with {code}: {output[-300:]}")
     elif case.role == "server":
         guest = job.start_server()
         verdict = well(case)
         code = guest.ends(END_S)
-        expect(code != 0, f"a third server ended well: {guest.said()[-300:]}")
+        expect(code != 0, f"a third server ended well: {guest.output()[-300:]}")
         return verdict
     else:
         guest = job.start_worker(1)

@@ -69,7 +69,7 @@ class Job:
 
     def start_all(self):
         self.coordinator = self.start_coordinator()
-        self.coordinator.says("listening on ")
+        self.coordinator.prints("listening on ")
         if self.link:
             ends = {"to": f"127.0.0.2:{self.data_port}", "listen": f"127.0.0.3:{self.data_port}"}
             self.proxy = Proxy(self.lab, **(ends if self.link == "data" else {"to": f"127.0.0.1:{self.port}"}))
@@ -133,9 +133,9 @@ class Job:
                 return True
             for process in self.members():
                 expect(process.poll() is None, f"{process.name} ended with {process.returncode} before step {step}: "
-                                               f"{process.said()[-500:]}")
+                                               f"{process.output()[-500:]}")
             return self.step() >= step
-        self.lab.until(there, END_S, lambda: f"no step {step}, only {self.step()}: {self.coordinator.said()[-500:]}")
+        self.lab.until(there, END_S, lambda: f"no step {step}, only {self.step()}: {self.coordinator.output()[-500:]}")
         return not self.over()
 
     def over(self):
@@ -150,7 +150,7 @@ class Job:
         for process in self.members():
             code = process.ends(END_S)
             late = code == UNREACHABLE and process.name not in self.first and self.over()
-            expect(code == 0 or late, f"{process.name} ended with {code}: {process.said()[-700:]}")
+            expect(code == 0 or late, f"{process.name} ended with {code}: {process.output()[-700:]}")
         for process in self.gone:
             process.ends(END_S)
         return summary_of(self.out)
@@ -160,9 +160,9 @@ class Job:
         del more
         for process in self.members():
             code = process.ends(END_S)
-            expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.said()[-700:]}")
-            said = process.said()
-            expect("error: [" in said or "ended by" in said, f"{process.name} gives no reason: {said[-500:]}")
+            expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.output()[-700:]}")
+            output = process.output()
+            expect("error: [" in output or "ended by" in output, f"{process.name} gives no reason: {output[-500:]}")
         for process in self.gone:
             process.ends(END_S)
 
@@ -171,9 +171,9 @@ class Job:
         hears only that the job is over."""
         for process in self.servers + self.workers:
             code = process.ends(END_S)
-            early = code == UNREACHABLE and process.name not in self.first and "the job is over" in process.said()
-            expect(early or code in codes and word in process.said(),
-                   f"{process.name} ended with {code}, want {codes} and '{word}': {process.said()[-700:]}")
+            early = code == UNREACHABLE and process.name not in self.first and "the job is over" in process.output()
+            expect(early or code in codes and word in process.output(),
+                   f"{process.name} ended with {code}, want {codes} and '{word}': {process.output()[-700:]}")
 
     def second_start(self, rng):
         """Repeats the command of the coordinator. Returns its exit code and its output."""
@@ -207,7 +207,7 @@ class Silence(threading.Thread):
             if now != last or not alive:
                 last, since = now, time.monotonic()
             elif time.monotonic() - since > self.job.lab.seconds(SILENCE_S):
-                lines = {process.name: process.said().splitlines()[-4:] for process in alive}
+                lines = {process.name: process.output().splitlines()[-4:] for process in alive}
                 if not any(NAMED.search(line) for tail in lines.values() for line in tail):
                     self.found = f"a wait without a named cause at step {now[0]}: {lines}"
 
@@ -245,7 +245,7 @@ class Verdicts:
         calm, files = self.calm(lab, job)
         run = lab.launch(job.file, SERVERS, workers_of(strategy), out=job.out, resume="auto")
         code = run.ends(END_S)
-        expect(code == 0, f"the resumed run ended with {code}: {run.said()[-1500:]}")
+        expect(code == 0, f"the resumed run ended with {code}: {run.output()[-1500:]}")
         got = summary_of(job.out)
         for key in ("steps", *(("weights_sha256",) if strategy in ORDERED else ())):
             expect(got[key] == calm[key], f"{key} of the resumed run: {got[key]}, undisturbed {calm[key]}")
@@ -268,8 +268,8 @@ class Verdicts:
         for key in same:
             expect(got[key] == calm[key], f"{key}: {got[key]}, undisturbed {calm[key]}")
         if strategy in RECORDED:
-            code, said = replayed(lab, job)
-            expect(code == 0 and re.search(r"verified\s+yes", said), f"replay ended with {code}: {said[-500:]}")
+            code, output = replayed(lab, job)
+            expect(code == 0 and re.search(r"verified\s+yes", output), f"replay ended with {code}: {output[-500:]}")
             words.append("replayed")
         self.nothing_more(job, files)
         return ", ".join(words)
@@ -278,12 +278,12 @@ class Verdicts:
 def replayed(lab, job):
     """Runs `pushpull replay`, from the checkpoint that the last term began with if there was more than one term."""
     words = ["replay", lab.folder / "run.rec"]
-    code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
-    resumed = re.search(r"was resumed at step (\d+)", said)
+    code, output = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
+    resumed = re.search(r"was resumed at step (\d+)", output)
     if resumed:
         words += ["--checkpoint", job.out / "checkpoints" / f"step-{int(resumed[1]):08}"]
-        code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
-    return code, said
+        code, output = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
+    return code, output
 
 
 def stopped(process):

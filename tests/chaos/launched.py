@@ -37,7 +37,7 @@ class Child:
         """Returns None as long as the process lives, and then its exit code if the launcher has printed it, else 0."""
         if self.pid in base.living_below(os.getpid()):
             return None
-        found = re.search(rf"\(pid {self.pid}\) (?:ended with exit code|was killed by signal) (\d+)", self.said())
+        found = re.search(rf"\(pid {self.pid}\) (?:ended with exit code|was killed by signal) (\d+)", self.output())
         killed = found and "was killed" in found[0]
         return 0 if not found else -int(found[1]) if killed else int(found[1])
 
@@ -53,11 +53,11 @@ class Child:
 
     def ends(self, seconds):
         self.lab.until(lambda: self.poll() is not None, seconds,
-                       lambda: f"{self.name} has not ended: {self.said()[-700:]}")
+                       lambda: f"{self.name} has not ended: {self.output()[-700:]}")
         return self.poll()
 
-    def said(self, since=0):
-        return self.launcher.said(since)
+    def output(self, since=0):
+        return self.launcher.output(since)
 
 
 class LaunchedJob(Job):
@@ -70,11 +70,11 @@ class LaunchedJob(Job):
 
     def start_all(self):
         self.coordinator = self.lab.launch(self.file, SERVERS, workers_of(self.keys["strategy"]), out=self.out)
-        self.coordinator.says("listening on ")
+        self.coordinator.prints("listening on ")
 
     def address(self, linked):
         del linked
-        return re.search(r"listening on (tcp://\S+)", self.coordinator.said())[1]
+        return re.search(r"listening on (tcp://\S+)", self.coordinator.output())[1]
 
     def members(self):
         """The children come and go; the launcher's code stands for theirs."""
@@ -90,7 +90,7 @@ class LaunchedJob(Job):
         if role == "launcher":
             return self.coordinator
         self.lab.until(lambda: self.children(role) or self.coordinator.poll() is not None, END_S,
-                       lambda: f"there is no {role}: {self.coordinator.said()[-700:]}")
+                       lambda: f"there is no {role}: {self.coordinator.output()[-700:]}")
         children = self.children(role)
         if not children:
             raise base.Skipped("the job was over before the fault")
@@ -110,34 +110,34 @@ class LaunchedJob(Job):
 
     def fates(self):
         """Returns {pid: line} of the children whose end the launcher has reported."""
-        lines = self.coordinator.said().splitlines()
+        lines = self.coordinator.output().splitlines()
         return {int(found[1]): line for line in lines if (found := re.match(FATE, line))}
 
     def joined(self, pid):
         """Returns false for a replacement that the coordinator has not met: the job was done before."""
-        return re.search(rf"^server 0: .*\bpid {pid}\)", self.coordinator.said(), re.M)
+        return re.search(rf"^server 0: .*\bpid {pid}\)", self.coordinator.output(), re.M)
 
     def ends_well(self):
         summary = super().ends_well()
         gone = {process.pid for process in self.gone}
         others = [line for pid, line in self.fates().items() if pid not in gone and self.joined(pid)]
-        expect(not others, f"a process ended that no fault has ended: {others}: {self.coordinator.said()[-1500:]}")
+        expect(not others, f"a process ended that no fault has ended: {others}: {self.coordinator.output()[-1500:]}")
         return summary
 
     def ends_named(self, codes, more=()):
         """more: codes of the process that a fault has ended, which the launcher ends with."""
         code = self.coordinator.ends(END_S)
         expect(code in (*codes, *more), f"{self.coordinator.name} ended with {code}, want {(*codes, *more)}: "
-                                        f"{self.coordinator.said()[-1500:]}")
-        last = [line for line in self.coordinator.said().splitlines() if re.match(FATE, line)]
-        expect(last, f"the launcher names no process: {self.coordinator.said()[-700:]}")
+                                        f"{self.coordinator.output()[-1500:]}")
+        last = [line for line in self.coordinator.output().splitlines() if re.match(FATE, line)]
+        expect(last, f"the launcher names no process: {self.coordinator.output()[-700:]}")
 
     def members_end_named(self, codes, word):
         """All children but server 0 end, although it may not yet; their lines name the file or disk."""
         children = [child for child in self.children() if role_of(child.pid) != "coordinator"]
         for child in children:
             child.ends(END_S)
-        self.coordinator.says(word, END_S)
+        self.coordinator.prints(word, END_S)
         del codes
 
     def ends_without_launcher(self):
@@ -152,5 +152,5 @@ class LaunchedJob(Job):
                 if name not in codes and (ended := os.waitpid(pid, os.WNOHANG))[0]:
                     codes[name] = os.waitstatus_to_exitcode(ended[1])
             return len(codes) == len(children)
-        self.lab.until(all_ended, END_S, lambda: f"only {codes} have ended: {self.coordinator.said()[-700:]}")
+        self.lab.until(all_ended, END_S, lambda: f"only {codes} have ended: {self.coordinator.output()[-700:]}")
         return codes

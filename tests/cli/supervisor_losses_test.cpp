@@ -59,7 +59,7 @@ TEST(SupervisorLosses, AJoinedServerThatIsAskedToEndIsReplacedAMomentLater) {
   }
 }
 
-TEST(SupervisorLosses, ASignalToAllProcessesReplacesNoneOfThemWhicheverHearsItFirst) {
+TEST(SupervisorLosses, ASignalToAllProcessesReplacesNone) {
   for (const bool launcher_first : {false, true}) {
     Supervisor supervisor = make_gathering();
     if (launcher_first) supervisor.signalled(SIGTERM, 0);

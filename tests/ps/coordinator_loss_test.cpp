@@ -29,7 +29,7 @@ TEST_F(CoordinatorTest, AbortEndsTheJobAndNamesTheLostWorker) {
 
 TEST_F(CoordinatorTest, ClosedConnectionIsNoticedSoonerThanSilence) {
   train("strategy = sync\non-worker-loss = abort\nheartbeat-timeout = 10\n");
-  coordinator_->on_gone(now_, peer_of(kBert));
+  coordinator_->on_disconnect(now_, peer_of(kBert));
   live(2500, {kAnna});
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("connection closed"));

@@ -349,7 +349,7 @@ TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
   coordinator_->start(now_, {});
   tick();
   const SliceMap map(3000, 4096, 2);
-  std::vector<PeerId> told;
+  std::vector<PeerId> recipients;
   for (const uint64_t server : {kSelf, uint64_t{50}}) {
     Message message;
     message.header.mutable_norms()->set_incarnation(server);
@@ -367,10 +367,10 @@ TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
     for (const Outgoing& out : coordinator_->take_outgoing()) {
       ASSERT_TRUE(out.message.header.has_norm_total());
       EXPECT_DOUBLE_EQ(out.message.header.norm_total().norm(), 3.0);
-      told.push_back(out.to);
+      recipients.push_back(out.to);
     }
   }
-  EXPECT_THAT(told, testing::UnorderedElementsAre("", peer_of(50), peer_of(50)));
+  EXPECT_THAT(recipients, testing::UnorderedElementsAre("", peer_of(50), peer_of(50)));
 }
 
 // ---- statistics ----

@@ -123,8 +123,8 @@ class Cluster {
   void plan(const Accident& accident);
   void plan(const ServerLoss& loss);
   void lose_server(const ServerLoss& loss);
-  void tell_to_end();
-  bool all_gone() const;
+  void request_end();
+  bool all_ended() const;
 
   const Scenario& scenario_;
   std::shared_ptr<const FlatState> start_;
@@ -134,7 +134,7 @@ class Cluster {
   Toy toy_;
   ControlWatch watch_{*this};
   std::string trouble_;
-  bool told_ = false;  // the job has been told to end
+  bool end_requested_ = false;  // the job has been told to end
   std::unique_ptr<CoordinatorNode> coordinator_;
   std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // killed; their events may still be queued
   std::vector<std::unique_ptr<ServerNode>> servers_;    // all but server 0

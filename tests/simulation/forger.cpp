@@ -11,7 +11,7 @@ namespace pushpull::sim {
 
 namespace {
 
-constexpr size_t kMostHeard = 200;
+constexpr size_t kMaxHeard = 200;
 constexpr size_t kConnections = 2;  // to each router
 constexpr int64_t kPid = 4000;
 constexpr int64_t kControlMs = 1500;  // between repeats on control; several heartbeats
@@ -35,11 +35,11 @@ void Forger::hear(int dealer, int router, const Message& message) {
     const uint64_t worker = header.exchange().sender().incarnation();
     if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(worker);
   }
-  if (heard_.size() == kMostHeard && !dice_.chance(0.2)) return;
+  if (heard_.size() == kMaxHeard && !dice_.chance(0.2)) return;
   Heard heard{router, message};
   copy_payloads(heard.message);
-  if (heard_.size() < kMostHeard) return heard_.push_back(std::move(heard));
-  heard_[static_cast<size_t>(dice_.between(0, kMostHeard - 1))] = std::move(heard);
+  if (heard_.size() < kMaxHeard) return heard_.push_back(std::move(heard));
+  heard_[static_cast<size_t>(dice_.between(0, kMaxHeard - 1))] = std::move(heard);
 }
 
 const Forger::Heard& Forger::any() {

@@ -308,7 +308,7 @@ void add_stop(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kStop);
   s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
   s.stop_ms = dice.between(0, dice.chance(0.6) ? 600 : 6000);
-  s.all_are_told = dice.chance(0.5);
+  s.all_signalled = dice.chance(0.5);
 }
 
 namespace {
@@ -328,11 +328,11 @@ void add_short_partitions(Scenario& s) {
   s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
   // A worker repeats its question each second, and gives up heartbeat-timeout after the last answer.
   // That answer comes up to a second before the partition, the next one up to a second after it.
-  const auto most_ms = static_cast<int64_t>(s.job.heartbeat_timeout_s * 1000) - 2300;
+  const auto max_ms = static_cast<int64_t>(s.job.heartbeat_timeout_s * 1000) - 2300;
   int64_t at_ms = 0;
   for (int64_t i = dice.between(1, 3); i > 0; --i) {
     Partition partition = draw_partition(s, dice);
-    partition.ms = dice.between(50, most_ms);
+    partition.ms = dice.between(50, max_ms);
     partition.at_ms += at_ms;
     at_ms = partition.at_ms + partition.ms + 2500;  // an answer comes between two of them
     s.partitions.push_back(partition);
@@ -385,7 +385,7 @@ std::string Scenario::to_string() const {
   }
   if (on_device) out += ", servers on devices";
   if (stop_ms >= 0) {
-    out += std::string(all_are_told ? ", all are" : ", the coordinator is") + " told to end at " +
+    out += std::string(all_signalled ? ", all are" : ", the coordinator is") + " told to end at " +
            std::to_string(stop_ms) + " ms";
   }
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";

@@ -91,7 +91,7 @@ struct Scenario {
   double start_timeout_s = 1e6;    // of the coordinator
   int64_t servers_late_ms = 0;     // all servers but the first start so much later
   int64_t stop_ms = -1;            // the coordinator is then told to end; -1 = never
-  bool all_are_told = false;       // all members are told to end too, within half a second
+  bool all_signalled = false;      // all members are told to end too, within half a second
   int64_t server_killed_ms = -1;   // the second server dies then; -1 = never
   int64_t compute_us = 1000;       // longest time of one micro-batch
   int64_t write_us = 1000;         // longest time of a checkpoint's write

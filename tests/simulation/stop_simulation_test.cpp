@@ -23,7 +23,7 @@ void stop(Scenario scenario, int& stopped) {
     const std::optional<int> code = run.cluster().exit_code(worker);
     if (!scenario.faults.until_ms && scenario.accidents.empty() && scenario.server_losses.empty()) {
       // a worker that is told before it is a member leaves at once
-      const bool early = scenario.all_are_told && code == 143;
+      const bool early = scenario.all_signalled && code == 143;
       EXPECT_TRUE(early || code == 75) << code.value_or(-1) << ", " << scenario.to_string();
     }
     EXPECT_NE(code, 0) << scenario.to_string();

@@ -27,7 +27,7 @@ class WorkerTerms : public Process {
   // Starts a term that the member has joined.
   void take_term();
   // Ends the worker unless the coordinator announces a new term soon.
-  void leave_unless_told(const Error& error);
+  void stop_and_wait_for_reason(const Error& error);
   virtual void send() = 0;
   virtual void end(const JobEnd& end) = 0;
 

@@ -63,7 +63,7 @@ class WorkerTrainer {
   void check_read_versions(const std::vector<ToServer>& messages);
   bool begin_early();
   void forward();
-  bool forward_may_go_on() const;
+  bool forward_may_continue() const;
   void compute(const Task& task);
   void sum_gradients(std::span<const float> weights, int64_t step, Range node,
                      const GradientSum::SliceReady& ready, std::vector<float>& losses);

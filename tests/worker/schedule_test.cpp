@@ -227,7 +227,7 @@ TEST(Schedule, ReleasedWeightsAreNotUsed) {
     answer_pull(*schedule, 0, 0);
     const Task task = schedule->next().task;
     EXPECT_TRUE(schedule->weights_fit(task)) << strategy;
-    schedule->on_weights_let_go();
+    schedule->on_weights_released();
     EXPECT_FALSE(schedule->weights_fit(task)) << strategy;
   }
 }
