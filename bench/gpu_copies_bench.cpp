@@ -18,6 +18,7 @@
 #include "common/base/process.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {

@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/head_wire.h"
 #include "common/net/join.h"

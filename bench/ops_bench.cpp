@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/job/job.h"
 #include "models/model.h"
 #include "models/ops/ops.h"
 

@@ -11,6 +11,8 @@
 #include "common/base/error.h"
 #include "common/io/head_json.h"
 #include "common/job/command_line.h"
+#include "common/job/job.h"
+#include "common/job/key_help.h"
 #include "worker/compute/devices.h"
 #include "worker/compute/evaluate.h"
 

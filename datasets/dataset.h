@@ -6,9 +6,10 @@
 #include <span>
 #include <string>
 
-#include "common/job/job.h"
-
 namespace pushpull {
+
+struct InputShape;
+struct Job;
 
 class Dataset {
  public:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "models/sequential.h"
 
 namespace pushpull {

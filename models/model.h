@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "common/device/device_name.h"
-#include "common/job/job.h"
 #include "common/layout/tensor_table.h"
 #include "common/metrics/metric.h"
 
 namespace pushpull {
+
+struct InputShape;
+struct Job;
 
 // Called with the index of a tensor when its gradient (or reported running statistic) is final:
 // exactly once per tensor and call of `train`, in backward order (last layer first).

@@ -11,6 +11,8 @@
 
 namespace pushpull {
 
+struct InputShape;
+
 class Sequential final : public Model {
  public:
   explicit Sequential(std::unique_ptr<Network> network);

@@ -386,8 +386,8 @@ int compare_command(int argc, const char* const* argv) {
   }
   CompareOptions options =
       parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
-  if (const std::string said = set_keys_of_children(line); !said.empty()) {
-    std::cout << said << std::endl;
+  if (const std::string note = set_keys_of_children(line); !note.empty()) {
+    std::cout << note << std::endl;
   }
   const fs::path self = fs::read_symlink("/proc/self/exe");
   return Comparison(std::move(options), self.parent_path().string()).run();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/gpu_rows.h"
+#include "common/job/job.h"
 #include "models/sequential.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/queued_backend.h"

@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {

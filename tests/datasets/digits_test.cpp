@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "tests/datasets/idx_writer.h"
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "tests/datasets/idx_writer.h"
 
 namespace pushpull {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "tests/datasets/allocations.h"
 
 namespace pushpull {

@@ -68,8 +68,8 @@ TEST(Allocation, SteadyStepAllocatesNothingOfOurs) {
     const std::vector<float> weights = initial_weights(model->table(), 1);
     const Inputs inputs(c);
     std::vector<float> gradients(weights.size());
-    int64_t told = 0;
-    const GradientReady ready = [&told](size_t) { ++told; };
+    int64_t ready_count = 0;
+    const GradientReady ready = [&ready_count](size_t) { ++ready_count; };
     const auto step = [&] {
       model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, ready);
     };

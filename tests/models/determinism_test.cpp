@@ -115,7 +115,7 @@ TEST_P(DeterminismOn, ThreadThatDidNotMakeTheModelGetsTheSameBits) {
   }
 }
 
-TEST(Determinism, JobsThreadsCountWhateverTheCallerHasSet) {
+TEST(Determinism, TheJobsThreadsOverrideTheCallers) {
   const Case c{.model = "convnet", .input = {1, 12, 12}, .micro_batch = 16, .threads = 2};
   const auto model = c.make();
   const std::vector<float> weights = initial_weights(model->table(), 1);

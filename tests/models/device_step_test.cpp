@@ -78,7 +78,7 @@ class HostWeights {
   HostWeights& operator=(const HostWeights&) = delete;
 
   std::span<float> span() const { return span_; }
-  void go(bool is_broken) {
+  void release(bool is_broken) {
     std::ranges::fill(span_, kNan);
     registration_.reset();
     PP_ASSERT(is_broken || mprotect(first_, bytes_, PROT_NONE) == 0);
@@ -164,8 +164,8 @@ class Play {
       std::copy_n(source.begin() + info.offset, info.size, weights.span().begin() + info.offset);
     };
     step_->begin(weights.span());
-    if (weights_.size() > 1 && !has_gone_) weights_[weights_.size() - 2].go(is_broken_);
-    has_gone_ = false;
+    if (weights_.size() > 1 && !is_released_) weights_[weights_.size() - 2].release(is_broken_);
+    is_released_ = false;
     std::vector<size_t> inputs;
     std::vector<std::shared_ptr<float[]>> sums;
     std::vector<float> losses;
@@ -174,8 +174,8 @@ class Play {
         // the weights are on the device and stay there
         if (leaf > 0 && draw(5) == 0) {
           end_part(losses, leaf);
-          if (!has_gone_) weights.go(is_broken_);
-          has_gone_ = true;
+          if (!is_released_) weights.release(is_broken_);
+          is_released_ = true;
         }
         if (draw(8) == 0) unstage();
         if (staged_.empty()) stage();
@@ -187,14 +187,14 @@ class Play {
       }
     } catch (const Dropped&) {
       staged_.clear();
-      weights.go(is_broken_);
-      has_gone_ = true;
+      weights.release(is_broken_);
+      is_released_ = true;
       return false;
     }
     if (draw(10) == 0) return true;  // without wait(), the next step begins
     end_part(losses, leaves);
-    if (!has_gone_) weights.go(is_broken_);
-    has_gone_ = true;
+    if (!is_released_) weights.release(is_broken_);
+    is_released_ = true;
     out_->synchronize(1000);
     check(version, inputs, losses, sums);
     return true;
@@ -303,7 +303,7 @@ class Play {
   bool keeps_times_ = false;
   size_t losses_ = 0;                // runs with recorded times
   std::deque<HostWeights> weights_;  // of all steps
-  bool has_gone_ = false;            // true if the weights of the newest step have gone
+  bool is_released_ = false;         // true if the weights of the newest step have gone
   std::vector<std::shared_ptr<float[]>> kept_;
   std::array<Gradients, 3> buffers_;
   Network network_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/job/job.h"
 #include "models/model.h"
 #include "models/sequential.h"
 #include "tests/models/initial_weights.h"

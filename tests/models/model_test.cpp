@@ -230,16 +230,17 @@ TEST_P(ModelOn, RequestsEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
     const float loss =
         model->train(weights, inputs.images.data(), inputs.labels.data(), want, ready);
 
-    std::vector<float> coming(weights.size(), std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> arriving(weights.size(), std::numeric_limits<float>::quiet_NaN());
     std::vector<float> got(weights.size());
     std::vector<size_t> order;
     const auto needed = [&](size_t t) {
       order.push_back(t);
       const TensorInfo& info = model->table().tensors[t];
-      std::copy_n(weights.begin() + info.offset, info.size, coming.begin() + info.offset);
+      std::copy_n(weights.begin() + info.offset, info.size, arriving.begin() + info.offset);
     };
-    EXPECT_EQ(model->train(coming, inputs.images.data(), inputs.labels.data(), got, ready, needed),
-              loss);
+    EXPECT_EQ(
+        model->train(arriving, inputs.images.data(), inputs.labels.data(), got, ready, needed),
+        loss);
     EXPECT_EQ(got, want);
     std::vector<size_t> all(model->table().tensors.size());
     std::iota(all.begin(), all.end(), size_t{0});

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/job/job.h"
 #include "models/model.h"
 
 namespace {

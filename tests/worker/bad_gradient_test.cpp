@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "worker/compute/compute.h"
 

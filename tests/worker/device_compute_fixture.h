@@ -22,6 +22,7 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/job/job.h"
 #include "models/sequential.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/initial_weights.h"

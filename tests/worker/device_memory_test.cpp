@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "common/job/job.h"
 #include "models/sequential.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/queued_backend.h"

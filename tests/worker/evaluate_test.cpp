@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "worker/compute/evaluation_share.h"
 
 namespace pushpull {

@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/job/job.h"
 #include "common/update/norm.h"
 #include "models/device_step.h"
 

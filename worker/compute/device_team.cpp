@@ -84,7 +84,7 @@ void DeviceTeam::plan(int64_t leaves) {
   leaves_ = leaves;
   parts_.clear();
   const auto members = static_cast<int64_t>(members_.size());
-  if (leaves < members && !std::exchange(said_idle_, true)) {
+  if (leaves < members && !std::exchange(warned_idle_, true)) {
     Log("worker").warn("a part of " + std::to_string(leaves) + " micro-batches leaves " +
                        std::to_string(members - leaves) + " of " + std::to_string(members) +
                        " devices idle: use a smaller micro-batch or fewer workers");

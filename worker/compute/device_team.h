@@ -108,7 +108,7 @@ class DeviceTeam {
   std::optional<TreeSum> tree_;  // set by the first sum
   int64_t leaves_ = 0;
   std::vector<Part> parts_;  // of all members, in the order of the leaves
-  bool said_idle_ = false;
+  bool warned_idle_ = false;
 };
 
 }  // namespace pushpull

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 
