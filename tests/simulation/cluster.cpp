@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "common/net/address.h"
+#include "common/net/head_wire.h"
 #include "common/net/tensor_wire.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/describe.h"

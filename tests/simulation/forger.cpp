@@ -5,7 +5,9 @@
 #include <span>
 #include <utility>
 
+#include "common/net/head_wire.h"
 #include "tests/simulation/shared_memory.h"
+#include "tests/simulation/toy.h"
 
 namespace pushpull::sim {
 
@@ -109,7 +111,8 @@ void Forger::forge_control() {
     case 3:
       header.mutable_eval_result()->set_incarnation(name);
       header.mutable_eval_result()->set_step(dice_.between(0, 10));
-      header.mutable_eval_result()->add_chunks()->set_loss(1e9);
+      to_wire(std::vector<HeadSums>(Toy::heads().size(), {1e9, 1, 1.0}),
+              header.mutable_eval_result()->add_chunks());
       break;
     case 4:
       header.mutable_norms()->set_incarnation(name);

@@ -117,12 +117,12 @@ TEST_F(ControlTest, MissingCoordinatorEndsItAtTheDeadline) {
 TEST_F(ControlTest, ServerOfAnotherReleaseIsRecognised) {
   FakeCoordinator coordinator([](Router& router, const PeerId& peer, const Message&) {
     router.socket().send(zmq::buffer(peer), zmq::send_flags::sndmore);
-    router.socket().send(zmq::buffer(std::string("PUSHPL\0\x0b new", 12)), zmq::send_flags::none);
+    router.socket().send(zmq::buffer(std::string("PUSHPL\0\x63 new", 12)), zmq::send_flags::none);
   });
   const auto control = join(coordinator.address());
   EXPECT_FALSE(control->wait_joined());
   EXPECT_EQ(control->end()->code, ErrorCode::kProtocol);
-  EXPECT_THAT(control->end()->text, HasSubstr("version 11"));
+  EXPECT_THAT(control->end()->text, HasSubstr("version 99"));
 }
 
 }  // namespace

@@ -249,10 +249,10 @@ TEST_F(Endpoint, ADealerRecordsAForeignVersion) {
   const auto received = receive_one(router_);
   ASSERT_TRUE(received);
   router_.socket().send(zmq::buffer(received->first), zmq::send_flags::sndmore);
-  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\x0b", 8)), zmq::send_flags::none);
+  router_.socket().send(zmq::buffer(std::string("PUSHPL\0\x63", 8)), zmq::send_flags::none);
   router_.send(received->first, hello("good"));
   ASSERT_TRUE(receive_one(dealer));
-  EXPECT_EQ(dealer.foreign_version(), 11);
+  EXPECT_EQ(dealer.foreign_version(), 99);
 }
 
 // Profilers and debuggers send signals that are handled; libzmq then aborts its system call.
