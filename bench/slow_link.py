@@ -41,9 +41,9 @@ def measure(bin_dir, model, link, steps, workers, more=()):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "job.ini").write_text(job_text(model, steps, workers, more), encoding="utf-8")
-        said = run([bin_dir / "pushpull", "run", "--job", folder / "job.ini", "--workers", workers, "--servers",
+        output = run([bin_dir / "pushpull", "run", "--job", folder / "job.ini", "--workers", workers, "--servers",
                     1, "--link", link, "--out", folder / "out", "--trace", folder / "trace"], timeout_s=600)
-        rate, delay = link_of(said)
+        rate, delay = link_of(output)
         traces = [ideal_link.read(file) for file in sorted((folder / "trace").glob("*.json"))]
         return row_of(ideal_link.steps_of(traces, rate, delay), model, link, rate, delay, workers)
 

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Evaluates each sample of the test split exactly once, and returns the results of all heads. Throws
 // Error(kData) for an empty split.

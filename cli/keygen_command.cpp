@@ -5,6 +5,7 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_file.h"
 
 namespace pushpull {

@@ -1,7 +1,7 @@
 # Precompiled headers: reading the standard library, protobuf and GoogleTest again for each source takes
 # half of the build time. Each kind below is compiled once, and shared by all targets with the same
-# flags and macros; -Winvalid-pch, an error here, reports a target with others. The preset dev does not
-# use them, and so finds missing #include lines.
+# flags and macros; -Winvalid-pch, an error here, reports a target with others. The preset headers does
+# not use them, and so finds missing #include lines.
 option(PUSHPULL_PRECOMPILE "Share precompiled headers between targets (needs matching flags)" OFF)
 
 set(PUSHPULL_STD_HEADERS

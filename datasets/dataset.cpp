@@ -36,11 +36,6 @@ std::string find_digits() {
 
 }  // namespace
 
-FieldTable image_fields(const InputShape& input, int64_t classes) {
-  return {{{"pixels", FieldType::kFloat, {input.channels, input.height, input.width}, 0, 0},
-           {"label", FieldType::kInt, {}, 0, classes}}};
-}
-
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir) {
   if (job.dataset == "dummy") return std::make_unique<Dummy>(job);
   if (job.dataset == "digits") return open_digits(job, find_digits());

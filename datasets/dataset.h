@@ -6,10 +6,11 @@
 #include <span>
 #include <string>
 
-#include "common/job/job.h"
 #include "common/layout/fields.h"
 
 namespace pushpull {
+
+struct Job;
 
 enum class Split { kTrain, kTest };
 
@@ -37,9 +38,6 @@ class Dataset {
   // Thread-safe. An index out of range is a programming error (PP_ASSERT).
   virtual void read(const Request& request, float* block) const = 0;
 };
-
-// Returns the fields of an image dataset: 0 is `pixels`, 1 is `label`.
-FieldTable image_fields(const InputShape& input, int64_t classes);
 
 // Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then in
 // ../share/pushpull relative to the folder of the program, then in the source tree of the build.

@@ -53,7 +53,7 @@ Dummy::Dummy(const Job& job)
     : seed_(job.seed),
       input_(checked(job.input)),
       classes_(checked("classes", job.classes, 2, kMaxClasses)),
-      fields_(image_fields(input_, classes_)),
+      fields_(image_fields({input_.channels, input_.height, input_.width}, classes_)),
       train_size_(
           checked("train-samples", or_default(job.train_samples, kDefaultTrain), 1, kMaxSamples)),
       test_size_(

@@ -11,13 +11,13 @@ ImageSet::ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, i
                    float white)
     : train_(std::move(train)),
       test_(std::move(test)),
-      fields_(image_fields(input, classes)),
+      fields_(image_fields({input.channels, input.height, input.width}, classes)),
       white_(white) {
   Digest digest;
   for (const ImageSplit* split : {&train_, &test_}) {
     PP_ASSERT(split->pixels.size() == split->labels.size() * static_cast<size_t>(input.size()));
-    for (const int64_t size : {std::ssize(split->labels), input.channels, input.height,
-                               input.width, classes, static_cast<int64_t>(white_)}) {
+    for (const int64_t size : {std::ssize(split->labels), input.channels, input.height, input.width,
+                               classes, static_cast<int64_t>(white_)}) {
       digest.add(std::to_string(size));
     }
     digest.add(std::as_bytes(std::span(split->labels)));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/job/job.h"
 #include "datasets/dataset.h"
 
 namespace pushpull {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {

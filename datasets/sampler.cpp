@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 

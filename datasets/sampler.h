@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "common/job/job.h"
-
 namespace pushpull {
+
+struct Job;
 
 class Sampler {
  public:

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "models/network.h"
 
 namespace pushpull {

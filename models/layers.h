@@ -6,11 +6,12 @@
 #include <span>
 #include <string>
 
-#include "common/layout/tensor_table.h"
 #include "models/model.h"
 #include "models/ops/ops.h"
 
 namespace pushpull {
+
+struct TensorTable;
 
 // Memory of the backend for one training micro-batch.
 struct TrainPass {

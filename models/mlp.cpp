@@ -1,6 +1,7 @@
 // The model `mlp`: a fully connected network with ReLU between its layers.
 #include <string>
 
+#include "common/job/job.h"
 #include "models/network.h"
 
 namespace pushpull {

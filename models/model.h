@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "common/device/device_name.h"
-#include "common/job/job.h"
 #include "common/layout/fields.h"
 #include "common/layout/samples.h"
 #include "common/layout/tensor_table.h"
 #include "common/metrics/metric.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Called with the index of a tensor when its gradient (or reported running statistic) is final:
 // exactly once per tensor and call of `train`, in backward order (last layer first).

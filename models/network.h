@@ -17,6 +17,9 @@
 
 namespace pushpull {
 
+struct InputShape;
+struct Job;
+
 // The layers of a network under construction.
 struct LayerRow {
   ops::Backend& backend;

@@ -15,8 +15,8 @@ class Sequential final : public Model {
  public:
   explicit Sequential(std::unique_ptr<Network> network);
 
-  float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients, const GradientReady& ready,
-              const WeightsNeeded& needed = {}) override;
+  float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
+              const GradientReady& ready, const WeightsNeeded& needed = {}) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
   DeviceStep* device_step() override;

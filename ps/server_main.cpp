@@ -11,6 +11,7 @@
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
 #include "common/job/job_check.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 #include "common/net/join.h"

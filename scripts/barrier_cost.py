@@ -46,14 +46,14 @@ def run(args, keys):
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}\nends with {done.returncode}: {done.stderr[-2000:]}")
-        said = [line for line in done.stderr.splitlines() if "earlier checkpoint" in line]
+        notices = [line for line in done.stderr.splitlines() if "earlier checkpoint" in line]
         summary = json.loads((out / "out" / "summary.json").read_text())
         steps = {kind: [] for kind in KINDS}
         for trace in sorted((out / "trace").glob("*.json")):
             for step, times in steps_of(trace).items():
                 if step >= args.every:  # the first steps fill caches and pools
                     steps[kind_of(step, args.every)].append(times)
-        return summary["samples_per_second"], steps, said
+        return summary["samples_per_second"], steps, notices
 
 
 def main():
@@ -72,9 +72,9 @@ def main():
     lines = set()
     for _ in range(args.rounds):
         for name, keys in variants.items():
-            rate, found, said = run(args, keys)
+            rate, found, notices = run(args, keys)
             rates[name].append(rate)
-            lines.update(said)
+            lines.update(notices)
             for kind in KINDS:
                 steps[name][kind] += found[kind]
     print(f"every {args.every} steps: {' '.join(args.options)}, {args.rounds} rounds")

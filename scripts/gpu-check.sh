@@ -41,12 +41,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[[ $budget =~ ^[1-9][0-9]{0,4}$ ]] || usage "--budget $budget is no number of seconds"
+[[ $budget =~ ^[1-9][0-9]{0,4}$ ]] || usage "--budget '$budget': must be a whole number of seconds"
 for part in ${only//,/ }; do
   [[ " ${parts[*]%% *} " == *" $part "* ]] || usage "--only $part: there are ${parts[*]%% *}"
 done
 if [ ! -x "$package/tests/device_test" ]; then
-  echo "[gpu-check] $package is no package: scripts/package.sh makes one, and this script lies in it" >&2
+  echo "[gpu-check] $package is not a package: scripts/package.sh makes one, which contains this script" >&2
   exit 2
 fi
 mkdir -p "$out" || exit 8

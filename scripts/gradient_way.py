@@ -66,7 +66,7 @@ RECORDER = r"""
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-enum { kMost = 1 << 24 };
+enum { kMax = 1 << 24 };
 struct event { uint64_t ns, function; };
 static struct { uint64_t base; _Atomic uint64_t used; struct event events[]; } *trace;
 static int program(struct dl_phdr_info *info, size_t size, void *base) {
@@ -80,7 +80,7 @@ __attribute__((constructor)) static void begin(void) {
   if (folder == NULL) return;
   snprintf(path, sizeof path, "%s/%d", folder, (int)getpid());
   const int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
-  const size_t bytes = sizeof *trace + kMost * sizeof(struct event);
+  const size_t bytes = sizeof *trace + kMax * sizeof(struct event);
   if (file < 0 || ftruncate(file, bytes) != 0) return;
   void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return;
@@ -91,7 +91,7 @@ void __cyg_profile_func_enter(void *function, void *site) {
   (void)site;
   if (trace == NULL) return;
   const uint64_t at = atomic_fetch_add_explicit(&trace->used, 1, memory_order_relaxed);
-  if (at >= kMost) return;
+  if (at >= kMax) return;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   trace->events[at] = (struct event){now.tv_sec * 1000000000ull + now.tv_nsec, (uint64_t)function - trace->base};

@@ -25,7 +25,7 @@ for option in "$@"; do
 done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "[deps] this is no Debian or relative of it; install these yourself: ${packages[*]}" >&2
+  echo "[deps] this is not a Debian-based system; install these packages yourself: ${packages[*]}" >&2
   exit 1
 fi
 

@@ -102,9 +102,9 @@ def catch(tree, tests, seeds):
         return None
     test = re.search(r"^\[  FAILED  \] ([\w.]+)", done.stdout, re.M)
     seed = re.search(r"^  seed (\d+)", done.stdout, re.M)
-    said = re.search(r"^Failed\n(.*)", done.stdout, re.M)
+    failure = re.search(r"^Failed\n(.*)", done.stdout, re.M)
     return (test.group(1) if test else f"ended with {done.returncode}", seed.group(1) if seed else "?",
-            said.group(1) if said else "")
+            failure.group(1) if failure else "")
 
 
 def main():

@@ -122,9 +122,9 @@ start_proxy() { # start_proxy I
 }
 
 nft_in() { # nft_in NAMESPACE RULES
-  local said
-  said=$(ip netns exec "$1" nft -f - <<<"$2" 2>&1) ||
-    cannot "nft does not take the rules that delay or loss need here: ${said%%$'\n'*}"
+  local output
+  output=$(ip netns exec "$1" nft -f - <<<"$2" 2>&1) ||
+    cannot "nft does not take the rules that delay or loss need here: ${output%%$'\n'*}"
 }
 
 # Tries netem in the lab's own namespace: only an attempt shows whether the kernel has it.
@@ -185,23 +185,23 @@ up() {
   local stop=''
   trap 'stop=130' INT
   trap 'stop=143' TERM HUP
-  mkdir "$state" 2>/dev/null || { say "lab $name is there already: netlab.sh down $name"; exit 2; }
+  mkdir "$state" 2>/dev/null || { say "lab $name exists already: netlab.sh down $name"; exit 2; }
   trap 'end_up $?' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   [ -z "$stop" ] || exit "$stop"
   echo "$hosts" >"$state/hosts"
   echo "${rate:-any},${delay:-0ms}${loss:+,$loss}" >"$state/asked"
-  local said
-  said=$(ip netns add "$hub" 2>&1) || cannot "network namespaces are not permitted here: $said"
-  said=$(ip -n "$hub" link add bridge0 type bridge 2>&1) || cannot "no bridge can be made: $said"
+  local output
+  output=$(ip netns add "$hub" 2>&1) || cannot "network namespaces are not permitted here: $output"
+  output=$(ip -n "$hub" link add bridge0 type bridge 2>&1) || cannot "cannot create a bridge: $output"
   ip -n "$hub" link set bridge0 up
   pick_means
   echo "network namespaces over veth${rate:+, tbf}${delay:+, delay by $delay_by}${loss:+, loss by $loss_by}" \
     >"$state/how"
   local i
   for ((i = 0; i < hosts; ++i)); do
-    add_host "$i" 2>"$state/said" # not in a condition: the first failure must end the function
+    add_host "$i" 2>"$state/errors" # not in a condition: the first failure must end the function
   done
   say "lab $name: $hosts hosts, $subnet.1 to $subnet.$hosts; $(asked_of "$name"); $(cat "$state/how")"
   echo "$name" # tells the reader that the lab is ready
@@ -220,11 +220,11 @@ up() {
 
 # end_up CODE: cleans up when `up` ends without leaving a lab.
 end_up() {
-  local code=$1 said
-  said=$(grep -m 1 '^\[netlab\]' "$state/said" 2>/dev/null || head -n 1 "$state/said" 2>/dev/null || true)
+  local code=$1 output
+  output=$(grep -m 1 '^\[netlab\]' "$state/errors" 2>/dev/null || head -n 1 "$state/errors" 2>/dev/null || true)
   down "$name"
-  if [ -n "$said" ] && { [ "$code" -eq 1 ] || [ "$code" -eq 3 ]; }; then
-    say "this machine cannot make such a lab: ${said#"[netlab] "}"
+  if [ -n "$output" ] && { [ "$code" -eq 1 ] || [ "$code" -eq 3 ]; }; then
+    say "this machine cannot make such a lab: ${output#"[netlab] "}"
     exit 3
   fi
   exit "$code"

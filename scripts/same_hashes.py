@@ -136,12 +136,12 @@ def resumed(lab, entry, old, new):
     optimizer restarts, so this is not the uninterrupted run.)"""
     third = entry["keys"]["steps"] // 3
 
-    def goes_on(program_dir, first):
+    def resumed_weights(program_dir, first):
         checkpoints = lab.train(first, entry, **{"stop-after": third}) / "checkpoints"
         return weights(lab.train(program_dir, entry, **{"checkpoint-dir": checkpoints, "resume": "true"}))
 
-    wanted = goes_on(old, old)
-    return [("stopped and resumed by new", wanted, goes_on(new, new)), ("old's checkpoint by new", wanted, goes_on(new, old))]
+    wanted = resumed_weights(old, old)
+    return [("stopped and resumed by new", wanted, resumed_weights(new, new)), ("old's checkpoint by new", wanted, resumed_weights(new, old))]
 
 
 def recorded(lab, entry, old, new):

@@ -153,11 +153,11 @@ def check_the_sentences_check():
              "a/b.cpp": "#include <x>\n", "a/c.h": "#pragma once\n", "a/d.py": '#!/usr/bin/env python3\n"""Does d."""\n',
              "tests/a_test.cpp": '#include "a/b.h"\n#include "a/a.h"\n', "a/e.sh": "#!/bin/sh\n# Does e; then more.\n#\n#   e.sh\n"}
 
-    def told(names):
+    def reported(names):
         return sentence_mistakes(set(names), texts.__getitem__)
 
-    assert told(["a/a.h", "a/a.cpp", "a/d.py", "a/e.sh", "tests/a_test.cpp"]) == []
-    assert [m.split(":")[0] for m in told(texts)] == ["a/b.cpp", "a/c.h"]
+    assert reported(["a/a.h", "a/a.cpp", "a/d.py", "a/e.sh", "tests/a_test.cpp"]) == []
+    assert [m.split(":")[0] for m in reported(texts)] == ["a/b.cpp", "a/c.h"]
     assert listing.rows("a", {"a/a.h", "a/a.cpp"}, texts.__getitem__) == [("a.{h,cpp}", "A thing of two words.")]
     assert listing.rows("tests", set(texts), texts.__getitem__) == [("a_test.cpp", "Tests a/a.h.")]
     assert listing.first_sentence("Reads a.h and (b.) c, e.g. d. Then more.") == "Reads a.h and (b.) c, e.g. d."

@@ -153,7 +153,7 @@ JobEnd Trainer::run() {
     }
   }
   JobEnd end = *control_.end();
-  if (end.signal != 0 || end.next_term) links_.let_go();
+  if (end.signal != 0 || end.next_term) links_.wait_for_readers();
   return end;
 }
 
@@ -192,7 +192,7 @@ void Trainer::await(int64_t number, const std::function<bool()>& here) {
   while (true) {
     exchange();
     // a restarted pull may place the weights in other memory
-    if (control_.over() || !push_pull_.stands(task_) ||
+    if (control_.over() || !push_pull_.is_current(task_) ||
         push_pull_.weights_of(task_).data() != weights_.data()) {
       throw Dropped{};
     }

@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/net/job_view.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
@@ -25,6 +24,8 @@
 #include "worker/trace/trace.h"
 
 namespace pushpull {
+
+struct Job;
 
 class Trainer : private TaskHost {
  public:

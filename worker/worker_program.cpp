@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "common/keys/data_proof.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
@@ -73,14 +74,14 @@ std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
 }
 
 // The socket that other workers connect to, and its address.
-struct PeerDoor {
+struct PeerListener {
   std::unique_ptr<Router> router;
   std::string endpoint;
 };
 
 // Listens for other workers as joined servers do: on the interface that reaches the coordinator,
 // unless --listen names another one.
-PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& context) {
+PeerListener listen_for_peers(const CommandLine& line, Control& control, zmq::context_t& context) {
   const Address joined = parse_address(line.local.at("join"), "join");
   Address listen = joined;
   if (const std::string given = value_of(line, "listen"); !given.empty()) {
@@ -106,17 +107,17 @@ PeerDoor open_door(const CommandLine& line, Control& control, zmq::context_t& co
                                   listener_name(control.incarnation())));
     control.report_refused(handler);
   }
-  PeerDoor door;
-  door.router = std::make_unique<Router>(*handler, listen.to_string(), EndpointLimits{});
-  Address endpoint = parse_address(door.router->address(), "listen");
+  PeerListener listener;
+  listener.router = std::make_unique<Router>(*handler, listen.to_string(), EndpointLimits{});
+  Address endpoint = parse_address(listener.router->address(), "listen");
   if (const std::string host = value_of(line, "advertise"); !host.empty()) {
     check_host(host, "advertise");
     endpoint.host = host;
   } else if (endpoint.is_everywhere()) {
     endpoint.host = local_address_towards(joined);
   }
-  door.endpoint = endpoint.to_string();
-  return door;
+  listener.endpoint = endpoint.to_string();
+  return listener;
 }
 
 // The data and the model. They are loaded while the control thread already sends heartbeats.
@@ -133,15 +134,15 @@ Prepared prepare(const Job& job, const std::string& data_dir,
   std::vector<std::unique_ptr<Model>> models;
   models.reserve(devices.size());
   for (const device::DeviceName& device : devices) {
-    models.push_back(make_model(job, out.dataset->input(), out.dataset->classes(), device));
+    models.push_back(make_model(job, out.dataset->fields(), device));
   }
   out.model = models.size() == 1 ? std::move(models.front())
                                  : std::make_unique<TeamModel>(std::move(models));
   wire::Declare& declare = out.declare;
   to_wire(out.model->table(), declare.mutable_tensors());
   to_wire(out.model->heads(), declare.mutable_heads());
-  declare.set_train_samples(out.dataset->train_size());
-  declare.set_test_samples(out.dataset->test_size());
+  declare.set_train_samples(out.dataset->size(Split::kTrain));
+  declare.set_test_samples(out.dataset->size(Split::kTest));
   declare.set_data_digest(out.dataset->digest());
   declare.set_numerics(out.model->numerics());
   declare.set_choices(out.model->choices());
@@ -150,7 +151,7 @@ Prepared prepare(const Job& job, const std::string& data_dir,
 
 // Waits until training starts. Returns nothing if the job is over first.
 std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
-  int64_t told = now_ms();
+  int64_t logged_ms = now_ms();
   while (!control.over()) {
     zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
     poll_sockets({&item, 1}, 200);
@@ -160,21 +161,22 @@ std::optional<wire::State> wait_for_training(Control& control, const Log& log) {
       return state;
     }
     control.activity().wait([] { return std::string("the start of training"); });
-    if (now_ms() - told > 5000) {
+    if (now_ms() - logged_ms > 5000) {
       log.info("waiting for the job to start");
-      told = now_ms();
+      logged_ms = now_ms();
     }
   }
   return std::nullopt;
 }
 
-JobEnd train(const JobView& view, const Prepared& prepared, PeerDoor door, Control& control,
+JobEnd train(const JobView& view, const Prepared& prepared, PeerListener listener, Control& control,
              zmq::context_t& context, Trace& trace) {
   const Dataset& dataset = *prepared.dataset;
   Model& model = *prepared.model;
-  if (!door.router) return Trainer(view, dataset, model, control, context, trace).run();
+  if (!listener.router) return Trainer(view, dataset, model, control, context, trace).run();
   if (view.state.assigned_size() > 0) {
-    return AllReduceTrainer(view, dataset, model, control, context, std::move(door.router)).run();
+    return AllReduceTrainer(view, dataset, model, control, context, std::move(listener.router))
+        .run();
   }
   // a spare: no share becomes free in an all-reduce job
   while (!control.over()) {
@@ -191,9 +193,10 @@ JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
                   zmq::context_t& context, Trace& trace, Log& log) {
   const Job& job = control.job();
   const uint64_t run = control.enter_term();
-  PeerDoor door;
-  if (job.strategy.kind == StrategyKind::kAllReduce) door = open_door(line, control, context);
-  prepared.declare.set_peer_endpoint(door.endpoint);
+  PeerListener listener;
+  if (job.strategy.kind == StrategyKind::kAllReduce)
+    listener = listen_for_peers(line, control, context);
+  prepared.declare.set_peer_endpoint(listener.endpoint);
   control.declare(prepared.declare);
   const std::optional<wire::State> state = wait_for_training(control, log);
   if (!state) return *control.end();
@@ -201,12 +204,12 @@ JobEnd train_term(const CommandLine& line, Prepared& prepared, Control& control,
   // this worker chose its kernels by timing them; the job may have begun with other choices
   if (state->choices() != prepared.model->choices()) prepared.model->choose(state->choices());
   try {
-    return train({job, run, control.incarnation(), *state}, prepared, std::move(door), control,
+    return train({job, run, control.incarnation(), *state}, prepared, std::move(listener), control,
                  context, trace);
   } catch (const Error& e) {
     // the coordinator may be about to declare the silent server or worker lost, and then says more
-    const bool may_be_told = e.code() == ErrorCode::kUnreachable;
-    if (!may_be_told || !control.wait_for_reason()) throw;
+    const bool reason_may_follow = e.code() == ErrorCode::kUnreachable;
+    if (!reason_may_follow || !control.wait_for_reason()) throw;
     return *control.end();
   }
 }

@@ -58,7 +58,7 @@ def built(lab, source, folder):
     lab.processes.append(compiler)
     code = compiler.ends(BUILD_S)
     expect(code == 0, "ps-lite cannot be compiled as it is; g++ and libzmq3-dev must be there. "
-                      f"g++ ended with {code}: {compiler.said()[:1500]}")
+                      f"g++ ended with {code}: {compiler.output()[:1500]}")
     return program
 
 
@@ -90,7 +90,7 @@ class PsLite:
 
     def step(self):
         """Returns the newest step that a worker has done, or -1 before the first."""
-        return max((int(n) for worker in self.workers for n in re.findall(r"^step (\d+)$", worker.said(), re.M)), default=-1)
+        return max((int(n) for worker in self.workers for n in re.findall(r"^step (\d+)$", worker.output(), re.M)), default=-1)
 
     def reaches(self, step):
         def reached():
@@ -109,7 +109,7 @@ class PsLite:
         lost.wait(START_S)
         self.members.remove(lost)
 
-    def goes_on(self, silence):
+    def makes_progress(self, silence):
         """Returns whether two more steps are done before a process ends and within `silence` seconds."""
         wanted, end = self.step() + 2, time.monotonic() + silence
         while self.step() < wanted and time.monotonic() < end and all(member.poll() is None for member in self.members):
@@ -125,7 +125,7 @@ class PsLite:
         Fails after END_S."""
         last, since, end = self.traces(), time.monotonic(), time.monotonic() + END_S
         while any(member.poll() is None for member in self.members):
-            expect(time.monotonic() < end, f"ps-lite still prints after {END_S} s: {self.members[-1].said()[-300:]}")
+            expect(time.monotonic() < end, f"ps-lite still prints after {END_S} s: {self.members[-1].output()[-300:]}")
             if self.traces() != last:
                 last, since = self.traces(), time.monotonic()
             if time.monotonic() - since >= silence:
@@ -135,7 +135,7 @@ class PsLite:
 
     def ended(self):
         """Describes the processes that failed, with their exit status and error line."""
-        ends = collections.Counter((member.role, f"{end_of(member.returncode)}: {failed_check(member.said())}")
+        ends = collections.Counter((member.role, f"{end_of(member.returncode)}: {failed_check(member.output())}")
                                    for member in self.members if member.poll())
         return "; ".join(f"{count} {role}{'s' if count > 1 else ''} end{'' if count > 1 else 's'} with {end}"
                          for (role, end), count in ends.items())
@@ -159,7 +159,7 @@ def failed_check(text):
 
 def seen(job, silence):
     """Describes the fate of a ps-lite job that has lost a process."""
-    alive, rejoined = job.watched(silence), sum("rejoined as" in member.said() for member in job.members)
+    alive, rejoined = job.watched(silence), sum("rejoined as" in member.output() for member in job.members)
     parts = [f"{rejoined} new {'process gets its' if rejoined == 1 else 'processes get their'} place"] if rejoined else []
     bad, living = job.ended(), sum(member.poll() is None for member in job.members)
     if bad:
@@ -183,7 +183,7 @@ def ps_lite_loses(lab, program, settings, role, times, silence):
                 time.sleep(DEAD_S + 3 if settings else 1)  # a replacement is accepted only after the lost process is
                                                            # declared dead
                 job.group(role).append(job.start(role))
-            if times < 2 or not job.goes_on(silence):
+            if times < 2 or not job.makes_progress(silence):
                 break
         return seen(job, silence)
     finally:
@@ -196,8 +196,8 @@ def ps_lite_hash(lab, program):
     job = PsLite(lab, program, STEPS_OF_A_RUN, {})
     try:
         for member in job.members:
-            expect(member.ends(END_S) == 0, f"{member.name} of ps-lite: {member.said()[-400:]}")
-        found = {re.search(r"^weights (\w+)$", worker.said(), re.M).group(1) for worker in job.workers}
+            expect(member.ends(END_S) == 0, f"{member.name} of ps-lite: {member.output()[-400:]}")
+        found = {re.search(r"^weights (\w+)$", worker.output(), re.M).group(1) for worker in job.workers}
         expect(len(found) == 1, "ps-lite's workers have different weights")
         return hashlib.sha256(bytes.fromhex(found.pop())).hexdigest(), time.monotonic() - begin
     finally:
@@ -221,16 +221,16 @@ def server_below(run):
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         if words[0].endswith("pushpull-server") and "--job" not in words:
             return pid
-    raise Failed(f"no server below pushpull run: {run.said()[-600:]}")
+    raise Failed(f"no server below pushpull run: {run.output()[-600:]}")
 
 
 def run_loses_a_server(lab, want):
     began = time.monotonic()
     run = lab.launch(lab.job(KEYS), SERVERS, WORKERS)
-    lab.until(lambda: newest_step(run.out) >= 400, START_S, lambda: f"no step 400: {run.said()[-600:]}")
+    lab.until(lambda: newest_step(run.out) >= 400, START_S, lambda: f"no step 400: {run.output()[-600:]}")
     os.kill(server_below(run), signal.SIGKILL)
     code = run.ends(END_S)
-    expect(code == 0, f"pushpull run ended with {code}: {run.said()[-600:]}")
+    expect(code == 0, f"pushpull run ended with {code}: {run.output()[-600:]}")
     expect(summary_of(run.out)["recoveries"] == 1, "pushpull did not count a lost server")
     return compared(want, summary_of(run.out), time.monotonic() - began)
 

@@ -121,8 +121,8 @@ void Bench::measure(int64_t bytes, Transport transport) {
 }
 
 LinkFloor Bench::bare_link(Transport transport, int64_t bytes, int64_t workers) const {
-  const int64_t most_rounds = options_.steps == 0 ? floors::kMostRounds : options_.steps;
-  return link_floor(link_of(transport), bytes, workers, most_rounds);
+  const int64_t max_rounds = options_.steps == 0 ? floors::kMaxRounds : options_.steps;
+  return link_floor(link_of(transport), bytes, workers, max_rounds);
 }
 
 double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {
@@ -218,8 +218,8 @@ int bench_command(int argc, const char* const* argv) {
   BenchOptions options =
       parse_bench(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)),
                   available_memory());
-  if (const std::string said = set_keys_of_children(line); !said.empty()) {
-    std::cout << "# " << said << std::endl;
+  if (const std::string note = set_keys_of_children(line); !note.empty()) {
+    std::cout << "# " << note << std::endl;
   }
   const fs::path self = fs::read_symlink("/proc/self/exe");
   return Bench(std::move(options), self.parent_path().string()).run();

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 

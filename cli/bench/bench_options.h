@@ -9,9 +9,11 @@
 
 #include "common/job/command_line.h"
 #include "common/job/job.h"
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull {
+
+struct KeyHelp;
 
 struct BenchOptions {
   std::vector<int64_t> bytes;  // tensor sizes, in the order of the rows

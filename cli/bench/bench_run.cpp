@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMovedBytes = int64_t{8} << 30;  // total of all workers of a row, both ways
-constexpr int64_t kLeastSteps = 20;
-constexpr int64_t kMostSteps = 4000;
+constexpr int64_t kMinPlannedSteps = 20;
+constexpr int64_t kMaxPlannedSteps = 4000;
 constexpr int64_t kMaxProcessLogBytes = int64_t{1} << 20;
 constexpr int64_t kMaxTimesBytes = int64_t{1} << 28;
 constexpr int64_t kGraceMs = 10000;  // from the first failure until the other processes are killed
@@ -192,7 +192,7 @@ ExchangePlan plan_exchange(const BenchOptions& options, int64_t bytes, Transport
   const int64_t moved = transport == Transport::kShm ? kMovedBytes * 3 : kMovedBytes;
   ExchangePlan plan{bytes, transport, workers, 0, options.steps, false};
   if (plan.steps == 0) {
-    plan.steps = std::clamp(moved / (2 * workers) / bytes, kLeastSteps, kMostSteps);
+    plan.steps = std::clamp(moved / (2 * workers) / bytes, kMinPlannedSteps, kMaxPlannedSteps);
   }
   plan.warm_up = std::clamp<int64_t>(plan.steps / 10, 3, 200);
   return plan;
@@ -273,13 +273,13 @@ ExchangeRecord run_exchange(const BenchOptions& options, const ExchangePlan& pla
   launcher.stopped_by = &record.signal;
   const int code = launch(launcher);
   if (record.signal != 0) return record;
-  const std::string said = read_tail(log, kMaxProcessLogBytes);
+  const std::string output = read_tail(log, kMaxProcessLogBytes);
   if (code != 0) {
     throw Error(static_cast<ErrorCode>(code),
                 name_of(plan.bytes, "over " + transport_name(plan.transport)) +
-                    " failed: " + failure_line(said, code));
+                    " failed: " + failure_line(output, code));
   }
-  record.note = fallback_note(said);
+  record.note = fallback_note(output);
   read_record(folder, plan.workers, record);
   return record;
 }

@@ -132,7 +132,7 @@ void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
       tried[variant_name(run)][key].insert(value);
     }
   }
-  std::set<std::string> said;
+  std::set<std::string> seen;
   for (const CompareRun& run : result.runs) {
     for (const auto& [key, value] : parts(run.tuned)) {
       const std::set<double>& all = tried[variant_name(run)][key];
@@ -141,7 +141,7 @@ void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
       text.append(": the best ").append(key).append(", ").append(print_real(value));
       text.append(value == *all.begin() ? ", is the smallest" : ", is the largest");
       text.append(" that was tried: a better one may lie beyond");
-      if (said.insert(text).second) notes.push_back(text);
+      if (seen.insert(text).second) notes.push_back(text);
     }
   }
 }

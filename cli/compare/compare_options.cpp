@@ -13,6 +13,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device_name.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 
 namespace pushpull {

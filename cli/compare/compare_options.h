@@ -13,6 +13,8 @@
 
 namespace pushpull {
 
+struct KeyHelp;
+
 // A job key and the values to try for it.
 struct TuneKey {
   std::string key;

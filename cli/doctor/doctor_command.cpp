@@ -7,6 +7,7 @@
 #include "cli/doctor/job_checks.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 

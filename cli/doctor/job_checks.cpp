@@ -28,7 +28,7 @@ void append_to(std::vector<Finding>& findings, std::vector<Finding> more) {
   for (Finding& one : more) findings.push_back(std::move(one));
 }
 
-std::string who_is(const ordered_json& member) {
+std::string describe_member(const ordered_json& member) {
   const ordered_json& rank = member.at("rank");
   return printable(member.at("role").get<std::string>()) +
          (rank.is_null() ? "" : " " + std::to_string(rank.get<int64_t>()));
@@ -96,7 +96,7 @@ std::vector<Finding> check_member(zmq::context_t& context, const ordered_json& m
                                   const std::optional<Credentials>& data, bool same_host) {
   const std::string address = member.at("address").get<std::string>();
   if (address.empty()) return {};
-  const std::string who = who_is(member);
+  const std::string who = describe_member(member);
   if (auto meant = check_meant_host(who, address, same_host)) return {std::move(*meant)};
   const AddressFindings way =
       reach(address, "of " + who,
@@ -141,9 +141,9 @@ std::vector<Finding> check_members(zmq::context_t& context, const ordered_json& 
     append_to(findings, check_member(context, member, data, same_host));
     const double heard = member.at("heard_seconds").get<double>();
     if (heard < 3.0) continue;
-    findings.push_back(warning(who_is(member), "the coordinator has not heard from it for " +
-                                                   std::to_string(static_cast<int64_t>(heard)) +
-                                                   " s"));
+    findings.push_back(
+        warning(describe_member(member), "the coordinator has not heard from it for " +
+                                             std::to_string(static_cast<int64_t>(heard)) + " s"));
   }
   return findings;
 }

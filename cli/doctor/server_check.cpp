@@ -23,7 +23,7 @@ constexpr double kRateSeconds = 2.0;
 constexpr double kPongSeconds = 3.0;
 constexpr int kPollMs = 50;
 constexpr double kSlowMs = 50.0;
-constexpr int64_t kMostProbeBytes = int64_t{1} << 20;
+constexpr int64_t kMaxProbeBytes = int64_t{1} << 20;
 
 // Sends pings to one server; each gets one answer.
 class Pinger {
@@ -105,7 +105,7 @@ void look_at_memory(const wire::Pong& pong, ServerWay& way) {
   way.memory = pong.text();
   if (!way.here) return;
   try {
-    const Mapping mapping(pong.probe(), kMostProbeBytes);
+    const Mapping mapping(pong.probe(), kMaxProbeBytes);
   } catch (const Error& e) {
     way.memory = e.what();
   }

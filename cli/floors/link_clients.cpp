@@ -46,8 +46,8 @@ void act(Link& link, Verb verb, std::span<RoundTimes> rounds) {
 
 }  // namespace
 
-LinkClients::LinkClients(LinkServer& server, size_t count, size_t most_rounds)
-    : most_rounds_(most_rounds), times_(count * most_rounds * sizeof(RoundTimes)) {
+LinkClients::LinkClients(LinkServer& server, size_t count, size_t max_rounds)
+    : max_rounds_(max_rounds), times_(count * max_rounds * sizeof(RoundTimes)) {
   for (size_t i = 1; i < count; ++i) {
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) clients_failed("has no socket");
@@ -67,7 +67,7 @@ LinkClients::~LinkClients() {
 }
 
 std::span<RoundTimes> LinkClients::place(size_t client, size_t rounds) const {
-  return {static_cast<RoundTimes*>(times_.data()) + client * most_rounds_, rounds};
+  return {static_cast<RoundTimes*>(times_.data()) + client * max_rounds_, rounds};
 }
 
 std::span<const RoundTimes> LinkClients::rounds(size_t client) const {
@@ -83,7 +83,7 @@ int LinkClients::obey(int fd, size_t client, Link& link) const {
 }
 
 void LinkClients::run(Verb verb, size_t rounds) {
-  PP_ASSERT(rounds <= most_rounds_);
+  PP_ASSERT(rounds <= max_rounds_);
   rounds_ = rounds;
   Order order{verb, static_cast<uint32_t>(rounds)};
   // A single push or pull is limited to kDeadlineSeconds by its own process.

@@ -25,8 +25,8 @@ struct RoundTimes {
 
 class LinkClients {
  public:
-  // Forks, so the caller must have no other thread. most_rounds: limit of one run.
-  LinkClients(LinkServer& server, size_t count, size_t most_rounds);
+  // Forks, so the caller must have no other thread. max_rounds: limit of one run.
+  LinkClients(LinkServer& server, size_t count, size_t max_rounds);
   ~LinkClients();
   LinkClients(const LinkClients&) = delete;
   LinkClients& operator=(const LinkClients&) = delete;
@@ -43,9 +43,9 @@ class LinkClients {
   std::span<RoundTimes> place(size_t client, size_t rounds) const;
   int obey(int fd, size_t client, Link& link) const;
 
-  size_t most_rounds_;
+  size_t max_rounds_;
   size_t rounds_ = 0;  // of the last run
-  SharedPages times_;  // most_rounds_ per client
+  SharedPages times_;  // max_rounds_ per client
   std::unique_ptr<Link> mine_;
   std::vector<UniqueFd> others_;
   std::vector<std::unique_ptr<Child>> children_;

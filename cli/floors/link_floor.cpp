@@ -43,11 +43,11 @@ LinkFloor LinkTimes::floor() const {
 
 }  // namespace floors
 
-LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients, int64_t most_rounds) {
+LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients, int64_t max_rounds) {
   constexpr int64_t kMovedBytes = int64_t{512} << 20;
-  const int64_t most = std::clamp(most_rounds, floors::kLeastRounds, floors::kMostRounds);
+  const int64_t most = std::clamp(max_rounds, floors::kMinRounds, floors::kMaxRounds);
   const auto rounds =
-      static_cast<size_t>(std::clamp(kMovedBytes / bytes, floors::kLeastRounds, most));
+      static_cast<size_t>(std::clamp(kMovedBytes / bytes, floors::kMinRounds, most));
   const auto count = static_cast<size_t>(clients);
   const auto server = floors::serve_link(kind, static_cast<size_t>(bytes), count);
   floors::LinkClients all(*server, count, rounds);

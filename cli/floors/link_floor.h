@@ -25,8 +25,8 @@ struct LinkFloor {
 
 namespace floors {
 
-constexpr int64_t kLeastRounds = 6;
-constexpr int64_t kMostRounds = 1000;
+constexpr int64_t kMinRounds = 6;
+constexpr int64_t kMaxRounds = 1000;
 
 // Collects the rounds of all clients over any number of runs.
 class LinkTimes {
@@ -44,9 +44,9 @@ class LinkTimes {
 }  // namespace floors
 
 // Measures a floor. Chooses the number of rounds so that the measurement takes some tenths of a
-// second, at most `most_rounds` per client (at least kLeastRounds). Forks, so the calling process
+// second, at most `max_rounds` per client (at least kMinRounds). Forks, so the calling process
 // must have no other thread. Throws Error(kFailed) if a socket or a client fails.
 LinkFloor link_floor(floors::LinkKind kind, int64_t bytes, int64_t clients,
-                     int64_t most_rounds = floors::kMostRounds);
+                     int64_t max_rounds = floors::kMaxRounds);
 
 }  // namespace pushpull

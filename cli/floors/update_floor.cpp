@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // floats; a sum of gradients stays in the L1 cache
 constexpr int64_t kMovedBytes = int64_t{512} << 20;
-constexpr int64_t kLeastRounds = 9;
-constexpr int64_t kMostRounds = 2000;
-constexpr int64_t kMostThreads = 16;
+constexpr int64_t kMinRounds = 9;
+constexpr int64_t kMaxRounds = 2000;
+constexpr int64_t kMaxThreads = 16;
 // Keeps the numbers from growing or vanishing: denormals and infinities change the speed.
 constexpr float kRate = 1e-3F;
 constexpr float kDecay = 0.9F;
@@ -108,8 +108,8 @@ void UpdateFloor::pass(Parallel& parallel) {
 
 double update_floor_us(int64_t bytes, int64_t gradients, OptimizerKind optimizer) {
   UpdateFloor floor(bytes, gradients, state_names(optimizer).size());
-  const int64_t rounds = std::clamp(kMovedBytes / bytes, kLeastRounds, kMostRounds);
-  const int64_t most = std::min<int64_t>(kMostThreads, useful_threads(0));
+  const int64_t rounds = std::clamp(kMovedBytes / bytes, kMinRounds, kMaxRounds);
+  const int64_t most = std::min<int64_t>(kMaxThreads, useful_threads(0));
   double fastest = INFINITY;
   for (int64_t threads = 1; threads <= most; threads *= 2) {
     ThreadPool pool(static_cast<int>(threads));

@@ -10,7 +10,7 @@
 
 #include "cli/floors/floats.h"
 #include "common/base/parallel.h"
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull {
 

@@ -8,7 +8,7 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kMostFreeBlocks = 64;
+constexpr size_t kMaxFreeBlocks = 64;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ BlockPool::Block BlockPool::take() {
 }
 
 void BlockPool::give_back(Block block) {
-  if (free_.size() < kMostFreeBlocks) {
+  if (free_.size() < kMaxFreeBlocks) {
     free_.push_back(std::move(block));
   }
 }

@@ -19,9 +19,9 @@ constexpr int64_t kRoundUs = 50;
 constexpr double kMaxDelayMs = 60'000;
 constexpr double kMaxRateMbit = 1e6;
 constexpr double kBucketSeconds = 0.01;
-constexpr double kLeastBucket = 16384;
-constexpr size_t kLeastBuffer = size_t{4} << 20;
-constexpr size_t kMostBuffer = size_t{256} << 20;
+constexpr double kMinBucket = 16384;
+constexpr size_t kMinBuffer = size_t{4} << 20;
+constexpr size_t kMaxBuffer = size_t{256} << 20;
 constexpr double kTenGigabit = 1.25e9;  // in bytes per second
 
 // A command's word, its kind, and how many numbers follow.
@@ -51,7 +51,7 @@ Error unknown(const std::string& text) {
               "oneway up|down, drop SECONDS, reset, refuse, accept, corrupt N, truncate, quit"};
 }
 
-double most_of(Kind kind) {
+double max_of(Kind kind) {
   switch (kind) {
     case Kind::kDelay:
       return kMaxDelayMs;
@@ -89,10 +89,10 @@ LinkCommand parse_link_command(const std::string& text) {
   for (size_t i = 1; i < words.size(); ++i) {
     const std::optional<double> value = parse_real(words[i]);
     const bool whole = command.kind != Kind::kCorrupt || (value && *value == std::floor(*value));
-    if (!value || *value < 0 || *value > most_of(command.kind) || !whole) {
+    if (!value || *value < 0 || *value > max_of(command.kind) || !whole) {
       throw Error(ErrorCode::kUsage, "[proxy] '" + printable(text) + "': " + printable(words[i]) +
                                          " must be a number from 0 to " +
-                                         print_real(most_of(command.kind)));
+                                         print_real(max_of(command.kind)));
     }
     (i == 1 ? command.value : command.jitter) = *value;
   }
@@ -187,10 +187,10 @@ int64_t LinkModel::draw_delay_us() {
 
 size_t LinkModel::buffer_bytes() const {
   const double in_flight = (delay_us_ + jitter_us_) / 1e6 * kTenGigabit;
-  return std::min(kMostBuffer, kLeastBuffer + static_cast<size_t>(in_flight));
+  return std::min(kMaxBuffer, kMinBuffer + static_cast<size_t>(in_flight));
 }
 
-double LinkModel::depth() const { return std::max(kLeastBucket, rate_ * kBucketSeconds); }
+double LinkModel::depth() const { return std::max(kMinBucket, rate_ * kBucketSeconds); }
 
 // A piece has at least min(waiting, 16 KiB): a link does not send single bytes of a long message.
 size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
@@ -201,7 +201,7 @@ size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
   const auto passed = static_cast<double>(now_us - bucket.filled_us);
   bucket.tokens = std::min(depth(), bucket.tokens + passed * rate_ / 1e6);
   bucket.filled_us = now_us;
-  const double least = std::min(static_cast<double>(waiting), kLeastBucket);
+  const double least = std::min(static_cast<double>(waiting), kMinBucket);
   // Times are whole microseconds; a missing fraction of a byte must not cost another turn.
   const auto whole = static_cast<size_t>(std::max(0.0, std::ceil(bucket.tokens - 0.5)));
   return static_cast<double>(whole) < std::floor(least) ? 0 : std::min(waiting, whole);
@@ -209,7 +209,7 @@ size_t LinkModel::allowance(Way way, size_t waiting, int64_t now_us) {
 
 int64_t LinkModel::next_allowance_us(Way way, size_t waiting) const {
   const Bucket& bucket = buckets_[static_cast<size_t>(way)];
-  const double lacking = std::min(static_cast<double>(waiting), kLeastBucket) - bucket.tokens;
+  const double lacking = std::min(static_cast<double>(waiting), kMinBucket) - bucket.tokens;
   return bucket.filled_us + static_cast<int64_t>(std::ceil(std::max(0.0, lacking) / rate_ * 1e6));
 }
 

@@ -74,8 +74,8 @@ class Proxy {
 
   // Returns false if the connection was removed.
   bool move(Connection& connection, Way way);
-  enum class Step { kNone, kSome, kGone };
-  Step take_in(Connection& connection, Way way);
+  enum class Step { kNone, kSome, kRemoved };
+  Step receive(Connection& connection, Way way);
   Step send_on(Connection& connection, Way way);
   void pass_end(Connection& connection, Way way);
   void broken(Connection& connection, size_t side);
@@ -356,10 +356,10 @@ bool Proxy::move(Connection& connection, Way way) {
   size_t taken = 0;
   for (bool more = true; more;) {
     const size_t before = flow.bytes.size();
-    const Step in = take_in(connection, way);
+    const Step in = receive(connection, way);
     taken += in == Step::kSome ? flow.bytes.size() - before : 0;
     const Step out = send_on(connection, way);
-    if (out == Step::kGone) return false;
+    if (out == Step::kRemoved) return false;
     more = in == Step::kSome || out == Step::kSome;
     if (more && taken >= kTurnBytes) {
       activate(connection);
@@ -383,7 +383,7 @@ bool Proxy::move(Connection& connection, Way way) {
   return true;
 }
 
-Proxy::Step Proxy::take_in(Connection& connection, Way way) {
+Proxy::Step Proxy::receive(Connection& connection, Way way) {
   Side& from = connection.sides[static_cast<size_t>(way)];
   const Side& to = connection.sides[1 - static_cast<size_t>(way)];
   Flow& flow = connection.flows[static_cast<size_t>(way)];
@@ -455,7 +455,7 @@ Proxy::Step Proxy::send_on(Connection& connection, Way way) {
   if (truncate) {
     ++counts_.truncated;
     reset(connection);
-    return Step::kGone;
+    return Step::kRemoved;
   }
   return count > 0 ? Step::kSome : Step::kNone;
 }

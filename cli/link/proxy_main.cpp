@@ -19,6 +19,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "common/io/record.h"
-#include "common/job/job.h"
 #include "common/layout/tensor_table.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 
 namespace pushpull {
+
+struct Job;
 
 // The first update, in the record's order, after which a loss or a weight is not finite.
 struct FirstNotFinite {

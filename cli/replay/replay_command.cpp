@@ -15,6 +15,7 @@
 #include "common/io/safetensors.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "ps/files/run_recorder.h"
 #include "worker/compute/devices.h"
 
@@ -153,14 +154,14 @@ class Progress {
   explicit Progress(size_t updates) : updates_(updates) {}
   void operator()(size_t done) {
     const auto now = std::chrono::steady_clock::now();
-    if (now - told_ < std::chrono::seconds(2)) return;
-    told_ = now;
+    if (now - printed_at_ < std::chrono::seconds(2)) return;
+    printed_at_ = now;
     std::cout << "update " << done << " of " << updates_ << std::endl;
   }
 
  private:
   size_t updates_;
-  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point printed_at_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
@@ -263,8 +264,7 @@ int replay_command(int argc, const char* const* argv) {
   const device::DeviceName device =
       choose_device(line.own("device", ""),
                     [](const std::string& text) { std::cerr << "[replay] " << text << std::endl; });
-  const std::unique_ptr<Model> model =
-      make_model(job, dataset->input(), dataset->classes(), device);
+  const std::unique_ptr<Model> model = make_model(job, dataset->fields(), device);
   check_same_ground(record, *dataset, *model);
   const auto start = start_to_replay(record, job, model->table(), line.own("checkpoint", ""));
   const std::string out = line.own("out", "pushpull-replay");

@@ -7,11 +7,12 @@
 #include <string>
 
 #include "common/io/record.h"
-#include "common/job/job.h"
-#include "common/layout/tensor_table.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 
 namespace pushpull {
+
+struct Job;
+struct TensorTable;
 
 // Returns the job to replay: the record's, with the paths and local settings of `given` (empty
 // without --job). Throws Error(kUsage) with the keys that determine the weights and differ.

@@ -10,10 +10,10 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kColours = 8;     // defined in the page's style; further strategies repeat them,
-                                   // dashed
-constexpr int64_t kMostBins = 16;  // per staleness histogram
-constexpr size_t kMostHistograms = 12;    // more charts would not be read
+constexpr size_t kColours = 8;    // defined in the page's style; further strategies repeat them,
+                                  // dashed
+constexpr int64_t kMaxBins = 16;  // per staleness histogram
+constexpr size_t kMaxHistograms = 12;     // more charts would not be read
 constexpr double kHistogramShare = 0.99;  // fraction of updates that get their own bins
 
 struct SplitPart {
@@ -136,12 +136,12 @@ Bins bins_of(const Cell& cell) {
   double seen = 0;
   int64_t common = 0;  // covers nearly all updates, or all if there is room
   for (const auto& [staleness, count] : cell.staleness) {
-    if (cell.staleness_max >= kMostBins && seen >= kHistogramShare * updates) break;
+    if (cell.staleness_max >= kMaxBins && seen >= kHistogramShare * updates) break;
     seen += static_cast<double>(count);
     common = staleness;
   }
   Bins out;
-  out.width = common / kMostBins + 1;
+  out.width = common / kMaxBins + 1;
   const int64_t whole = common / out.width + 1;
   const bool rest = cell.staleness_max >= whole * out.width;
   if (rest) out.rest_from = whole * out.width;
@@ -170,10 +170,10 @@ std::string histogram(const Cell& cell) {
       label += "–";
       label += std::to_string(from + bins.width - 1);
     }
-    std::string said = label;
-    said += ": " + number(bins.shares[i]) + "% of updates";
+    std::string tooltip = label;
+    tooltip += ": " + number(bins.shares[i]) + "% of updates";
     const Spread value{bins.shares[i], bins.shares[i], bins.shares[i], 1};
-    chart.groups.push_back({label, {{strategy_style(cell.colour), said, value, ""}}});
+    chart.groups.push_back({label, {{strategy_style(cell.colour), tooltip, value, ""}}});
   }
   return figure(title,
                 "mean " + number(cell.staleness_mean.value_or(0)) +
@@ -282,13 +282,13 @@ std::string staleness_charts(const LinkCells& link) {
   for (const Cell& cell : link.cells) {
     if (cell.staleness_max <= 0) continue;
     fresh.erase(cell.colour);
-    if (++count <= kMostHistograms) charts += histogram(cell);
+    if (++count <= kMaxHistograms) charts += histogram(cell);
   }
   std::string out;
   if (!charts.empty()) out += "<div class=\"charts\">" + charts + "</div>";
-  if (count > kMostHistograms) {
+  if (count > kMaxHistograms) {
     out += "<p class=\"none\">" +
-           plural(static_cast<int64_t>(count - kMostHistograms), "more chart") +
+           plural(static_cast<int64_t>(count - kMaxHistograms), "more chart") +
            " left out; the table of costs has them all.</p>";
   }
   if (!fresh.empty()) {

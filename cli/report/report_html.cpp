@@ -17,8 +17,8 @@ namespace {
 
 // Curves are most of a page. These limits keep the page below a megabyte for hundreds of runs.
 constexpr size_t kPointsOfAllCurves = 32000;
-constexpr size_t kMostPoints = 120;  // per curve; more cannot be seen
-constexpr size_t kFewestPoints = 12;
+constexpr size_t kMaxPoints = 120;  // per curve; more cannot be seen
+constexpr size_t kMinPoints = 12;
 constexpr size_t kCurvesOfACell = 4;
 constexpr size_t kLinksWithCharts = 3;  // further links have tables only
 
@@ -28,7 +28,7 @@ size_t points_per_curve(const ReportData& data) {
     for (const Cell& cell : data.links[i].cells) outlines += cell.good.size() > 1 ? 3 : 1;
   }
   const size_t each = kPointsOfAllCurves / std::max<size_t>(outlines * kCurvesOfACell, 1);
-  return std::clamp(each, kFewestPoints, kMostPoints);
+  return std::clamp(each, kMinPoints, kMaxPoints);
 }
 
 std::string section(const std::string& id, const std::string& title, const std::string& lead,

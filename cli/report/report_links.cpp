@@ -8,6 +8,7 @@
 #include "cli/report/report_charts.h"
 #include "cli/report/report_tables.h"
 #include "common/base/text.h"
+#include "common/job/strategy.h"
 
 namespace pushpull {
 namespace {

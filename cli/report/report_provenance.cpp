@@ -240,8 +240,8 @@ std::string warnings(const CompareResult& result, const ReportData& data) {
            "<a href=\"#failures\">What failed and why</a></div>";
   }
   // Many boxes would push the results off the screen.
-  constexpr size_t kMostBoxes = 3;
-  const bool list = result.notes.size() > kMostBoxes;
+  constexpr size_t kMaxBoxes = 3;
+  const bool list = result.notes.size() > kMaxBoxes;
   if (list) out += "<div class=\"warning\"><b>Notes</b><ul>";
   for (const std::string& note : result.notes) {
     out += list ? "<li>" + html(note) + "</li>"

@@ -92,8 +92,8 @@ void read_summary(const json& summary, CompareRun& run) {
 }
 
 std::string one_line(std::string_view text) {
-  constexpr size_t kMostBytes = 300;
-  return printable(trim(text), kMostBytes);
+  constexpr size_t kMaxBytes = 300;
+  return printable(trim(text), kMaxBytes);
 }
 
 }  // namespace

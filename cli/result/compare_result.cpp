@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/text.h"
+#include "common/job/strategy.h"
 
 namespace pushpull {
 

@@ -183,9 +183,9 @@ void Launcher::start_the_others() {
     try {
       start(slot);
     } catch (const Error& error) {
-      std::vector<Output> said;
-      view_.say(error.what(), said);
-      write_out(said);
+      std::vector<Output> output;
+      view_.say(error.what(), output);
+      write_out(output);
       act(supervisor_.give_up("not all processes could be started; stopping the job",
                               static_cast<int>(error.code()), now_ms()));
     }
@@ -255,6 +255,9 @@ void Launcher::act(const SupervisorActions& actions) {
   }
   if (actions.kill && slots_[*actions.kill].child != nullptr) {
     slots_[*actions.kill].child->send(SIGKILL);
+  }
+  for (const size_t slot : actions.end) {
+    if (slots_[slot].child != nullptr) slots_[slot].child->send(SIGTERM);
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};

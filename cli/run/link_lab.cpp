@@ -210,12 +210,12 @@ void LinkLab::wait_until_ready() {
 
 void LinkLab::measure() {
   Ends none;
-  Ends said;
+  Ends output;
   none.writer.reset();
   const pid_t pid =
-      spawn({script_, "measure", name_, "--plain"}, none.reader.get(), said.writer.get());
-  said.writer.reset();
-  const std::optional<std::string> line = read_line(said.reader.get(), now_ms() + kPatienceMs);
+      spawn({script_, "measure", name_, "--plain"}, none.reader.get(), output.writer.get());
+  output.writer.reset();
+  const std::optional<std::string> line = read_line(output.reader.get(), now_ms() + kPatienceMs);
   if (!line) {
     kill(-pid, SIGTERM);
   }

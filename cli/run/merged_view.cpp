@@ -68,7 +68,7 @@ void MergedView::line(size_t source, const std::string& prefix, const std::strin
     }
   } else if (ending_) {
     show_of_others(line, out);
-  } else if (!said_by_another(line)) {
+  } else if (!is_repeat(line)) {
     show(line, out);
   }
 }
@@ -87,7 +87,7 @@ void MergedView::release(size_t cause, std::vector<Output>& out) {
   allowance_ = kLinesAfterTheEnd;
   const std::vector<Line> held = std::exchange(held_, {});
   for (const Line& line : held) {
-    if (line.source == cause && !said_by_another(line)) {
+    if (line.source == cause && !is_repeat(line)) {
       show(line, out);
     }
   }
@@ -98,14 +98,14 @@ void MergedView::release(size_t cause, std::vector<Output>& out) {
   }
 }
 
-bool MergedView::said_by_another(const Line& line) {
-  const bool repeated = std::any_of(said_.begin(), said_.end(), [&](const Line& other) {
+bool MergedView::is_repeat(const Line& line) {
+  const bool repeated = std::any_of(recent_.begin(), recent_.end(), [&](const Line& other) {
     return other.source != line.source && other.text == line.text;
   });
   if (!repeated) {
-    said_.push_back(line);
-    if (said_.size() > kRemembered) {
-      said_.pop_front();
+    recent_.push_back(line);
+    if (recent_.size() > kRemembered) {
+      recent_.pop_front();
     }
   }
   return repeated;
@@ -116,7 +116,7 @@ void MergedView::show(const Line& line, std::vector<Output>& out) {
 }
 
 void MergedView::show_of_others(const Line& line, std::vector<Output>& out) {
-  if (said_by_another(line)) {
+  if (is_repeat(line)) {
     return;
   }
   if (allowance_ > 0) {

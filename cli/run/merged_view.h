@@ -62,13 +62,13 @@ class MergedView {
     std::string prefix;
     std::string text;
   };
-  bool said_by_another(const Line& line);
+  bool is_repeat(const Line& line);
   void show(const Line& line, std::vector<Output>& out);
   void show_of_others(const Line& line, std::vector<Output>& out);
 
   std::string unfinished_;       // of the coordinator's standard output
   bool progress_shown_ = false;  // the cursor is on or after a progress line
-  std::deque<Line> said_;        // the latest kRemembered lines
+  std::deque<Line> recent_;      // the latest kRemembered lines
   std::vector<Line> held_;
   bool holding_ = false;
   bool ending_ = false;

@@ -62,6 +62,14 @@ std::vector<Replacements::Pending> Replacements::take_all() {
   return out;
 }
 
+std::vector<size_t> Replacements::replaced_from(size_t first) const {
+  std::vector<size_t> out;
+  for (size_t slot = first; slot < all_.size(); ++slot) {
+    if (any(slot)) out.push_back(slot);
+  }
+  return out;
+}
+
 bool Replacements::pending() const {
   return std::any_of(all_.begin(), all_.end(),
                      [](const Slot& of) { return of.pending.has_value(); });

@@ -64,6 +64,8 @@ class Replacements {
   // ---- queries ----
   bool left(size_t slot) const { return all_[slot].made < options_.most; }
   bool any(size_t slot) const { return all_[slot].made > 0; }
+  // Returns the slots from `first` on whose process was replaced.
+  std::vector<size_t> replaced_from(size_t first) const;
   int64_t most() const { return options_.most; }
   bool pending() const;
   // Returns when take_kill or take_due has a result, or `other_ms` if that is earlier.

@@ -13,6 +13,7 @@
 #include "common/device/device.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "worker/compute/devices.h"
 
@@ -124,8 +125,8 @@ int run_command(int argc, const char* const* argv) {
     std::cout << "pushpull " PUSHPULL_VERSION "\n";
     return 0;
   }
-  if (const std::string said = set_keys_of_children(line); !said.empty()) {
-    std::cout << said << std::endl;
+  if (const std::string note = set_keys_of_children(line); !note.empty()) {
+    std::cout << note << std::endl;
   }
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string dir = self.parent_path().string();

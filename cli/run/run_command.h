@@ -9,6 +9,8 @@
 
 namespace pushpull {
 
+struct KeyHelp;
+
 const std::vector<KeyHelp>& run_options();
 
 // Returns the launcher options for these flags. Checks the job first: no process starts for a job

@@ -70,12 +70,12 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
 bool Supervisor::may_replace(size_t slot) const {
   const bool waits = is_worker(slot) ? options_.on_worker_loss == OnWorkerLoss::kWait
                                      : options_.on_server_loss == OnServerLoss::kRestart;
-  return waits && listens_ && going_on() && replacements_.left(slot);
+  return waits && listens_ && is_active() && replacements_.left(slot);
 }
 
 // Returns true if the server may be replaced after this end. A coordinator that ends by itself ends
 // the job; before training begins, a server that ends by itself would do so again.
-bool Supervisor::comes_back(size_t slot, const Ending& ending) const {
+bool Supervisor::will_restart(size_t slot, const Ending& ending) const {
   if (is_worker(slot) || !may_replace(slot)) return false;
   if (ending.signal != 0) return true;
   const bool may_return = training_began_ && !ending.is_for_good_here();
@@ -92,15 +92,17 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
   if (!well) {
     if (running() && may_be_lost(slot, ending)) {
       lost_worker(slot, ending, now_ms, actions);
-    } else if (!comes_back(slot, ending)) {
+    } else if (!will_restart(slot, ending)) {
       failed(slot, ending, now_ms, actions);
     } else if (replacements_.ended(slot, ending, now_ms)) {
       replace(slot, ending, actions);
     }
-  } else if (slot == 0 && going_on()) {
+  } else if (slot == 0 && is_active()) {
     phase_ = Phase::kFinishing;
     began_ms_ = now_ms;
     fail_pending(now_ms, actions);
+    // A worker that came too late would wait for the coordinator.
+    actions.end = replacements_.replaced_from(static_cast<size_t>(options_.servers));
   }
   if (phase_ == Phase::kSettling && all_ended()) settle(actions);
   // A signal that arrives after the job is done changes nothing.
@@ -171,8 +173,7 @@ SupervisorActions Supervisor::given_up(int64_t pid, int64_t now_ms) {
   return actions;
 }
 
-// Takes one decision that is due, because there is one restart in an action. Returns false if there
-// is none.
+// Takes one due decision, because an action has one restart. Returns false if there is none.
 bool Supervisor::decide_one(int64_t now_ms, SupervisorActions& actions) {
   if (const auto slot = replacements_.take_kill(now_ms)) {
     actions.kill = slot;
@@ -182,7 +183,7 @@ bool Supervisor::decide_one(int64_t now_ms, SupervisorActions& actions) {
   const auto pending = replacements_.take_due(now_ms);
   if (!pending) return false;
   // Before the start a job that is asked to end has nothing to save.
-  const bool over = phase_ == Phase::kTold && !training_began_;
+  const bool over = phase_ == Phase::kStopRequested && !training_began_;
   if (pending->replace && !over && may_replace(pending->slot)) {
     replace(pending->slot, pending->ending, actions);
   } else {
@@ -232,7 +233,7 @@ SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
   if (request_.take(now_ms, signal) || impatient) {
     if (phase_ == Phase::kSettling) {
       settle(actions);
-    } else if (phase_ == Phase::kTold) {
+    } else if (phase_ == Phase::kStopRequested) {
       exit_code_ = 128 + signal;
     }
     actions.say.push_back("[run] SIGINT again: killing what still runs");
@@ -249,14 +250,14 @@ SupervisorActions Supervisor::signalled(int signal, int64_t now_ms) {
     stop(actions, signal);
   } else {
     actions.signal_coordinator = signal;
-    phase_ = Phase::kTold;
+    phase_ = Phase::kStopRequested;
   }
   return actions;
 }
 
 SupervisorActions Supervisor::listens_again() const {
   SupervisorActions actions;
-  if (phase_ == Phase::kTold) actions.signal_coordinator = request_.signal();
+  if (phase_ == Phase::kStopRequested) actions.signal_coordinator = request_.signal();
   return actions;
 }
 
@@ -279,17 +280,15 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
     settle(actions);
     return actions;
   }
-  if (phase_ == Phase::kTold && now_ms >= began_ms_ + options_.stop_ms) {
+  if (phase_ == Phase::kStopRequested && now_ms >= began_ms_ + options_.stop_ms) {
     actions.say.push_back("[run] the coordinator did not stop the job within " +
                           std::to_string(options_.stop_ms / 1000) + " s; ending all processes");
     began_ms_ = now_ms;
     stop(actions, SIGTERM);
     return actions;
   }
-  if ((phase_ != Phase::kStopping && phase_ != Phase::kFinishing) ||
-      now_ms < began_ms_ + options_.grace_ms) {
-    return actions;
-  }
+  const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kFinishing;
+  if (!ending || now_ms < began_ms_ + options_.grace_ms) return actions;
   for (size_t slot = 0; slot < slots(); ++slot) {
     if (!members_[slot].alive) continue;
     actions.say.push_back(who(slot) + "did not end within " +
@@ -307,7 +306,7 @@ std::optional<int64_t> Supervisor::deadline_ms() const {
   switch (phase_) {
     case Phase::kRunning:
       return replacements_.deadline_ms(std::nullopt);
-    case Phase::kTold:
+    case Phase::kStopRequested:
       return replacements_.deadline_ms(began_ms_ + options_.stop_ms);
     case Phase::kSettling:
       return began_ms_ + options_.settle_ms;

@@ -38,6 +38,7 @@ struct SupervisorActions {
   int signal_coordinator = 0;     // signal for the coordinator alone, 0 = none
   std::optional<size_t> kill;     // slot to kill; its end follows
   std::optional<size_t> restart;  // slot to restart
+  std::vector<size_t> end;        // slots to end by SIGTERM
 };
 
 class Supervisor {
@@ -82,10 +83,10 @@ class Supervisor {
  private:
   enum class Phase {
     kRunning,
-    kTold,       // a signal arrived: the coordinator stops the job
-    kFinishing,  // the coordinator succeeded; the others should end
-    kSettling,   // a process failed; waiting for the cause
-    kStopping,   // the others were signalled to end
+    kStopRequested,  // a signal arrived: the coordinator stops the job
+    kFinishing,      // the coordinator succeeded; the others should end
+    kSettling,       // a process failed; waiting for the cause
+    kStopping,       // the others were signalled to end
     kKilled,
   };
   struct Member {
@@ -101,10 +102,10 @@ class Supervisor {
                     SupervisorActions& actions);
   void replace(size_t slot, const Ending& ending, SupervisorActions& actions);
   bool may_replace(size_t slot) const;
-  bool comes_back(size_t slot, const Ending& ending) const;
+  bool will_restart(size_t slot, const Ending& ending) const;
   bool may_be_lost(size_t slot, const Ending& ending) const;
-  bool going_on() const { return phase_ == Phase::kRunning || phase_ == Phase::kTold; }
-  bool running() const { return going_on() || phase_ == Phase::kFinishing; }
+  bool is_active() const { return phase_ == Phase::kRunning || phase_ == Phase::kStopRequested; }
+  bool running() const { return is_active() || phase_ == Phase::kFinishing; }
   bool decide_one(int64_t now_ms, SupervisorActions& actions);
   void settle(SupervisorActions& actions);
   void stop(SupervisorActions& actions, int signal);

@@ -8,6 +8,7 @@
 #include "cli/status/status_table.h"
 #include "common/base/error.h"
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 

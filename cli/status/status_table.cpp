@@ -15,8 +15,8 @@ namespace {
 using nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
-constexpr size_t kMostLeft = 10;  // lines about members that left
-constexpr size_t kMostCell = 60;
+constexpr size_t kMaxLeft = 10;  // lines about members that left
+constexpr size_t kMaxCell = 60;
 constexpr double kSilentSeconds = 3.0;
 
 std::string number_text(const ordered_json& value, int digits) {
@@ -32,7 +32,7 @@ std::string clock_of(const ordered_json& seconds) {
 
 // Members send these bytes, so makes them printable.
 std::string text_of(const ordered_json& value) {
-  return printable(value.get<std::string>(), kMostCell);
+  return printable(value.get<std::string>(), kMaxCell);
 }
 
 std::string member_name(const ordered_json& member) {
@@ -52,7 +52,7 @@ std::string remark_of(const ordered_json& member) {
   const std::string waits = member.value("waits_for", "");
   // A computing member waits now and then, too.
   if (!waits.empty() && member.value("samples_per_second", 0.0) == 0.0)
-    add("waits for " + printable(waits, kMostCell));
+    add("waits for " + printable(waits, kMaxCell));
   return out;
 }
 
@@ -100,7 +100,7 @@ std::string left_table(const ordered_json& document) {
   const auto count = static_cast<int64_t>(left.size()) + document.at("left_before").get<int64_t>();
   if (count == 0) return "";
   std::string out = plural(count, "member") + " left or lost:\n";
-  const size_t first = left.size() - std::min(left.size(), kMostLeft);
+  const size_t first = left.size() - std::min(left.size(), kMaxLeft);
   for (size_t i = first; i < left.size(); ++i) {
     const ordered_json& one = left[i];
     const double ago = document.at("up_seconds").get<double>() - one.at("at_seconds").get<double>();

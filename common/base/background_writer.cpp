@@ -22,7 +22,7 @@ namespace pushpull {
 struct BackgroundWriter::State {
   UniqueFd fd;       // the descriptor that texts are appended to
   std::string path;  // the file that texts replace; empty with a descriptor
-  size_t most_waiting_bytes = 0;
+  size_t max_waiting_bytes = 0;
   std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::deque<std::string> waiting;  // without the text that is being written
@@ -67,10 +67,10 @@ int replace_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-BackgroundWriter::BackgroundWriter(int fd, size_t most_waiting_bytes)
+BackgroundWriter::BackgroundWriter(int fd, size_t max_waiting_bytes)
     : state_(std::make_shared<State>()) {
   state_->fd = UniqueFd(fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  state_->most_waiting_bytes = most_waiting_bytes;
+  state_->max_waiting_bytes = max_waiting_bytes;
   if (state_->fd.get() < 0) {
     state_->error = EBADF;
   } else {
@@ -128,7 +128,7 @@ bool BackgroundWriter::write(std::string text) {
     for (const std::string& old : state_->waiting) state_->waiting_bytes -= old.size();
     state_->waiting.clear();
   } else {
-    if (state_->error != 0 || state_->waiting_bytes + text.size() > state_->most_waiting_bytes) {
+    if (state_->error != 0 || state_->waiting_bytes + text.size() > state_->max_waiting_bytes) {
       return false;
     }
     if (text.empty()) return true;

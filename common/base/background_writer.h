@@ -11,11 +11,11 @@ namespace pushpull {
 
 class BackgroundWriter {
  public:
-  static constexpr size_t kMostWaitingBytes = 1 << 20;
+  static constexpr size_t kMaxWaitingBytes = 1 << 20;
 
   // Appends each text to `fd`, in the order of the calls. Duplicates `fd`; with -1 every write
   // fails. After the first failed write, all other texts are dropped.
-  explicit BackgroundWriter(int fd, size_t most_waiting_bytes = kMostWaitingBytes);
+  explicit BackgroundWriter(int fd, size_t max_waiting_bytes = kMaxWaitingBytes);
   // Replaces the file `path` by the newest text. Each text goes to PATH.tmp, which is then renamed: a
   // reader never sees half of it. After a failure the old file stays and the next text is tried. There is
   // no fsync: a power cut may cost the newest text, a killed process does not.
@@ -27,7 +27,7 @@ class BackgroundWriter {
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
   // Returns at once. With a descriptor: returns false and drops the text if a write has failed or the
-  // waiting texts would exceed `most_waiting_bytes`. With a path: returns true, and the text
+  // waiting texts would exceed `max_waiting_bytes`. With a path: returns true, and the text
   // replaces one that still waits to be written.
   bool write(std::string text);
   // Waits until all texts are written, but at most this long. Returns false if texts are left or

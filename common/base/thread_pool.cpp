@@ -13,7 +13,7 @@ namespace pushpull {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(30);
-constexpr int kMostUseful = 16;
+constexpr int kMaxUseful = 16;
 
 void pause() {
 #if defined(__x86_64__)
@@ -39,7 +39,7 @@ int useful_threads(int64_t asked) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::clamp(CPU_COUNT(&cores), 1, kMostUseful);
+  return std::clamp(CPU_COUNT(&cores), 1, kMaxUseful);
 }
 
 ThreadPool::ThreadPool(int threads) {

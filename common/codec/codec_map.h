@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "common/codec/codec.h"
-#include "common/layout/slice_map.h"
-#include "common/layout/tensor_table.h"
+#include "common/layout/fixed_tree.h"
 
 namespace pushpull {
+
+class SliceMap;
+struct TensorTable;
 
 // The layout of one encoded slice: its blocks, one after the other.
 class SliceCodec {

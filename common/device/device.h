@@ -13,9 +13,10 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/device/device_name.h"
-#include "common/device/slice_update.h"
 
 namespace pushpull::device {
+
+struct SliceBatch;
 
 // A point in a stream's order, set by the latest `record`.
 class Event {

@@ -11,7 +11,7 @@ namespace pushpull::device {
 namespace {
 
 // Highest device index: far more than a host has, few enough to list in one line.
-constexpr int kMostIndex = 63;
+constexpr int kMaxIndex = 63;
 
 struct Words {
   const std::string& flag;
@@ -32,7 +32,7 @@ int parse_index(std::string_view digits) {
     if (c < '0' || c > '9') return -1;
     index = 10 * index + (c - '0');
   }
-  return index <= kMostIndex ? index : -1;
+  return index <= kMaxIndex ? index : -1;
 }
 
 DeviceName parse_one(const Words& words, std::string_view word) {
@@ -49,7 +49,7 @@ DeviceName parse_one(const Words& words, std::string_view word) {
   const int index = parse_index(digits);
   if (index < 0) {
     refuse(words, printable(std::string(digits)) + " is not an index from 0 to " +
-                      std::to_string(kMostIndex));
+                      std::to_string(kMaxIndex));
   }
   return {DeviceName::kCuda, index};
 }

@@ -186,12 +186,12 @@ Checkpoint read_folder(const std::string& folder) {
 
 // Returns the reasons as one line. Leaves out those of old checkpoints if there are many.
 std::string one_line(const std::vector<std::string>& reasons) {
-  constexpr size_t kMost = 8;  // more checkpoints than most jobs keep
+  constexpr size_t kMax = 8;  // more checkpoints than most jobs keep
   std::string line;
-  for (size_t i = 0; i < std::min(reasons.size(), kMost); ++i) {
+  for (size_t i = 0; i < std::min(reasons.size(), kMax); ++i) {
     line += (i == 0 ? "" : "; ") + reasons[i];
   }
-  const size_t more = reasons.size() - std::min(reasons.size(), kMost);
+  const size_t more = reasons.size() - std::min(reasons.size(), kMax);
   return more == 0 ? line : line + "; " + std::to_string(more) + " older ones are damaged, too";
 }
 

@@ -20,16 +20,16 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kMostHolderBytes = 300;
+constexpr size_t kMaxHolderBytes = 300;
 
 // Returns the holder's description of itself: "process 7 on host n1 since 2026-01-31T23:59:59Z".
 std::string holder_in(int fd) {
-  std::array<char, kMostHolderBytes> text{};
+  std::array<char, kMaxHolderBytes> text{};
   const ssize_t n = pread(fd, text.data(), text.size(), 0);
   if (n <= 0) return "another process";
   std::string line(text.data(), static_cast<size_t>(n));
   line.resize(std::min(line.size(), line.find('\n')));
-  return printable(line, kMostHolderBytes);
+  return printable(line, kMaxHolderBytes);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void FolderLock::take(const std::string& locked, const std::string& tag,
                       const std::string& another) {
   // a holder that ends removes its file; a process that opened it before then has locked a deleted
   // file
-  while (lock(locked, tag, another) && !is_still_there()) fd_.reset();
+  while (lock(locked, tag, another) && !still_exists()) fd_.reset();
   if (fd_.get() >= 0) sign();
 }
 
@@ -84,7 +84,7 @@ bool FolderLock::lock(const std::string& locked, const std::string& tag,
   return false;
 }
 
-bool FolderLock::is_still_there() const {
+bool FolderLock::still_exists() const {
   struct stat ours {};
   struct stat named {};
   return fstat(fd_.get(), &ours) == 0 && stat(path_.c_str(), &named) == 0 &&

@@ -31,7 +31,7 @@ class FolderLock {
   FolderLock() = default;
   void take(const std::string& locked, const std::string& tag, const std::string& another);
   bool lock(const std::string& locked, const std::string& tag, const std::string& another);
-  bool is_still_there() const;
+  bool still_exists() const;
   void sign() const;
 
   std::string path_;

@@ -22,9 +22,9 @@ constexpr char kMagic[] = "pushpull-record\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeadBytes = kMagicBytes + sizeof(uint32_t) + sizeof(uint64_t);
-constexpr size_t kSumBytes = 64;                    // hexadecimal
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // protobuf's own limit is 2 GiB
-constexpr int kMostServers = 100'000;
+constexpr size_t kSumBytes = 64;                   // hexadecimal
+constexpr uint64_t kMaxBytes = uint64_t{1} << 30;  // protobuf's own limit is 2 GiB
+constexpr int kMaxServers = 100'000;
 
 [[noreturn]] void refuse_record(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kData, "[record] " + name + ": " + why);
@@ -168,7 +168,7 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
   out.table_sha256 = in.table_sha256();
   out.servers = in.servers();
   out.total_steps = in.total_steps();
-  if (out.servers < 1 || out.servers > kMostServers || out.total_steps < 1) {
+  if (out.servers < 1 || out.servers > kMaxServers || out.total_steps < 1) {
     refuse_record(name, "it claims " + std::to_string(out.servers) + " servers and " +
                             std::to_string(out.total_steps) + " steps");
   }
@@ -226,9 +226,9 @@ RunRecord decode_record(const std::string& bytes, const std::string& name) {
 
 void write_record(const std::string& path, const RunRecord& record) {
   const std::string bytes = encode_record(record);
-  if (bytes.size() > kMostBytes) {
+  if (bytes.size() > kMaxBytes) {
     throw Error(ErrorCode::kIo, "[record] " + path + " would have " + std::to_string(bytes.size()) +
-                                    " bytes, at most " + std::to_string(kMostBytes) +
+                                    " bytes, at most " + std::to_string(kMaxBytes) +
                                     " are possible");
   }
   const std::string temporary = path + ".tmp-" + std::to_string(getpid());
@@ -246,7 +246,7 @@ void write_record(const std::string& path, const RunRecord& record) {
 }
 
 RunRecord read_record(const std::string& path) {
-  return decode_record(read_text_file(path, kMostBytes), path);
+  return decode_record(read_text_file(path, kMaxBytes), path);
 }
 
 }  // namespace pushpull

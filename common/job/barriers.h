@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/job/job.h"
-
 namespace pushpull {
+
+struct Job;
 
 struct Barriers {
   int64_t eval_every = 0;        // steps; 0 = at the end only
@@ -31,7 +31,7 @@ struct Barriers {
     if (step <= start_step || step >= end_step) return;
     if (!chosen.empty() && step <= chosen.back()) return;
     chosen.push_back(step);
-    if (chosen.size() > kMostChosen) chosen.erase(chosen.begin());
+    if (chosen.size() > kMaxChosen) chosen.erase(chosen.begin());
   }
 
   // Returns true if no step is left, only the evaluation of the weights that the run starts with: an
@@ -83,7 +83,7 @@ struct Barriers {
   int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }
 
  private:
-  static constexpr size_t kMostChosen = 2;  // every process has passed the older ones
+  static constexpr size_t kMaxChosen = 2;  // every process has passed the older ones
 
   // Returns true if a multiple of `every` lies in the steps since the end of the previous round.
   bool due(int64_t step, int64_t every) const {
@@ -102,18 +102,9 @@ struct Barriers {
 
 // In all-reduce, a worker waits while server 0 has not answered more than this many of its loss
 // reports. This bounds its lead over server 0, which accepts 16 pushes in advance.
-inline constexpr int64_t kMostReports = 8;
+inline constexpr int64_t kMaxReports = 8;
 
-inline Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
-  Barriers out;
-  out.eval_every = job.eval_every;
-  out.checkpoint_every = job.checkpoint_every;
-  out.start_step = start_step;
-  out.end_step = end_step;
-  out.round = job.strategy.local_steps;
-  out.copy_every = job.copy_distance();
-  out.may_choose = job.checkpoint_auto;
-  return out;
-}
+// Returns the barriers of a job that trains from start_step to end_step.
+Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step);
 
 }  // namespace pushpull

@@ -16,6 +16,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job_keys.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {
@@ -143,11 +144,11 @@ CommandLine parse_command_line(int argc, const char* const* argv,
 }
 
 double seconds_of(const CommandLine& line, const std::string& flag, double other) {
-  constexpr double kMostSeconds = 1e6;
+  constexpr double kMaxSeconds = 1e6;
   const auto given = line.local.find(flag);
   if (given == line.local.end()) return other;
   const std::optional<double> value = parse_real(given->second);
-  if (value && *value > 0 && *value <= kMostSeconds) return *value;
+  if (value && *value > 0 && *value <= kMaxSeconds) return *value;
   refuse_flags("--" + flag + " " + given->second +
                ": must be a number of seconds > 0 and at most 1000000");
 }

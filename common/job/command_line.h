@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/job/job.h"
-
 namespace pushpull {
+
+struct KeyHelp;
 
 // Whether a program accepts the job's keys as flags. Programs that start a job do.
 enum class JobFlags { kAccept, kRefuse };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/job/command_line.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {

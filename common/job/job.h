@@ -11,7 +11,7 @@
 
 #include "common/codec/codec.h"
 #include "common/job/strategy.h"
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {
@@ -143,21 +143,6 @@ struct Job {
   bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
   friend bool operator==(const Job&, const Job&) = default;
 };
-
-// One key of the job, or one flag of a program, as help and reference show it.
-struct KeyHelp {
-  std::string key;
-  std::string value_default;  // as users read it; "" if there is none
-  std::string text;
-  std::string group = {};   // heading in the help: "Model", "Data", ...
-  bool takes_value = true;  // always for job keys; a program's own flag may be a switch
-};
-
-// Returns all keys with defaults and one line of help, in the order of docs/job-file.md.
-const std::vector<KeyHelp>& job_keys();
-
-// Turns "global-batch" into "PUSHPULL_GLOBAL_BATCH".
-std::string environment_name(const std::string& key);
 
 // Reads the file `path` (unless it is ""), then the environment (`PUSHPULL_<KEY>`), then `flags`
 // (key without dashes -> value); later sources override earlier ones. Checks every value, and all

@@ -19,7 +19,7 @@ constexpr int64_t kMaxMicroBatches = 65'536;  // per step
 }
 
 // Returns "lr = 0.1 (job.ini:3)".
-std::string said(const Job& job, const Settings& given, const std::string& key) {
+std::string setting_text(const Job& job, const Settings& given, const std::string& key) {
   const JobKey* const entry = find_job_key(key);
   PP_ASSERT(entry != nullptr);
   const auto found = given.find(key);
@@ -78,7 +78,8 @@ void check_batches(const Job& job, const Settings& given) {
   const std::vector<int64_t> global_batches = fitting_global_batches(job);
   const std::string why = divides ? " is more than " + std::to_string(kMaxMicroBatches) + " times "
                                   : " is not a multiple of ";
-  refuse_job(said(job, given, "global-batch") + why + said(job, given, "micro-batch") + ": take " +
+  refuse_job(setting_text(job, given, "global-batch") + why +
+             setting_text(job, given, "micro-batch") + ": take " +
              (divides || global_batches.empty()
                   ? ""
                   : "global-batch " + either(global_batches) + ", or ") +
@@ -87,26 +88,27 @@ void check_batches(const Job& job, const Settings& given) {
 
 void check_length(const Job& job, const Settings& given) {
   if (job.epochs > 0 && job.steps > 0) {
-    refuse_job(said(job, given, "epochs") + " and " + said(job, given, "steps") +
+    refuse_job(setting_text(job, given, "epochs") + " and " + setting_text(job, given, "steps") +
                " both set the length: give one, and set the other to 0 or remove it");
   }
   if (job.epochs == 0 && job.steps == 0) {
-    refuse_job(said(job, given, "epochs") + " and " + said(job, given, "steps") +
+    refuse_job(setting_text(job, given, "epochs") + " and " + setting_text(job, given, "steps") +
                " leave nothing to do: one of them must be > 0");
   }
   if (job.steps > 0 && job.stop_after > job.steps) {
-    refuse_job(said(job, given, "stop-after") + " lies beyond the end of the job, " +
-               said(job, given, "steps"));
+    refuse_job(setting_text(job, given, "stop-after") + " lies beyond the end of the job, " +
+               setting_text(job, given, "steps"));
   }
 }
 
 void check_schedule(const Job& job, const Settings& given) {
   const ScheduleOptions& schedule = job.schedule;
   if (schedule.kind == ScheduleKind::kStep && schedule.step == 0) {
-    refuse_job(said(job, given, "lr-schedule") + " needs lr-step > 0, the steps between two drops");
+    refuse_job(setting_text(job, given, "lr-schedule") +
+               " needs lr-step > 0, the steps between two drops");
   }
   if (schedule.kind == ScheduleKind::kCosine && schedule.min > schedule.lr) {
-    refuse_job(said(job, given, "lr-min") + " is above " + said(job, given, "lr") +
+    refuse_job(setting_text(job, given, "lr-min") + " is above " + setting_text(job, given, "lr") +
                ": the cosine falls from lr to lr-min");
   }
 }
@@ -118,28 +120,30 @@ namespace {
 void check_strategy(const Job& job, const Settings& given) {
   const StrategyTraits& traits = job.strategy.traits();
   if (!job.record.empty() && !traits.recordable) {
-    refuse_job(said(job, given, "record") + " has nothing to record under " +
-               said(job, given, "strategy") +
+    refuse_job(setting_text(job, given, "record") + " has nothing to record under " +
+               setting_text(job, given, "strategy") +
                ", where equal jobs give equal weights: remove it, or take " +
                strategies_with(&StrategyTraits::recordable));
   }
   // error feedback: a replay would need every push of every incarnation, even of lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
-    refuse_job(said(job, given, "record") + " cannot be kept with " +
-               said(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
+    refuse_job(setting_text(job, given, "record") + " cannot be kept with " +
+               setting_text(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
                ": the residuals of the workers are not in the record; remove one of them");
   }
   if (!traits.single_pushes && (job.staleness_aware || job.delay_compensation > 0)) {
-    refuse_job(said(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
-               " corrects single pushes; under " + said(job, given, "strategy") +
-               (traits.step_versions ? " nothing is stale" : " an update is made of several") +
-               ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
+    refuse_job(
+        setting_text(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
+        " corrects single pushes; under " + setting_text(job, given, "strategy") +
+        (traits.step_versions ? " nothing is stale" : " an update is made of several") +
+        ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
   }
   // the losses travel in one message, with a header of at most 16 MiB
   constexpr int64_t kMaxLosses = 2'000'000;
   if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
-    refuse_job(said(job, given, "strategy") + " with " + std::to_string(job.micro_batches()) +
-               " micro-batches in a step has more than " + std::to_string(kMaxLosses) +
+    refuse_job(setting_text(job, given, "strategy") + " with " +
+               std::to_string(job.micro_batches()) + " micro-batches in a step has more than " +
+               std::to_string(kMaxLosses) +
                " losses in a round: take a smaller H, or a larger micro-batch");
   }
   const bool encodes = job.encodes_pushes() || job.pull_codec != Codec{};
@@ -147,12 +151,12 @@ void check_strategy(const Job& job, const Settings& given) {
     const char* key = job.codec != Codec{}        ? "codec"
                       : job.pull_codec != Codec{} ? "pull-codec"
                                                   : "codec-tensors";
-    refuse_job(said(job, given, key) + " is for push and pull; under " +
-               said(job, given, "strategy") + " workers sum among themselves: remove it");
+    refuse_job(setting_text(job, given, key) + " is for push and pull; under " +
+               setting_text(job, given, "strategy") + " workers sum among themselves: remove it");
   }
   if (traits.workers_update && job.on_worker_loss != OnWorkerLoss::kAbort) {
-    refuse_job(said(job, given, "on-worker-loss") + " cannot be kept under " +
-               said(job, given, "strategy") +
+    refuse_job(setting_text(job, given, "on-worker-loss") + " cannot be kept under " +
+               setting_text(job, given, "strategy") +
                ", whose workers hold the weights: take abort, and resume from a checkpoint");
   }
 }
@@ -161,23 +165,25 @@ void check_strategy(const Job& job, const Settings& given) {
 void check_bad_gradients(const Job& job, const Settings& given) {
   if (job.on_bad_gradient == OnBadGradient::kQuarantine &&
       job.on_worker_loss == OnWorkerLoss::kAbort) {
-    refuse_job(
-        said(job, given, "on-bad-gradient") + " needs another worker to take over, but under " +
-        (job.strategy.traits().workers_update
-             ? said(job, given, "strategy") + " no worker can: take abort or skip"
-             : said(job, given, "on-worker-loss") + " no worker does: take continue or wait"));
+    refuse_job(setting_text(job, given, "on-bad-gradient") +
+               " needs another worker to take over, but under " +
+               (job.strategy.traits().workers_update
+                    ? setting_text(job, given, "strategy") + " no worker can: take abort or skip"
+                    : setting_text(job, given, "on-worker-loss") +
+                          " no worker does: take continue or wait"));
   }
 }
 
 void check_numbers_of_workers(const Job& job, const Settings& given) {
   if (job.min_workers > job.micro_batches()) {
-    refuse_job(said(job, given, "min-workers") + " is more than the " +
+    refuse_job(setting_text(job, given, "min-workers") + " is more than the " +
                std::to_string(job.micro_batches()) +
                (job.micro_batches() == 1 ? " micro-batch" : " micro-batches") +
                " of a step, and at most that many workers compute");
   }
   if (job.max_workers == 0 || job.max_workers >= job.min_workers) return;
-  refuse_job(said(job, given, "min-workers") + " is more than " + said(job, given, "max-workers"));
+  refuse_job(setting_text(job, given, "min-workers") + " is more than " +
+             setting_text(job, given, "max-workers"));
 }
 
 }  // namespace
@@ -190,11 +196,11 @@ void check_combinations(const Job& job, const Settings& given) {
   check_numbers_of_workers(job, given);
   check_bad_gradients(job, given);
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
-    refuse_job(said(job, given, "global-batch") + " is more than " +
-               said(job, given, "train-samples") + ": no step would be complete");
+    refuse_job(setting_text(job, given, "global-batch") + " is more than " +
+               setting_text(job, given, "train-samples") + ": no step would be complete");
   }
   if (job.dataset == "idx" && job.data_dir.empty()) {
-    refuse_job(said(job, given, "dataset") + " needs data-dir, the folder with its files");
+    refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the folder with its files");
   }
 }
 

@@ -1,10 +1,11 @@
 // Checks settings against each other and against the number of workers. Any thread.
 #pragma once
 
-#include "common/job/job.h"
 #include "common/job/job_sources.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Rejects settings that this number of workers makes impossible. Throws Error(kUsage) that names
 // key and value.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/job/job.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 

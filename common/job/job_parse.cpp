@@ -24,10 +24,10 @@ void set_value(Job& job, const JobKey& key, const Setting& given) {
 void fill_in(Job& job, const Settings& given) {
   if (!given.contains("epochs") && job.steps == 0) job.epochs = 1;
   const StrategyTraits& traits = job.strategy.traits();
-  const bool others_go_on =
+  const bool others_continue =
       traits.recordable ||
       (job.on_bad_gradient == OnBadGradient::kQuarantine && !traits.workers_update);
-  if (!given.contains("on-worker-loss") && others_go_on) {
+  if (!given.contains("on-worker-loss") && others_continue) {
     job.on_worker_loss = OnWorkerLoss::kContinue;
   }
 }

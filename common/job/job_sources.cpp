@@ -17,6 +17,7 @@
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "common/job/job_keys.h"
+#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {
@@ -57,9 +58,8 @@ std::string unknown_variable(const std::string& variable) {
 // Returns whether programs (common/device, common/keys, datasets) or tests read this variable
 // themselves. Such a variable is not a key of the job.
 bool is_local_variable(const std::string& name) {
-  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_LOG_LEVEL" || name == "PUSHPULL_CUDA_LIBS" ||
-         name == "PUSHPULL_KEY_FILE" || name == "PUSHPULL_KEY_FD" ||
-         name.starts_with("PUSHPULL_TEST_");
+  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_CUDA_LIBS" || name == "PUSHPULL_KEY_FILE" ||
+         name == "PUSHPULL_KEY_FD" || name.starts_with("PUSHPULL_TEST_");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {

@@ -18,8 +18,8 @@ struct CurvePair {
   std::string secret_key;
 };
 
-// The rights of a connected peer. A member may do everything, an observer only what
-// common/net/roles.h lists.
+// The rights of a connected peer. A member may do everything, an observer may only ask for the
+// state of the job (common/net/endpoint.cpp).
 enum class PeerRole { kMember, kObserver };
 
 // How the two ends of a connection authenticate each other; both must use the same proof.

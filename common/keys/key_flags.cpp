@@ -1,6 +1,7 @@
 #include "common/keys/key_flags.h"
 
 #include "common/base/error.h"
+#include "common/job/key_help.h"
 #include "common/keys/key_file.h"
 
 namespace pushpull {

@@ -9,6 +9,8 @@
 
 namespace pushpull {
 
+struct KeyHelp;
+
 // Adds --key and --insecure to a program's own flags.
 std::vector<KeyHelp> with_key_flags(std::vector<KeyHelp> flags);
 

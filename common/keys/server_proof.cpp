@@ -22,7 +22,7 @@ void ServerProof::on_end(int64_t now_ms) {
   if (state_ == State::kNone) return;
   state_ = State::kNone;
   next_ms_ = now_ms + wait_ms_;
-  wait_ms_ = std::min(wait_ms_ * 2, kMostWaitMs);
+  wait_ms_ = std::min(wait_ms_ * 2, kMaxWaitMs);
 }
 
 bool ServerProof::on_proof(const std::string& proof, int64_t now_ms) {
@@ -34,7 +34,7 @@ bool ServerProof::on_proof(const std::string& proof, int64_t now_ms) {
     return false;
   }
   state_ = State::kProven;
-  wait_ms_ = kLeastWaitMs;
+  wait_ms_ = kMinWaitMs;
   return true;
 }
 

@@ -38,8 +38,8 @@ class ServerProof {
   // Long enough for libzmq's handshake and a server that is busy for some seconds.
   static constexpr int64_t kProofMs = 15'000;
   // Between two attempts. The wait doubles from the first to the second value.
-  static constexpr int64_t kLeastWaitMs = 50;
-  static constexpr int64_t kMostWaitMs = 1000;
+  static constexpr int64_t kMinWaitMs = 50;
+  static constexpr int64_t kMaxWaitMs = 1000;
 
  private:
   enum class State { kNone, kOpen, kProven };
@@ -48,7 +48,7 @@ class ServerProof {
   State state_ = State::kNone;
   std::string nonce_;
   int64_t next_ms_ = INT64_MIN;  // kNone: when to open; kOpen: when to give up
-  int64_t wait_ms_ = kLeastWaitMs;
+  int64_t wait_ms_ = kMinWaitMs;
 };
 
 }  // namespace pushpull

@@ -23,6 +23,10 @@ std::string FieldTable::names() const {
   return out;
 }
 
+FieldTable image_fields(const std::vector<int64_t>& shape, int64_t classes) {
+  return {{{"pixels", FieldType::kFloat, shape, 0, 0}, {"label", FieldType::kInt, {}, 0, classes}}};
+}
+
 BatchLayout::BatchLayout(const FieldTable& fields, int64_t samples) : samples_(samples) {
   constexpr size_t kAlignment = 256 / sizeof(float);
   PP_ASSERT(samples >= 0);

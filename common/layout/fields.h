@@ -37,6 +37,10 @@ struct FieldTable {
   friend bool operator==(const FieldTable&, const FieldTable&) = default;
 };
 
+// Returns the fields of images with one label each.
+//   shape: channels, height, width.
+FieldTable image_fields(const std::vector<int64_t>& shape, int64_t classes);
+
 // Where the fields of a micro-batch are in its block: field by field, each [samples, shape] in C
 // order. An element of any type has 4 bytes, a *word*. A field begins at a multiple of 256 bytes.
 class BatchLayout {

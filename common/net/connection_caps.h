@@ -19,13 +19,13 @@ class ConnectionCaps {
  public:
   // libzmq closes connections whose handshake takes longer (ZMQ_HANDSHAKE_IVL).
   static constexpr int64_t kHandshakeMs = 5000;
-  static constexpr int64_t kMostUnfinished = 512;
-  static constexpr int64_t kMostSpare = 256;
+  static constexpr int64_t kMaxUnfinished = 512;
+  static constexpr int64_t kMaxSpare = 256;
 
   // descriptors: soft limit of the process (RLIMIT_NOFILE).
-  explicit ConnectionCaps(int64_t descriptors, int64_t most_unfinished = kMostUnfinished)
-      : unfinished_(std::min<int64_t>(most_unfinished, descriptors / 4)),
-        spare_(std::min<int64_t>(kMostSpare, descriptors / 4)),
+  explicit ConnectionCaps(int64_t descriptors, int64_t max_unfinished = kMaxUnfinished)
+      : unfinished_(std::min<int64_t>(max_unfinished, descriptors / 4)),
+        spare_(std::min<int64_t>(kMaxSpare, descriptors / 4)),
         descriptors_(descriptors) {}
 
   // Returns why the connection is to be closed at once, or nullopt. It counts until `closed`.

@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "common/base/error.h"
-#include "common/net/roles.h"
 #include "common/net/zap_handler.h"
 
 namespace pushpull {
@@ -25,14 +24,17 @@ constexpr int kQueuedMessages = 4096;
 // slice.
 constexpr int64_t kUnreadBytes = int64_t{64} << 20;
 constexpr int64_t kMessageBytes = int64_t{1} << 20;
-constexpr int kLeastUnread = 16;
+constexpr int kMinUnread = 16;
 constexpr int64_t kFrameSlack = int64_t{1} << 16;  // on top of the slice size
 // Send buffer of a data connection within one host. The kernel would let it grow to megabytes,
 // which leave the cache between write and read. The receive buffer stays under the kernel's
 // control: with a fixed one each wake-up delivers less data, and bare ZeroMQ is slower. On a
 // network the kernel sizes both, since the size must follow the round-trip time.
 constexpr int kLocalBufferBytes = 1 << 18;
-constexpr int kMostIoThreads = 4;
+constexpr int kMaxIoThreads = 4;
+
+// Returns true for the messages that an observer may send; a member may send all.
+bool observer_may_send(const wire::Header& header) { return header.has_status_request(); }
 
 // Returns true for "ipc://..." and for tcp to a loopback address.
 bool within_host(const std::string& address) {
@@ -44,7 +46,7 @@ bool within_host(const std::string& address) {
 int unread_messages(const EndpointLimits& limits) {
   if (!limits.bulk) return kQueuedMessages;
   const int64_t largest = std::max(kMessageBytes, limits.message_bytes);
-  return std::max(kLeastUnread, static_cast<int>(kUnreadBytes / largest));
+  return std::max(kMinUnread, static_cast<int>(kUnreadBytes / largest));
 }
 
 void set_common_options(zmq::socket_t& socket, const std::string& address,
@@ -95,7 +97,7 @@ EndpointLimits data_limits(int64_t slice_bytes) {
 }
 
 int data_io_threads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostIoThreads);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxIoThreads);
 }
 
 zmq::context_t make_context(int io_threads) {
@@ -162,7 +164,7 @@ SendResult Router::send(const PeerId& peer, const Message& message) {
   try {
     return send_message(socket_, message, peer) ? SendResult::kSent : SendResult::kFull;
   } catch (const zmq::error_t& e) {
-    if (e.num() == EHOSTUNREACH) return SendResult::kGone;
+    if (e.num() == EHOSTUNREACH) return SendResult::kDisconnected;
     throw;
   }
 }
@@ -181,7 +183,7 @@ std::optional<std::pair<PeerId, Message>> Router::receive(TurnBudget* budget) {
 // frames: the peer's id and its message. Returns nullopt if the message was refused.
 std::optional<Message> Router::take(const PeerId& peer, std::vector<zmq::message_t> frames) {
   // the first frame is libzmq's own and does not always have the sender's properties
-  const bool observer = handler_ != nullptr && handler_->knows_observers() &&
+  const bool observer = handler_ != nullptr && handler_->accepts_observers() &&
                         property(frames.back(), "User-Id") == kObserverUser;
   const std::string host = observer ? property(frames.back(), "Peer-Address") : "";
   frames.erase(frames.begin());

@@ -44,8 +44,8 @@ int data_io_threads();
 
 enum class SendResult {
   kSent,
-  kGone,  // the peer's connection is closed
-  kFull,  // the peer's queue is full, the message is dropped
+  kDisconnected,  // the peer's connection is closed
+  kFull,          // the peer's queue is full, the message is dropped
 };
 
 // Returns a context for `io_threads` that can hold a worker's connections to many servers.

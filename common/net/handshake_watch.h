@@ -10,6 +10,11 @@
 
 namespace pushpull {
 
+// Returns "NULL", "PLAIN" or "CURVE": the mechanism of the socket that listens at `address`, or ""
+// if no ZeroMQ socket answers within `timeout_ms`. Connects, reads the greeting (ZMTP 3,
+// https://rfc.zeromq.org/spec/23), which libzmq does not report, and disconnects.
+std::string mechanism_at(zmq::context_t& context, const std::string& address, int timeout_ms);
+
 class HandshakeWatch {
  public:
   // Construct it before `socket` connects to `address`.

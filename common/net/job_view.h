@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
-#include "common/job/job.h"
 #include "common/net/message.h"
 
 namespace pushpull {
+
+struct Job;
 
 struct JobView {
   const Job& job;

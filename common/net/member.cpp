@@ -21,7 +21,7 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
   // from a coordinator of an earlier term, or sent before it began this one
   if (is_known() && header.run() != text_.run()) return News::kNone;
   heard_ms_ = now_ms;
-  silence_said_ = false;
+  silence_logged_ = false;
   if (joining_) {
     const bool answered = joining_->on_message(message);
     // the JobText of a new term may arrive unasked, so a worker has rejoined only once a State
@@ -90,7 +90,7 @@ void Member::check_silence(int64_t now_ms) {
   const bool waits = job_.on_server_loss == OnServerLoss::kRestart;
   const int64_t wait_ms = waits ? static_cast<int64_t>(job_.replacement_timeout_s * 1000) : 0;
   if (silent_ms(now_ms) > lost_ms() + wait_ms) throw Error(ErrorCode::kPeerLost, text);
-  if (std::exchange(silence_said_, true)) return;
+  if (std::exchange(silence_logged_, true)) return;
   say(text + "; waiting up to " + std::to_string(wait_ms / 1000) +
       " s (replacement-timeout) for it to come back");
 }
@@ -101,11 +101,11 @@ void Member::check_silence(int64_t now_ms) {
 bool Member::needs_connection(int64_t now_ms) {
   const bool silent = silent_ms(now_ms) > unheard_ms(job_.heartbeat_timeout_s);
   const bool broken = silent || state_.unheard();
-  if (broken && is_known() && !broken_said_) {
+  if (broken && is_known() && !broken_logged_) {
     say((silent ? "[job] no messages from " : "[job] no messages reach ") + text_.coordinator() +
         " at " + options_.coordinator + "; connecting again");
   }
-  broken_said_ = broken;
+  broken_logged_ = broken;
   return broken && connection_.due(now_ms);
 }
 
@@ -114,7 +114,7 @@ void Member::heartbeat(const wire::Stats& stats) {
   wire::Heartbeat* heartbeat = message.header.mutable_heartbeat();
   heartbeat->set_incarnation(options_.incarnation);
   heartbeat->set_state_version(state_.version());
-  heartbeat->set_told_to_end(told_);
+  heartbeat->set_told_to_end(end_signal_);
   *heartbeat->mutable_stats() = stats;
   send(std::move(message));
 }

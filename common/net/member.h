@@ -60,8 +60,8 @@ class Member {
   void on_tick(int64_t now_ms, const std::function<wire::Stats()>& stats);
   // Records that `signal` tells this process to end. The coordinator is told at once and decides
   // when the process may end.
-  void told_to_end(int signal) {
-    told_ = signal;
+  void set_end_signal(int signal) {
+    end_signal_ = signal;
     heartbeat_.expire();
   }
   // Returns true if no messages arrive from the coordinator, or it does not hear this process: the
@@ -122,9 +122,9 @@ class Member {
   Job job_;
   wire::State state_ = no_state();
   int64_t heard_ms_ = -1;  // time of the last message, or of the first tick; -1 before it
-  bool silence_said_ = false;
-  bool broken_said_ = false;
-  int told_ = 0;  // signal that told this process to end; 0 = none
+  bool silence_logged_ = false;
+  bool broken_logged_ = false;
+  int end_signal_ = 0;  // signal that told this process to end; 0 = none
   Repeat heartbeat_{0};
   Repeat connection_{unheard_ms(job_.heartbeat_timeout_s)};  // when to open another connection
   std::vector<Message> outgoing_;

@@ -14,7 +14,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kMostHeld = 4096;
+constexpr size_t kMaxHeld = 4096;
 constexpr int64_t kLookMs = 10;
 
 }  // namespace
@@ -89,7 +89,7 @@ void ProvenConnection::send(const Message& message) {
     if (!has_ended()) return;
     proof_.on_end(now_ms());
   }
-  if (held_.size() < kMostHeld) held_.push_back(message);
+  if (held_.size() < kMaxHeld) held_.push_back(message);
 }
 
 bool ProvenConnection::take(const Message& message) {

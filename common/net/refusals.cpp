@@ -10,9 +10,9 @@ bool Refusals::add(const PeerId& peer, const Refusal& refusal, int64_t now_ms) {
     window_ms_ = now_ms;
     reports_ = 0;
   }
-  if (reports_ >= kMostReports || known_.contains({peer, reason})) return false;
+  if (reports_ >= kMaxReports || known_.contains({peer, reason})) return false;
   // a peer that reconnects again and again is a new peer each time
-  if (known_.size() >= kMostKnown) known_.clear();
+  if (known_.size() >= kMaxKnown) known_.clear();
   known_.emplace(peer, reason);
   ++reports_;
   return true;

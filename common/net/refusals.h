@@ -17,8 +17,8 @@ namespace pushpull {
 class Refusals {
  public:
   static constexpr int64_t kWindowMs = 10'000;
-  static constexpr int kMostReports = 5;       // in one window
-  static constexpr size_t kMostKnown = 1'024;  // pairs of peer and reason that are remembered
+  static constexpr int kMaxReports = 5;       // in one window
+  static constexpr size_t kMaxKnown = 1'024;  // pairs of peer and reason that are remembered
 
   // Counts one refusal. Returns true if it should be reported: it is the first of this peer for
   // this reason, and few have been reported recently.

@@ -16,26 +16,6 @@ constexpr int64_t kNotStoredMs = 200;  // the previous checkpoint is still being
 
 }  // namespace
 
-FlatState flatten(GatheredState gathered) {
-  FlatState out;
-  out.step = gathered.step;
-  out.updates = gathered.updates;
-  std::vector<std::vector<float>*> vectors{&out.weights};
-  if (!gathered.slices.empty()) out.slots.resize(gathered.slices.front().size() - 1);
-  for (std::vector<float>& slot : out.slots) vectors.push_back(&slot);
-  size_t total = 0;
-  for (const auto& slice : gathered.slices) total += slice.front().float_count();
-  for (std::vector<float>* vector : vectors) vector->reserve(total);
-  for (auto& slice : gathered.slices) {
-    for (size_t v = 0; v < vectors.size(); ++v) {
-      const float* first = slice[v].floats();
-      vectors[v]->insert(vectors[v]->end(), first, first + slice[v].float_count());
-    }
-    slice.clear();  // so that memory never holds two whole copies
-  }
-  return out;
-}
-
 ShardClient::ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map,
                          size_t state_vectors)
     : run_(run), incarnation_(incarnation), map_(map), state_vectors_(state_vectors) {}

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/layout/slice_map.h"
+#include "common/net/flat_state.h"
 #include "common/net/message.h"
 
 namespace pushpull {
@@ -21,33 +22,6 @@ struct ToShard {
   int server = 0;
   Message message;
 };
-
-// Weights and optimizer state of the whole model.
-struct FlatState {
-  int64_t step = 0;
-  int64_t updates = 0;
-  std::vector<float> weights;
-  std::vector<std::vector<float>> slots;  // optimizer state
-};
-
-// The same, borrowed.
-struct FlatStateView {
-  int64_t step = 0;
-  int64_t updates = 0;
-  std::span<const float> weights;
-  std::vector<std::span<const float>> slots;
-};
-
-// A snapshot as received: the payloads of each slice in order, weights first, then state vectors. A
-// slice that was not requested has none.
-struct GatheredState {
-  int64_t step = 0;
-  int64_t updates = 0;
-  std::vector<std::vector<Payload>> slices;
-};
-
-// Copies a snapshot into whole vectors; takes as long as copying the model. Any thread.
-FlatState flatten(GatheredState gathered);
 
 class ShardClient {
  public:

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 

@@ -1,10 +1,11 @@
 // Converts a TensorTable to and from protobuf. Any thread.
 #pragma once
 
-#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 
 namespace pushpull {
+
+struct TensorTable;
 
 using WireTensors = google::protobuf::RepeatedPtrField<wire::Tensor>;
 

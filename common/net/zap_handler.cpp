@@ -31,7 +31,7 @@ constexpr const char* kDomain = "pushpull";
 constexpr int kEnforceDomain = 93;
 constexpr size_t kRequestFrames = 6;  // without credentials
 constexpr int kPollMs = 1000;
-constexpr size_t kMostNotices = 100;
+constexpr size_t kMaxNotices = 100;
 
 std::vector<std::string> receive_all(zmq::socket_t& socket) {
   std::vector<std::string> frames;
@@ -180,8 +180,7 @@ void ZapHandler::release(zmq::socket_t& socket) {
 void ZapHandler::count_refused(const std::string& address, const Refusal& refusal) {
   refused_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
-  if (!refusals_.add(host_in(address), refusal, now_ms()) || notices_.size() >= kMostNotices)
-    return;
+  if (!refusals_.add(host_in(address), refusal, now_ms()) || notices_.size() >= kMaxNotices) return;
   notices_.push_back("[key] refused a connection from " +
                      (address.empty() ? "an unknown address" : address) + ": " + refusal.text);
 }

@@ -34,7 +34,7 @@ class ZapHandler {
   ZapHandler& operator=(const ZapHandler&) = delete;
 
   zmq::context_t& context() { return context_; }
-  bool knows_observers() const { return !demand_.observer.empty(); }
+  bool accepts_observers() const { return !demand_.observer.empty(); }
   // Returns whether members ask these Routers for a proof, and the proof for a member's nonce.
   bool is_challenged() const { return demand_.proof == Proof::kChallenge; }
   std::string proof(const std::string& nonce) const;

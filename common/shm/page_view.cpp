@@ -44,7 +44,7 @@ std::byte* map_own(void* at, size_t bytes, int how) {
 
 bool PageView::possible(size_t bytes, size_t piece_bytes) {
   return piece_bytes > 0 && piece_bytes % page_bytes() == 0 &&
-         pieces_of(bytes, piece_bytes) <= kMostPieces;
+         pieces_of(bytes, piece_bytes) <= kMaxPieces;
 }
 
 PageView::PageView(size_t bytes, size_t piece_bytes)

@@ -15,7 +15,7 @@ namespace pushpull {
 class PageView {
  public:
   // Returns true if a vector of `bytes` bytes in pieces of piece_bytes (the last may be shorter)
-  // can be viewed: pieces must be whole pages, and at most kMostPieces.
+  // can be viewed: pieces must be whole pages, and at most kMaxPieces.
   static bool possible(size_t bytes, size_t piece_bytes);
   // Every piece starts as own memory. Throws Error(kFailed) if the system has no such address
   // range.
@@ -36,7 +36,7 @@ class PageView {
 
   // Each piece is an entry in the process's table of mappings, of which Linux allows 65,530
   // (vm.max_map_count).
-  static constexpr size_t kMostPieces = 4096;
+  static constexpr size_t kMaxPieces = 4096;
 
  private:
   struct Piece {

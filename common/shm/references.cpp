@@ -6,13 +6,15 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull {
 
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr size_t kMostHandle = 256;
+constexpr size_t kMaxHandle = 256;
 
 size_t slice_bytes(const SliceMap& map, int slice) {
   if (slice < 0 || slice >= map.slices()) return 0;
@@ -123,6 +125,11 @@ bool refers(const Entries& entries) {
 
 }  // namespace
 
+bool shares_memory(const Job& job) {
+  return !job.strategy.traits().workers_update &&
+         (job.transport == Transport::kAuto || job.transport == Transport::kShm);
+}
+
 Payload PeerMemory::map(const wire::Segment& segment) {
   const auto same = [&](const auto& known) {
     const wire::Segment& other = known.first;
@@ -136,13 +143,13 @@ Payload PeerMemory::map(const wire::Segment& segment) {
     return mappings_.front().second;
   }
   mappings_.emplace_front(segment, open(segment));
-  if (mappings_.size() > kMostMappings) mappings_.pop_back();
+  if (mappings_.size() > kMaxMappings) mappings_.pop_back();
   return mappings_.front().second;
 }
 
 Payload PeerMemory::open(const wire::Segment& segment) const {
   if (segment.device().empty() && segment.handle().empty()) {
-    auto mapping = std::make_shared<const Mapping>(segment, most_bytes_, mapped_);
+    auto mapping = std::make_shared<const Mapping>(segment, max_bytes_, mapped_);
     const std::span<const std::byte> bytes = mapping->bytes();
     return {std::move(mapping), bytes};
   }
@@ -153,11 +160,11 @@ Payload PeerMemory::open(const wire::Segment& segment) const {
   if (segment.device() != device_->id()) {
     refuse("memory of another device was sent to a process that computes on " + device_->name());
   }
-  if (segment.bytes() <= 0 || segment.bytes() > most_bytes_) {
+  if (segment.bytes() <= 0 || segment.bytes() > max_bytes_) {
     refuse("memory of " + device_->name() + " has " + std::to_string(segment.bytes()) +
-           " bytes, at most " + std::to_string(most_bytes_) + " are expected");
+           " bytes, at most " + std::to_string(max_bytes_) + " are expected");
   }
-  if (segment.token().size() != Segment::kTokenBytes || segment.handle().size() > kMostHandle) {
+  if (segment.token().size() != Segment::kTokenBytes || segment.handle().size() > kMaxHandle) {
     refuse("memory of " + device_->name() + " came with a token of " +
            std::to_string(segment.token().size()) + " bytes and a handle of " +
            std::to_string(segment.handle().size()));
@@ -168,7 +175,7 @@ Payload PeerMemory::open(const wire::Segment& segment) const {
   return {std::move(opened), {first, bytes}, true};
 }
 
-int64_t most_segment_bytes(const SliceMap& map) {
+int64_t max_segment_bytes(const SliceMap& map) {
   constexpr int64_t kSlack = int64_t{1} << 20;
   return 2 * map.total() * static_cast<int64_t>(sizeof(float)) + kSlack;
 }

@@ -9,42 +9,40 @@
 #include <utility>
 
 #include "common/device/device.h"
-#include "common/job/job.h"
-#include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/shm/device_pool.h"
 #include "common/shm/segment_pool.h"
 
 namespace pushpull {
 
+struct Job;
+class SliceMap;
+
 // Returns true if servers and workers on one host share memory. In all-reduce the servers are not
 // on a step's path.
-inline bool shares_memory(const Job& job) {
-  return !job.strategy.traits().workers_update &&
-         (job.transport == Transport::kAuto || job.transport == Transport::kShm);
-}
+bool shares_memory(const Job& job);
 
 // The mapped segments to which one peer has referred.
 class PeerMemory {
  public:
-  // most_bytes: largest segment to map.
+  // max_bytes: largest segment to map.
   // device: the peer may refer to its memory; null if there is none.
-  explicit PeerMemory(int64_t most_bytes, PagesMapped mapped = {},
+  explicit PeerMemory(int64_t max_bytes, PagesMapped mapped = {},
                       std::shared_ptr<device::Device> device = nullptr)
-      : most_bytes_(most_bytes), mapped_(std::move(mapped)), device_(std::move(device)) {}
+      : max_bytes_(max_bytes), mapped_(std::move(mapped)), device_(std::move(device)) {}
 
   // Maps the whole segment, or returns the existing mapping. Throws Error(kProtocol) if it cannot
   // be mapped.
   Payload map(const wire::Segment& segment);
 
   // A peer reuses a few buffers. Beyond this many mappings the least recently used one is dropped.
-  static constexpr size_t kMostMappings = 64;
+  static constexpr size_t kMaxMappings = 64;
   size_t mappings() const { return mappings_.size(); }
 
  private:
   Payload open(const wire::Segment& segment) const;
 
-  int64_t most_bytes_;
+  int64_t max_bytes_;
   PagesMapped mapped_;
   std::shared_ptr<device::Device> device_;
   std::deque<std::pair<wire::Segment, Payload>> mappings_;  // most recently used first
@@ -52,7 +50,7 @@ class PeerMemory {
 
 // Returns the largest segment that a peer may need for the parameters of `map`: a flat vector, with
 // padding between slices.
-int64_t most_segment_bytes(const SliceMap& map);
+int64_t max_segment_bytes(const SliceMap& map);
 
 // Replaces payloads of Exchange and Weights by references: every payload that is a whole plain
 // slice in a segment of `pool`, or of `device_pool` if given. The owner of these payloads must not

@@ -62,7 +62,7 @@ std::string path_of(const wire::Segment& segment) {
   throw Error(ErrorCode::kProtocol, "[shm] " + path_of(segment) + " " + why);
 }
 
-std::string system_says() { return std::strerror(errno); }
+std::string last_error_text() { return std::strerror(errno); }
 
 // Checks the link's name first: opening another kind of file, such as a device or a pipe, could
 // have side effects.
@@ -71,12 +71,12 @@ UniqueFd open_segment(const wire::Segment& segment) {
   const std::string path = path_of(segment);
   std::array<char, 64> target{};
   if (readlink(path.c_str(), target.data(), target.size() - 1) < 0) {
-    refuse(segment, "cannot be inspected: " + system_says());
+    refuse(segment, "cannot be inspected: " + last_error_text());
   }
   const std::string memfd = std::string("/memfd:") + kName;
   if (std::string(target.data()).rfind(memfd, 0) != 0) refuse(segment, "is not shared memory");
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (fd.get() < 0) refuse(segment, "cannot be opened: " + system_says());
+  if (fd.get() < 0) refuse(segment, "cannot be opened: " + last_error_text());
   return fd;
 }
 
@@ -147,38 +147,38 @@ MappedPages::MappedPages(MappedPages&& other) noexcept
 
 Segment::Segment(size_t bytes)
     : fd_(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING)), pages_([&] {
-        if (fd_.get() < 0) fail_allocation(bytes, system_says());
+        if (fd_.get() < 0) fail_allocation(bytes, last_error_text());
         const size_t all = (bytes + kTokenBytes + kPage - 1) / kPage * kPage;
         check_file_limit(all);
         check_free_memory(all);
-        if (fchmod(fd_.get(), 0600) != 0) fail_allocation(bytes, system_says());
+        if (fchmod(fd_.get(), 0600) != 0) fail_allocation(bytes, last_error_text());
         // allocates all pages now, so that a shortage of memory fails here and not at a later
         // access
         if (fallocate(fd_.get(), 0, 0, static_cast<off_t>(all)) != 0) {
-          fail_allocation(bytes, system_says());
+          fail_allocation(bytes, last_error_text());
         }
         void* first =
             mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
-        if (first == MAP_FAILED) fail_allocation(bytes, system_says());
+        if (first == MAP_FAILED) fail_allocation(bytes, last_error_text());
         return MappedPages(first, all);
       }()) {
   const std::string token = fresh_token();
   std::memcpy(data() + this->bytes(), token.data(), token.size());
   // forbids later writable mappings in other processes; Linux before 5.1 lacks this seal
   fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) fail_allocation(bytes, system_says());
+  if (fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) fail_allocation(bytes, last_error_text());
   description_.set_pid(getpid());
   description_.set_fd(fd_.get());
   description_.set_bytes(static_cast<int64_t>(pages_.bytes()));
   description_.set_token(token);
 }
 
-Mapping::Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMapped& mapped)
+Mapping::Mapping(const wire::Segment& segment, int64_t max_bytes, const PagesMapped& mapped)
     : pages_([&] {
         if (segment.bytes() <= static_cast<int64_t>(Segment::kTokenBytes) ||
-            segment.bytes() > most_bytes) {
+            segment.bytes() > max_bytes) {
           refuse(segment, "has " + std::to_string(segment.bytes()) + " bytes, at most " +
-                              std::to_string(most_bytes) + " are expected");
+                              std::to_string(max_bytes) + " are expected");
         }
         if (segment.token().size() != Segment::kTokenBytes)
           refuse(segment, "came without its token");
@@ -186,7 +186,7 @@ Mapping::Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMa
         check(segment, fd.get());
         const auto bytes = static_cast<size_t>(segment.bytes());
         void* first = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
-        if (first == MAP_FAILED) refuse(segment, "cannot be mapped: " + system_says());
+        if (first == MAP_FAILED) refuse(segment, "cannot be mapped: " + last_error_text());
         return MappedPages(first, bytes);
       }()),
       kept_(mapped ? mapped(pages_.first(), pages_.bytes()) : nullptr) {}

@@ -74,9 +74,9 @@ class Mapping {
  public:
   // Validates the segment before mapping it: that it is a segment, that we may read it, and that
   // its token is the announced one.
-  //   most_bytes: larger files are rejected.
+  //   max_bytes: larger files are rejected.
   // Throws Error(kProtocol) with the reason.
-  Mapping(const wire::Segment& segment, int64_t most_bytes, const PagesMapped& mapped = {});
+  Mapping(const wire::Segment& segment, int64_t max_bytes, const PagesMapped& mapped = {});
 
   std::span<const std::byte> bytes() const {
     return {pages_.first(), pages_.bytes() - Segment::kTokenBytes};

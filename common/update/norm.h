@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "common/layout/fixed_tree.h"
-#include "common/layout/slice_map.h"
 
 namespace pushpull {
 

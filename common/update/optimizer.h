@@ -7,33 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
+#include "common/layout/fixed_tree.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/optimizer_rule.h"
 
 namespace pushpull {
-
-enum class OptimizerKind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
-
-struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::kSgd;
-  double momentum = 0.9;      // momentum, nesterov
-  double beta1 = 0.9;         // adam, adamw
-  double beta2 = 0.999;       // adam, adamw
-  double epsilon = 1e-8;      // adam, adamw
-  double weight_decay = 0.0;  // L2 in the gradient; decoupled in adamw
-
-  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
-};
-
-// Throws Error(kUsage) that quotes the text.
-OptimizerKind parse_optimizer(const std::string& text);
-std::string to_string(OptimizerKind kind);
-
-// Returns the names of the state vectors, as in PyTorch: {}, {"momentum_buffer"}, {"exp_avg",
-// "exp_avg_sq"}.
-const std::vector<std::string>& state_names(OptimizerKind kind);
 
 // The scalars of one update.
 //   learning_rate: the schedule's rate for the step, times the push's share of the global batch.
@@ -62,6 +41,13 @@ struct SumHalves {
 
   const float* left;
   const float* right = nullptr;
+};
+
+// Elements of a range with one rule.
+struct RuleSegment {
+  Range elements;
+  ElementRule rule;
+  bool counts = false;  // true if they count in the gradient's norm
 };
 
 // Return the rules that update_range and average_range apply to each element, for a device that

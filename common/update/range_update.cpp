@@ -10,6 +10,7 @@
 #include "common/layout/slice_map.h"
 #include "common/update/delay_compensation.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer.h"
 
 namespace pushpull {
 

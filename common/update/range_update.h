@@ -12,9 +12,13 @@
 #include "common/codec/codec_map.h"
 #include "common/layout/fixed_tree.h"
 #include "common/layout/tensor_table.h"
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull {
+
+struct RuleSegment;
+struct SumHalves;
+struct UpdateContext;
 
 // The sum of the gradients of the micro-batches `range`, of a length that the caller knows.
 // Borrowed.
@@ -83,13 +87,6 @@ struct UpdateInfo {
   bool changes = false;
   double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0 = off
   bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
-};
-
-// Elements of a range with one rule.
-struct RuleSegment {
-  Range elements;
-  ElementRule rule;
-  bool counts = false;  // true if they count in the gradient's norm
 };
 
 // Constant after construction; thread-safe.

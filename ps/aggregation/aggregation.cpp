@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/job/job.h"
+#include "ps/aggregation/barrier_gate.h"
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 Aggregation::Aggregation(AggregationSetup setup)
@@ -10,6 +14,8 @@ Aggregation::Aggregation(AggregationSetup setup)
       leaves_(setup_.job.micro_batches()),
       floor_(setup_.gate.barriers().start_step),
       updates_(setup_.updates) {}
+
+const Barriers& Aggregation::barriers() const { return setup_.gate.barriers(); }
 
 // Adds a generation that a snapshot may hold.
 void Aggregation::reserve(int generations) {

@@ -13,10 +13,42 @@
 
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/aggregation/aggregation_setup.h"
+#include "ps/aggregation/commit.h"
 #include "ps/aggregation/received_push.h"
+#include "ps/engine/partial_sum.h"
 
 namespace pushpull {
+
+class BarrierGate;
+class Parallel;
+class Shard;
+struct Barriers;
+struct Job;
+
+// The inputs of a rule. References are borrowed and outlive it.
+struct AggregationSetup {
+  const Job& job;
+  Shard& shard;
+  BarrierGate& gate;
+  Parallel& parallel;  // threads for updates
+  TrainingObserver& observer;
+  // Called for each push that has changed the weights, in order; empty if the run is not recorded.
+  std::function<void(wire::Applied)> record = {};
+  uint64_t incarnation = 0;  // of this server
+  int rank = 0;              // of this server
+  int servers = 1;
+  int shares = 1;           // shares per step
+  int64_t total_steps = 0;  // schedule horizon
+  int64_t updates = 0;      // updates contained in the loaded state
+};
+
+// One slice's answer to a pull.
+struct SliceAnswer {
+  Payload weights;
+  int64_t version = 0;
+  bool evaluated = false;   // an evaluation reads these bits: sent without a lossy codec
+  bool at_barrier = false;  // async, ssp, backup: the weights kept at the pull's barrier
+};
 
 class Aggregation {
  public:
@@ -94,7 +126,7 @@ class Aggregation {
   //   more: the push recorded next is part of it, too.
   void record(const ReceivedPush& push, std::span<const int64_t> reads, bool more,
               bool uncompensated) const;
-  const Barriers& barriers() const { return setup_.gate.barriers(); }
+  const Barriers& barriers() const;
   Shard& shard() const { return setup_.shard; }
 
   const AggregationSetup setup_;

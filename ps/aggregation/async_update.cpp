@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/job/job.h"
 #include "common/update/norm.h"
+#include "common/update/range_update.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {

@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
-#include "common/job/job.h"
 #include "common/layout/fixed_tree.h"
-#include "common/update/range_update.h"
 
 namespace pushpull {
+
+struct Job;
+struct UpdateInfo;
 
 struct AsyncPush {
   int64_t step = 0;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 namespace {
 
 // One snapshot that is being gathered, and the next one.
-constexpr size_t kMostSnapshots = 2;
+constexpr size_t kMaxSnapshots = 2;
 
 }  // namespace
 
@@ -28,7 +30,7 @@ bool BarrierGate::wants_snapshot(int64_t step) const {
   return barriers_.snapshot_due(step) && step > released_;
 }
 
-bool BarrierGate::room_for_snapshot() const { return snapshots_.size() < kMostSnapshots; }
+bool BarrierGate::room_for_snapshot() const { return snapshots_.size() < kMaxSnapshots; }
 
 Snapshot BarrierGate::take(int64_t step, int64_t updates, bool state) {
   if (state) shard_.hold_state();

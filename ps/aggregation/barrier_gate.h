@@ -10,9 +10,10 @@
 #include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "ps/aggregation/commit.h"
-#include "ps/engine/shard.h"
 
 namespace pushpull {
+
+class Shard;
 
 struct Snapshot {
   int64_t step = -1;  // -1 if there is none

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/job/job.h"
 #include "common/update/norm.h"
 #include "common/update/schedule.h"
 

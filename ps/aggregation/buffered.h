@@ -16,6 +16,10 @@
 
 namespace pushpull {
 
+class Parallel;
+struct Job;
+struct UpdateInfo;
+
 // Computes the update by the mean of some pushes, before clipping. Server and replay share this
 // function and the next one, so that both compute the same bits.
 //   newest_step: of the pushes' leases. micro_batches: in all pushes.

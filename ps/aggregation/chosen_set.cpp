@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "common/job/job.h"
 #include "common/update/schedule.h"
+#include "ps/aggregation/barrier_gate.h"
 
 namespace pushpull {
 

@@ -10,6 +10,7 @@
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/backup_set.h"
 #include "ps/aggregation/step_norms.h"
+#include "ps/engine/shard.h"
 
 namespace pushpull {
 

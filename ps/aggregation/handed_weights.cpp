@@ -4,7 +4,7 @@ namespace pushpull {
 
 void HandedWeights::keep(int64_t version, int slice, const Payload& weights) {
   versions_[version].insert_or_assign(slice, weights);
-  if (versions_.size() > kMostVersions) versions_.erase(versions_.begin());
+  if (versions_.size() > kMaxVersions) versions_.erase(versions_.begin());
 }
 
 const std::map<int, Payload>* HandedWeights::find(int64_t version) const {

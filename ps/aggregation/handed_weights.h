@@ -14,7 +14,7 @@ namespace pushpull {
 class HandedWeights {
  public:
   // A worker computes on one version at a time, but repeated answers may add versions.
-  static constexpr size_t kMostVersions = 4;
+  static constexpr size_t kMaxVersions = 4;
 
   void keep(int64_t version, int slice, const Payload& weights);
   // Returns the slices sent in this version, by slice, or null if none are kept.

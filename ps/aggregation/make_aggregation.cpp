@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "ps/aggregation/buffered.h"
 #include "ps/aggregation/chosen_set.h"
 #include "ps/aggregation/single_pushes.h"

@@ -3,10 +3,12 @@
 
 #include <memory>
 
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 #include "ps/aggregation/aggregation.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Makes the rule for setup.job's strategy.
 std::unique_ptr<Aggregation> make_aggregation(AggregationSetup setup);

@@ -11,7 +11,7 @@
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "ps/aggregation/commit.h"
-#include "ps/engine/slice_engine.h"
+#include "ps/engine/partial_sum.h"
 
 namespace pushpull {
 

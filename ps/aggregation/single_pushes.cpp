@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/job/job.h"
 #include "ps/aggregation/async_update.h"
+#include "ps/aggregation/barrier_gate.h"
 
 namespace pushpull {
 

@@ -11,6 +11,7 @@
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/handed_weights.h"
 #include "ps/aggregation/ledger.h"
+#include "ps/engine/shard.h"
 
 namespace pushpull {
 

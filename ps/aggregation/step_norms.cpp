@@ -1,6 +1,7 @@
 #include "ps/aggregation/step_norms.h"
 
 #include "common/update/norm.h"
+#include "ps/engine/shard.h"
 
 namespace pushpull {
 

@@ -7,9 +7,12 @@
 #include <span>
 
 #include "common/net/message.h"
-#include "ps/engine/shard.h"
 
 namespace pushpull {
+
+class Parallel;
+class Shard;
+struct SliceUpdate;
 
 class StepNorms {
  public:

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 StoredWeights::StoredWeights(AggregationSetup setup)

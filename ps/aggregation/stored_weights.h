@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/barrier_gate.h"
 #include "ps/aggregation/ledger.h"
 
 namespace pushpull {
@@ -20,9 +21,9 @@ class StoredWeights : public Aggregation {
   // A push contains only the losses of its share.
   std::vector<Range> nodes_of(Range /*share*/) const override { return {}; }
   Checked check(const wire::Push& push) const override;
-  // Workers continue until kMostReports losses are unanswered; no pull holds them back.
+  // Workers continue until kMaxReports losses are unanswered; no pull holds them back.
   bool puts_off(const wire::Push& push) const override {
-    return setup_.gate.holds(push.step() + kMostReports + 2);
+    return setup_.gate.holds(push.step() + kMaxReports + 2);
   }
   Checked check(const wire::Pull& pull) const override;
   Checked check(const wire::Store& store) const override;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/job/job.h"
 #include "common/update/schedule.h"
+#include "ps/aggregation/barrier_gate.h"
 
 namespace pushpull {
 

@@ -43,7 +43,8 @@ class BarrierSnapshots {
 
   // Returns the barriers that have opened since the last call.
   std::vector<OpenedBarrier> take_opened() { return std::exchange(opened_, {}); }
-  // Returns the next barrier with a snapshot to gather, each once and in order.
+  // Returns the next barrier with a snapshot to gather, each once and in order. The first is the
+  // start: weights only, to be hashed.
   //   writing: an earlier snapshot is still being written; then only a copy is returned.
   std::optional<int64_t> take_request(bool writing = false);
   // Returns true if the snapshot goes to disk, false if only a copy of the servers is needed.

@@ -12,7 +12,13 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kStateIntervalMs = 500;  // upper limit; several fit into a heartbeat-timeout
-constexpr size_t kMostWaitBytes = 200;     // of a worker's text
+constexpr size_t kMaxWaitBytes = 200;      // of a worker's text
+
+// Returns true if the server is in a lost one's place and has not begun to load its weights.
+//   run: null before the start.
+bool lacks_weights(const TrainingRun* run, const MemberInfo& member) {
+  return member.role == wire::ROLE_SERVER && run != nullptr && !run->places().is_settled(member);
+}
 
 }  // namespace
 
@@ -96,11 +102,11 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
   }
   members_.heard(*member, peer, now_ms);
   member->state_version = std::max(member->state_version, heartbeat.state_version());
-  if (heartbeat.told_to_end() != 0 && member->told_ms < 0) member->told_ms = now_ms;
+  if (heartbeat.told_to_end() != 0 && member->end_request_ms < 0) member->end_request_ms = now_ms;
   member->stats = heartbeat.stats();
   member->stats.DiscardUnknownFields();
   if (member->role == wire::ROLE_WORKER) member->stats.clear_staleness();
-  member->stats.set_waits_for(printable(member->stats.waits_for(), kMostWaitBytes));
+  member->stats.set_waits_for(printable(member->stats.waits_for(), kMaxWaitBytes));
   return std::nullopt;
 }
 
@@ -129,22 +135,6 @@ std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
   return training_->work().leases(*member);
 }
 
-void Coordinator::checkpoint_gathered(int64_t now_ms, int64_t step) {
-  now_ms_ = now_ms;
-  training_->snapshots().gathered(step);
-  out_.state_changed();
-}
-
-void Coordinator::checkpoint_done(int64_t now_ms, int64_t step) {
-  now_ms_ = now_ms;
-  training_->snapshots().written(step);
-  out_.state_changed();
-}
-
-std::optional<int64_t> Coordinator::take_snapshot_request(bool writing) {
-  return training_ ? training_->snapshots().take_request(writing) : std::nullopt;
-}
-
 std::vector<OpenedBarrier> Coordinator::take_opened_barriers() {
   return training_ ? training_->snapshots().take_opened() : std::vector<OpenedBarrier>();
 }
@@ -165,7 +155,7 @@ void Coordinator::fail_here(ErrorCode code, const std::string& reason) {
 }
 
 bool Coordinator::stop() {
-  departures_.keep_told();
+  departures_.hold_members();
   return phase_.training() && training_->stop();
 }
 
@@ -182,7 +172,8 @@ void Coordinator::check_finish(int64_t now_ms) {
   if (phase() == wire::PHASE_FINISHING) {
     const auto& all = members_.all();
     const bool reported = std::all_of(all.begin(), all.end(), [&](const auto& entry) {
-      return entry.second.peer.empty() || entry.second.state_version >= out_.state_version();
+      return entry.second.peer.empty() || lacks_weights(training_.get(), entry.second) ||
+             entry.second.state_version >= out_.state_version();
     });
     all_reported_ = (reported && training_->logs_complete()) || late;
   }
@@ -213,7 +204,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   phase_.add_to(&state);
   state.set_rank(member.rank);
   state.set_declared(member.declared);
-  state.set_let_go(member.let_go);
+  state.set_let_go(member.may_leave);
   state.set_unheard(member.unheard);
   if (!training_) return state;
   if (member.role == wire::ROLE_WORKER) {
@@ -241,8 +232,8 @@ void Coordinator::send_states() {
 }
 
 void Coordinator::send_state(const MemberInfo& member) {
-  const bool server = member.role == wire::ROLE_SERVER;
-  if (server && training_ && !training_->places().is_settled(member)) return;
+  // until it has its weights it needs to know the end only
+  if (lacks_weights(training_.get(), member) && !phase_.ended()) return;
   Message message;
   *message.header.mutable_state() = state_for(member);
   out_.send(member.peer, std::move(message));

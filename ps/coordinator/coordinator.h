@@ -29,7 +29,7 @@ class Coordinator : public TrainingObserver {
   // ---- events ----
   // Returns a refusal if the message is invalid. The caller counts and logs it.
   Checked on_message(int64_t now_ms, const PeerId& peer, const Message& message);
-  void on_gone(int64_t now_ms, const PeerId& peer) { members_.gone(peer, now_ms); }
+  void on_disconnect(int64_t now_ms, const PeerId& peer) { members_.on_disconnect(peer, now_ms); }
   void on_tick(int64_t now_ms);
   // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
@@ -38,16 +38,12 @@ class Coordinator : public TrainingObserver {
   void note_transferred(int64_t slices) {
     if (training_) training_->snapshots().note_transferred(slices);
   }
-  // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
-  void checkpoint_gathered(int64_t now_ms, int64_t step);
-  // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
-  void checkpoint_done(int64_t now_ms, int64_t step);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave
   // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
-  void tell_end(int64_t now_ms) { phase_.tell_end(now_ms); }  // for options.holds_end
+  void announce_end(int64_t now_ms) { phase_.announce_end(now_ms); }  // for options.holds_end
   // Ends the job because the server in this process has failed.
   void fail_here(ErrorCode code, const std::string& reason);
 
@@ -61,9 +57,6 @@ class Coordinator : public TrainingObserver {
   // Notices for users: joins, losses, replacements. Members that were given up in a job that goes on.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
   std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
-  // Returns the next barrier with a snapshot to gather; answer with checkpoint_done. The first is
-  // the start: weights only, to be hashed. `writing`: an earlier snapshot is still being written.
-  std::optional<int64_t> take_snapshot_request(bool writing = false);
   std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
   // Returns true once all is computed and all members have reported Stats (or a deadline passed).

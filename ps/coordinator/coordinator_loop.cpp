@@ -121,14 +121,14 @@ class CoordinatorLoop : private JobEffects {
   Now now() { return {now_ms(), clock_.now_ms(), utc_ms()}; }
 
   bool send(const PeerId& to, const Message& message) override {
-    return control_.send(to, message) != SendResult::kGone;
+    return control_.send(to, message) != SendResult::kDisconnected;
   }
   TermIds begin_term(int64_t term) override;
   void connect_shards(const std::vector<DataPort>& ports) override;
   void send_to_shard(int server, const Message& message) override {
     shards_[static_cast<size_t>(server)]->send(message);
   }
-  void started(const Coordinator& coordinator) override;
+  void started(const Declaration& declaration, int64_t start_step) override;
   void load_start(const Declaration& declaration) override;
   void open_files(const Declaration& declaration, const StartPoint& start,
                   const RunHistory& history) override;
@@ -220,7 +220,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
-  if (!culprit || !driver_.end_told()) return;
+  if (!culprit || !driver_.end_announced()) return;
   announcements_.failed(culprit->host, culprit->pid, static_cast<int>(coordinator.failure_code()),
                         culprit->reason);
 }
@@ -415,9 +415,9 @@ void CoordinatorLoop::save_end(const RunEnd& end) {
   thread_.start([this, end] { files_.save_end(end); });
 }
 
-void CoordinatorLoop::started(const Coordinator& coordinator) {
+void CoordinatorLoop::started(const Declaration& declaration, int64_t /*start_step*/) {
   files_.report().begin(files_.take_metrics());
-  writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), coordinator.declaration().table,
+  writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), declaration.table,
                                                state_names(server_optimizer(program_.job).kind));
   announcements_.started();
 }

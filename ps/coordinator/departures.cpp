@@ -12,8 +12,8 @@ namespace {
 // A signal to a whole job reaches its processes within milliseconds, from a launcher a little
 // later.
 constexpr int64_t kTogetherMs = 1000;
-constexpr size_t kMostWordsBytes = 1024;  // of a member's Leave
-constexpr const char* kWeightsAreGone = "; its weights are gone, resume from the last checkpoint";
+constexpr size_t kMaxWordsBytes = 1024;  // of a member's Leave
+constexpr const char* kWeightsAreLost = "; its weights are gone, resume from the last checkpoint";
 
 // Returns the member's error code, which becomes the job's exit code. A shell sees only the last
 // byte: 256 would be success.
@@ -55,12 +55,12 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   // A worker without work cannot have computed anything.
   const bool has_computed = run_ != nullptr && run_->work().has_work(member.incarnation);
   if (code != ErrorCode::kNotFinite || !has_computed) {
-    return lose(now_ms, member.incarnation, printable(leave.text(), kMostWordsBytes), code);
+    return lose(now_ms, member.incarnation, printable(leave.text(), kMaxWordsBytes), code);
   }
   if (may_be_quarantined(member, leave)) {
     quarantined_.push_back(leave.failed());
     return lose(now_ms, member.incarnation,
-                printable(leave.text(), kMostWordsBytes) +
+                printable(leave.text(), kMaxWordsBytes) +
                     "; another worker computes it again (on-bad-gradient = quarantine)",
                 code);
   }
@@ -90,7 +90,7 @@ void Departures::on_tick(int64_t now_ms) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
   if (members_.note_unheard(now_ms)) out_.state_changed();
-  let_go(now_ms);
+  release_members(now_ms);
   if (!phase_.training()) return;
   run_->on_tick();
   std::string overdue = run_->work().overdue(now_ms);
@@ -101,11 +101,13 @@ void Departures::on_tick(int64_t now_ms) {
 
 // Releases members that reported a request to end. If the job does not stop within kTogetherMs, the
 // request was for that process alone.
-void Departures::let_go(int64_t now_ms) {
-  if (keeps_told_) return;
+void Departures::release_members(int64_t now_ms) {
+  if (holds_members_) return;
   for (const auto& [incarnation, listed] : members_.all()) {
-    if (listed.told_ms < 0 || listed.let_go || now_ms - listed.told_ms < kTogetherMs) continue;
-    members_.find(incarnation)->let_go = true;
+    if (listed.end_request_ms < 0 || listed.may_leave ||
+        now_ms - listed.end_request_ms < kTogetherMs)
+      continue;
+    members_.find(incarnation)->may_leave = true;
     out_.state_changed();
   }
 }
@@ -127,7 +129,7 @@ void Departures::fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode cod
                            const std::string& reason) {
   const bool lost = code == ErrorCode::kDevice && run_ != nullptr;
   fail_by(now_ms, self, code, reason,
-          lost ? lost_text(self, reason) + kWeightsAreGone : reason + " (" + self.name() + ")");
+          lost ? lost_text(self, reason) + kWeightsAreLost : reason + " (" + self.name() + ")");
 }
 
 void Departures::fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code,
@@ -168,8 +170,8 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
 void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,
                              ErrorCode code) {
   const std::string text = lost_text(server, reason);
-  const bool comes_back = job_.on_server_loss == OnServerLoss::kRestart && may_return(code);
-  if (!comes_back) return fail_by(now_ms, server, code, reason, text + kWeightsAreGone);
+  const bool restarts = job_.on_server_loss == OnServerLoss::kRestart && may_return(code);
+  if (!restarts) return fail_by(now_ms, server, code, reason, text + kWeightsAreLost);
   if (run_->replaceable(now_ms, server)) {
     return out_.notice(text +
                        "; waiting for a replacement, which continues from its weights of step " +

@@ -10,7 +10,6 @@
 
 #include "common/base/error.h"
 #include "common/io/record.h"
-#include "common/job/job.h"
 #include "ps/coordinator/job_phase.h"
 #include "ps/coordinator/stall_watch.h"
 #include "ps/coordinator/training_run.h"
@@ -20,6 +19,8 @@
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class Departures {
  public:
@@ -38,7 +39,7 @@ class Departures {
   // time.
   void on_tick(int64_t now_ms);
   // Call when the whole job is about to stop: releases no member that was asked to end.
-  void keep_told() { keeps_told_ = true; }
+  void hold_members() { holds_members_ = true; }
   // Ends the job because the server in this process has failed.
   void fail_here(int64_t now_ms, const MemberInfo& self, ErrorCode code, const std::string& reason);
 
@@ -56,7 +57,7 @@ class Departures {
  private:
   void fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode code, const std::string& reason,
                const std::string& text);
-  void let_go(int64_t now_ms);
+  void release_members(int64_t now_ms);
   bool may_be_quarantined(const MemberInfo& worker, const wire::Leave& leave) const;
   void check_stalls(int64_t now_ms);
   void lose(int64_t now_ms, uint64_t incarnation, const std::string& reason, ErrorCode code);
@@ -75,7 +76,7 @@ class Departures {
   TrainingRun* run_ = nullptr;  // null before the start
   std::optional<StallWatch> stalls_;
   std::optional<std::string> lost_server_;
-  bool keeps_told_ = false;
+  bool holds_members_ = false;
   RunTotals totals_;
   std::vector<wire::Applied> quarantined_;  // the work that each could not push
   std::optional<RecordedPush> failed_push_;

@@ -72,8 +72,8 @@ void JobDriver::stop(Now now) {
   if (phase >= wire::PHASE_FINISHING || coordinator_->barriers().stop_step > 0) return;
   data_.work();  // count all that arrived before naming the cut
   const bool stops = coordinator_->stop();
-  if (stops) tell_server_here(coordinator_->state_for_self());
-  if (stops || (phase == wire::PHASE_TRAINING && end_.first_word())) {
+  if (stops) notify_server_here(coordinator_->state_for_self());
+  if (stops || (phase == wire::PHASE_TRAINING && end_.first_notice())) {
     effects_.show_line("[job] " + end_.cause() + ": the run " +
                        (stops ? "stops with a checkpoint at step " +
                                     std::to_string(coordinator_->barriers().stop_step)
@@ -82,7 +82,7 @@ void JobDriver::stop(Now now) {
 }
 
 void JobDriver::on_turn(Now now) {
-  transfers_.exchange(now, *coordinator_);
+  transfers_.exchange(now);
   report_own(now);
   if (data_.server() != nullptr) data_.server()->offer_leases();
   if (tick_.due(now.ms)) tick(now);
@@ -99,7 +99,7 @@ void JobDriver::tick(Now now) {
     history_.recoveries += coordinator_->training_run().places().take_recovered();
   start_if_ready(now);
   if (end_.asked()) stop(now);
-  transfers_.on_tick(now, *coordinator_);
+  tick_transfers(now);
   if (const auto error = term_start_->wait_for_members(now, *coordinator_)) {
     coordinator_->fail(error->code(), error->what());
   }
@@ -107,7 +107,7 @@ void JobDriver::tick(Now now) {
   if (coordinator_->wants_summary() && !files_.busy()) summarise(now);
   watch_files(now);
   ending_.on_tick(now, *coordinator_);
-  tell_status(now);
+  publish_status(now);
 }
 
 // ---- the server in this process ----
@@ -137,9 +137,14 @@ void JobDriver::pass_norms(Now now) {
   on_message(now, "", message);
 }
 
-// ---- start and snapshots ----
+// ---- weights and files ----
 
-// ---- files ----
+void JobDriver::tick_transfers(Now now) {
+  const bool server_lost = coordinator_->departures().lost_server().has_value();
+  if (const auto error = transfers_.on_tick(now, coordinator_->phase(), server_lost)) {
+    coordinator_->fail(error->code(), error->what());
+  }
+}
 
 void JobDriver::watch_files(Now now) {
   if (!files_.busy()) return;
@@ -220,10 +225,12 @@ void JobDriver::start(Now now) {
   coordinator_->start(now.awake_ms, term_start_->start());
   const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
-  effects_.started(*coordinator_);
-  const int64_t slices = transfers_.begin_term(now, *coordinator_, point);
+  const Declaration& declaration = coordinator_->declaration();
+  effects_.started(declaration, coordinator_->barriers().start_step);
+  const int64_t slices = transfers_.begin_term(
+      now, {coordinator_->training_run(), coordinator_->members(), declaration}, point);
   effects_.show_line(term_start_->line(*coordinator_, slices));
-  transfers_.on_tick(now, *coordinator_);  // its deadline begins before the workers'
+  tick_transfers(now);  // its deadline begins before the workers'
 }
 
 // ---- user output ----
@@ -248,7 +255,7 @@ std::unique_ptr<StatusDesk> JobDriver::make_desk() const {
   return std::make_unique<StatusDesk>(coordinator_->members(), options_.self.incarnation);
 }
 
-void JobDriver::tell_status(Now now) {
+void JobDriver::publish_status(Now now) {
   if (desk_->due(now.awake_ms, coordinator_->phase())) {
     const CommittedWork* committed = coordinator_->started() ? &coordinator_->training() : nullptr;
     const wire::Stats own = data_.stats();
@@ -263,7 +270,7 @@ void JobDriver::tell_status(Now now) {
   }
 }
 
-void JobDriver::say_notices() {
+void JobDriver::show_notices() {
   for (const std::string& notice : coordinator_->take_notices()) effects_.show_line(notice);
 }
 
@@ -278,7 +285,7 @@ void JobDriver::deliver(Now now) {
   // Training begins once the first weights exist.
   if (data_.server() != nullptr) summary_.training_began(now.ms);
   summary_.note_barriers(now.ms);
-  say_notices();
+  show_notices();
 }
 
 // Returns true if the server in this process has received a Chosen, and may wait for a norm now.
@@ -297,17 +304,17 @@ bool JobDriver::deliver_outgoing(Now now) {
 
 void JobDriver::send(Now now, const PeerId& to, Message message) {
   message.header.set_run(options_.run);
-  if (!effects_.send(to, message)) coordinator_->on_gone(now.awake_ms, to);
+  if (!effects_.send(to, message)) coordinator_->on_disconnect(now.awake_ms, to);
 }
 
-void JobDriver::tell_server_here(const wire::State& state) {
+void JobDriver::notify_server_here(const wire::State& state) {
   data_.on_state({options_.job, options_.run, coordinator_->self_incarnation(), state},
                  coordinator_.get());
 }
 
 bool JobDriver::deliver_here(const wire::Header& header) {
   if (header.has_state()) {
-    tell_server_here(header.state());
+    notify_server_here(header.state());
   }
   data_.on_answer(header);
   return header.has_chosen() && data_.server() != nullptr;

@@ -45,7 +45,7 @@ class JobDriver {
     return transfers_.on_message(now, message);
   }
   void on_written(Now now, const Written& written) {
-    if (!transfers_.on_written(now, *coordinator_, written)) ++history_.checkpoints_failed;
+    if (!transfers_.on_written(now, written)) ++history_.checkpoints_failed;
   }
   // Handles the end of work on files. Throws its error.
   void on_files(Now now, const FilesDone& done);
@@ -79,7 +79,7 @@ class JobDriver {
   bool over() const { return coordinator_->over(); }
   int exit_code() const { return ending_.exit_code(*coordinator_); }
   // Returns true once the members may hear that the job is over.
-  bool end_told() const { return ending_.told(); }
+  bool end_announced() const { return ending_.announced(); }
   // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.
   const std::string& end_failure() const { return transfers_.end_failure(); }
   // Returns the rank of a server that has not answered a transfer yet, or -1. For messages.
@@ -87,6 +87,7 @@ class JobDriver {
 
  private:
   void tick(Now now);
+  void tick_transfers(Now now);
   void stop(Now now);
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
@@ -99,13 +100,13 @@ class JobDriver {
   void watch_files(Now now);
   void show_moments(Now now, bool last);
   void summarise(Now now);
-  void tell_status(Now now);
+  void publish_status(Now now);
   std::unique_ptr<StatusDesk> make_desk() const;
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
-  void tell_server_here(const wire::State& state);
-  void say_notices();
+  void notify_server_here(const wire::State& state);
+  void show_notices();
 
   CoordinatorOptions options_;  // run, term and grant_key change with the term
   const double join_timeout_s_;

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/net/shard_client.h"
-#include "ps/coordinator/coordinator.h"
+#include "common/net/flat_state.h"
 #include "ps/files/moment.h"
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
+#include "ps/members/declarations.h"
 #include "ps/members/ended_run.h"
+#include "ps/members/membership.h"
 
 namespace pushpull {
 
@@ -54,8 +55,8 @@ class JobEffects {
   // send_to_shard sends on one of them.
   virtual void connect_shards(const std::vector<DataPort>& ports) = 0;
   virtual void send_to_shard(int server, const Message& message) = 0;
-  // Called when the term is set up and starts to train.
-  virtual void started(const Coordinator& coordinator) = 0;
+  // Called when the term is set up and starts to train at `start_step`.
+  virtual void started(const Declaration& declaration, int64_t start_step) = 0;
   // Each of these five begins work on files that ends with on_files. One at a time.
   // Reads a checkpoint or initial weights.
   virtual void load_start(const Declaration& declaration) = 0;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kEndDeadlineMs = 5000;
 // The text contains a member's message, and every State carries it.
-constexpr size_t kMostTextBytes = 4096;
+constexpr size_t kMaxTextBytes = 4096;
 
 }  // namespace
 
@@ -23,12 +23,12 @@ void JobPhase::fail(int64_t now_ms, ErrorCode code, const std::string& text,
                     const std::optional<Culprit>& culprit) {
   if (failed()) return;
   failure_code_ = code;
-  failure_text_ = printable(text, kMostTextBytes);
+  failure_text_ = printable(text, kMaxTextBytes);
   culprit_ = culprit;
   enter(now_ms, wire::PHASE_FAILED);
 }
 
-void JobPhase::tell_end(int64_t now_ms) {
+void JobPhase::announce_end(int64_t now_ms) {
   holds_end_ = false;
   since_ms_ = now_ms;
 }

@@ -21,7 +21,7 @@ struct Culprit {
 
 class JobPhase {
  public:
-  //   holds_end: members hear that the job is over after `tell_end`.
+  //   holds_end: members hear that the job is over after `announce_end`.
   explicit JobPhase(Actions& out, bool holds_end = false) : out_(out), holds_end_(holds_end) {}
 
   // Enters any phase but failed. A failed job stays failed.
@@ -32,7 +32,7 @@ class JobPhase {
             const std::optional<Culprit>& culprit);
 
   // Lets the members hear of the end, and counts the time that they have for it from now on.
-  void tell_end(int64_t now_ms);
+  void announce_end(int64_t now_ms);
 
   wire::Phase phase() const { return phase_; }
   bool gathering() const { return phase_ == wire::PHASE_GATHERING; }

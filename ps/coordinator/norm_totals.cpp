@@ -5,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/layout/slice_map.h"
 #include "common/update/norm.h"
 
 namespace pushpull {
 
-int NormTotals::servers() const { return std::min(map_.servers(), map_.slices()); }
+NormTotals::NormTotals(const SliceMap& map, int64_t kept)
+    : servers_(std::min(map.servers(), map.slices())), blocks_(map.blocks()), kept_(kept) {}
 
 bool NormTotals::take(const wire::Norms& norms) {
   all_here_now_ = false;
@@ -23,7 +25,7 @@ bool NormTotals::take(const wire::Norms& norms) {
   if (norms.step() > step_) parts_.clear();
   step_ = norms.step();
   parts_[norms.incarnation()] = norms;
-  if (static_cast<int>(parts_.size()) < servers()) return false;
+  if (static_cast<int>(parts_.size()) < servers_) return false;
   std::vector<NormPart> nodes;
   for (const auto& [incarnation, part] : parts_) {
     for (const wire::NormNode& node : part.nodes()) {
@@ -32,7 +34,7 @@ bool NormTotals::take(const wire::Norms& norms) {
   }
   total_.emplace();
   total_->set_step(step_);
-  total_->set_norm(std::sqrt(total_squares(std::move(nodes), map_.blocks())));
+  total_->set_norm(std::sqrt(total_squares(std::move(nodes), blocks_)));
   parts_.clear();
   norms_[step_] = total_->norm();
   norms_.erase(norms_.begin(), norms_.lower_bound(step_ - kept_));

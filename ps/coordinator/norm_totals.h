@@ -7,15 +7,16 @@
 #include <map>
 #include <optional>
 
-#include "common/layout/slice_map.h"
 #include "common/net/message.h"
 
 namespace pushpull {
 
+class SliceMap;
+
 class NormTotals {
  public:
   //   kept: number of past steps with totals kept for a server that receives their pushes again.
-  explicit NormTotals(const SliceMap& map, int64_t kept = 0) : map_(map), kept_(kept) {}
+  explicit NormTotals(const SliceMap& map, int64_t kept = 0);
 
   // Adds a server's squares for a step. Returns true if `total` is the answer: to all servers if
   // `all_here_now`, otherwise to this one.
@@ -24,11 +25,12 @@ class NormTotals {
   void forget(uint64_t server) { parts_.erase(server); }
   bool all_here_now() const { return all_here_now_; }
   // Returns the number of servers with slices. Only these take part in a step.
-  int servers() const;
+  int servers() const { return servers_; }
   const std::optional<wire::NormTotal>& total() const { return total_; }
 
  private:
-  SliceMap map_;
+  int servers_;
+  int64_t blocks_;  // of the whole vector
   int64_t kept_;
   int64_t step_ = -1;
   std::map<uint64_t, wire::Norms> parts_;  // for step_, by the server's incarnation

@@ -9,7 +9,7 @@ namespace pushpull {
 namespace {
 
 // A member that hears nothing for heartbeat-timeout takes the coordinator for lost.
-constexpr int64_t kMostMs = 2000;
+constexpr int64_t kMaxMs = 2000;
 
 int64_t half_of(double seconds) { return static_cast<int64_t>(seconds * 500); }
 
@@ -22,7 +22,7 @@ RunEnding::RunEnding(const CoordinatorOptions& options, const StopRequest& stop,
       transfers_(transfers),
       files_(files),
       effects_(effects),
-      most_ms_(std::min(kMostMs, half_of(options.job.heartbeat_timeout_s))) {}
+      max_ms_(std::min(kMaxMs, half_of(options.job.heartbeat_timeout_s))) {}
 
 void RunEnding::save(const Coordinator& coordinator) {
   files_.begin(FileStep::kEnd);
@@ -31,26 +31,26 @@ void RunEnding::save(const Coordinator& coordinator) {
 
 void RunEnding::saved(Now now, Coordinator& coordinator) {
   if (coordinator.phase() == wire::PHASE_FINISHING) {
-    tell(now, coordinator);
+    announce(now, coordinator);
     if (coordinator.barriers().stop_step == 0) return coordinator.finish();
     return coordinator.fail(ErrorCode::kStopped, stopped_text(coordinator));
   }
-  if (failure_saved_) tell(now, coordinator);  // or else the job has failed since `save`
+  if (failure_saved_) announce(now, coordinator);  // or else the job has failed since `save`
 }
 
 void RunEnding::on_tick(Now now, Coordinator& coordinator) {
-  if (coordinator.phase() != wire::PHASE_FAILED || told_) return;
+  if (coordinator.phase() != wire::PHASE_FAILED || announced_) return;
   if (!failed_ms_) failed_ms_ = now.awake_ms;
   if (!files_.busy()) {
     failure_saved_ = true;
     return save(coordinator);
   }
-  const bool hangs = files_.overdue(now.awake_ms) || now.awake_ms - *failed_ms_ > most_ms_;
-  if (hangs || stop_.late(now)) tell(now, coordinator);
+  const bool hangs = files_.overdue(now.awake_ms) || now.awake_ms - *failed_ms_ > max_ms_;
+  if (hangs || stop_.late(now)) announce(now, coordinator);
 }
 
-void RunEnding::tell(Now now, Coordinator& coordinator) {
-  if (!std::exchange(told_, true)) coordinator.tell_end(now.awake_ms);
+void RunEnding::announce(Now now, Coordinator& coordinator) {
+  if (!std::exchange(announced_, true)) coordinator.announce_end(now.awake_ms);
 }
 
 int RunEnding::exit_code(const Coordinator& coordinator) const {

@@ -31,11 +31,11 @@ class RunEnding {
   void on_tick(Now now, Coordinator& coordinator);
 
   // Returns true once the members may hear that the job is over.
-  bool told() const { return told_; }
+  bool announced() const { return announced_; }
   int exit_code(const Coordinator& coordinator) const;
 
  private:
-  void tell(Now now, Coordinator& coordinator);
+  void announce(Now now, Coordinator& coordinator);
   RunEnd end_of(const Coordinator& coordinator) const;
   std::string stopped_text(const Coordinator& coordinator) const;
 
@@ -44,10 +44,10 @@ class RunEnding {
   const Transfers& transfers_;
   FileWatch& files_;
   JobEffects& effects_;
-  const int64_t most_ms_;             // that a failure is kept from the members
+  const int64_t max_ms_;              // that a failure is kept from the members
   std::optional<int64_t> failed_ms_;  // time of the failure
   bool failure_saved_ = false;        // or about to be
-  bool told_ = false;
+  bool announced_ = false;
 };
 
 }  // namespace pushpull

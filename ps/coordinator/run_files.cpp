@@ -32,8 +32,8 @@ std::optional<TermRecord> earlier_run(FileThread& thread, const Job& job,
   thread.waits("read", out_dir + "/term.json");
   std::optional<TermRecord> found = read_term(out_dir);
   const bool restarts = job.on_server_loss == OnServerLoss::kRestart;
-  const bool goes_on = found && (restarts || found->end);
-  return goes_on && found->job_ini == to_ini(job) ? found : std::nullopt;
+  const bool resumable = found && (restarts || found->end);
+  return resumable && found->job_ini == to_ini(job) ? found : std::nullopt;
 }
 
 void remove_run(FileThread& thread, const std::string& out_dir) {
@@ -115,7 +115,7 @@ StartPoint RunFiles::load(const Declaration& declaration) {
   start.weights = start_->match(job_, declaration);
   start.choices = start_->choices(declaration);
   start.resumed = start_->resumes();
-  if (start_->goes_on()) {
+  if (start_->continues_run()) {
     start.counts = start_->checkpoint().counts;
     start.initial_weights_sha256 = start_->checkpoint().initial_weights_sha256;
   }

@@ -12,7 +12,6 @@
 #include "common/io/checkpoint.h"
 #include "common/io/folder_lock.h"
 #include "common/io/record.h"
-#include "common/job/job.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/files/file_thread.h"
 #include "ps/files/report.h"
@@ -21,6 +20,8 @@
 #include "ps/files/term_file.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Takes the locks of a job's output folder, checkpoint folder and record. Throws Error(kUsage) if
 // another process holds one, Error(kIo).

@@ -12,7 +12,7 @@ constexpr int64_t kNameAfterMs = 10'000;
 constexpr int64_t kNameAgainMs = 30'000;
 constexpr int64_t kStepsOfPatience = 3;
 constexpr size_t kKeptSteps = 101;
-constexpr size_t kMostNames = 4;
+constexpr size_t kMaxNames = 4;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void StallWatch::note_floor(int64_t now_ms) {
   floor_ = committed.floor();
   floor_ms_ = now_ms;
   moved_ms_ = now_ms;
-  said_ms_ = -1;
+  notice_ms_ = -1;
 }
 
 void StallWatch::note_workers(int64_t now_ms) {
@@ -85,11 +85,11 @@ std::string StallWatch::describe(uint64_t incarnation, int64_t now_ms) const {
 
 std::string StallWatch::describe_all(const std::vector<uint64_t>& workers, int64_t now_ms) const {
   std::string out;
-  for (size_t i = 0; i < std::min(workers.size(), kMostNames); ++i) {
+  for (size_t i = 0; i < std::min(workers.size(), kMaxNames); ++i) {
     out += (i == 0 ? "" : "; ") + describe(workers[i], now_ms);
   }
-  if (workers.size() <= kMostNames) return out;
-  return out + "; and " + std::to_string(workers.size() - kMostNames) + " more";
+  if (workers.size() <= kMaxNames) return out;
+  return out + "; and " + std::to_string(workers.size() - kMaxNames) + " more";
 }
 
 std::optional<std::string> StallWatch::take_notice(int64_t now_ms) {
@@ -97,13 +97,13 @@ std::optional<std::string> StallWatch::take_notice(int64_t now_ms) {
   const bool evaluates = evaluating();
   const int64_t since_ms = evaluates ? std::max(floor_ms_, moved_ms_) : floor_ms_;
   if (now_ms - since_ms <= kNameAfterMs || now_ms - since_ms <= limit_ms()) return std::nullopt;
-  if (said_ms_ >= 0 && now_ms - said_ms_ < kNameAgainMs) return std::nullopt;
+  if (notice_ms_ >= 0 && now_ms - notice_ms_ < kNameAgainMs) return std::nullopt;
   std::vector<uint64_t> busy = run_.work().unfinished(floor_);
   const auto is_waiting = [this](uint64_t incarnation) { return waits(incarnation); };
   // Workers that wait, wait for those that do not.
   if (!std::all_of(busy.begin(), busy.end(), is_waiting)) std::erase_if(busy, is_waiting);
   if (busy.empty()) return std::nullopt;
-  said_ms_ = now_ms;
+  notice_ms_ = now_ms;
   return (evaluates ? "the evaluation at step " : "step ") + std::to_string(floor_) +
          " has not ended for " + seconds_text(now_ms - since_ms) +
          " s: " + describe_all(busy, now_ms);

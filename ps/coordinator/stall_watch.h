@@ -14,11 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "common/job/job.h"
 #include "ps/coordinator/training_run.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class StallWatch {
  public:
@@ -60,7 +61,7 @@ class StallWatch {
   int64_t floor_ms_ = 0;         // when the floor was reached
   int64_t moves_ = 0;            // commits and snapshot slices
   int64_t moved_ms_ = 0;         // when something last moved, or could not for a known reason
-  int64_t said_ms_ = -1;         // last notice for the running step; -1 if there is none
+  int64_t notice_ms_ = -1;       // last notice for the running step; -1 if there is none
   std::deque<int64_t> step_ms_;  // durations of the newest steps
 };
 

@@ -35,14 +35,14 @@ class StopRequest {
   std::optional<std::string> failure(Now now, wire::Phase phase, bool trained,
                                      const FileWatch& files);
   // Returns true for the first call, to say once what happens.
-  bool first_word() { return !std::exchange(said_, true); }
+  bool first_notice() { return !std::exchange(noticed_, true); }
   // Returns 128 + n if the job has failed by signal n, without a checkpoint.
   std::optional<int> exit_code() const;
 
  private:
   const MemberInfo& self_;
   EndRequest end_;
-  bool said_ = false;
+  bool noticed_ = false;
   bool failed_ = false;
 };
 

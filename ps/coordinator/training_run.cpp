@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/text.h"
+#include "common/layout/slice_map.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -60,12 +61,12 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
 void TrainingRun::on_commit(const Commit& commit) {
   const MemberInfo* member = members_.find(commit.incarnation);
   committed_.add(commit, member == nullptr ? -1 : member->rank);
-  if (commit.counted && !commit.bad.empty()) tell_bad(commit);
+  if (commit.counted && !commit.bad.empty()) report_bad(commit);
   work_->on_commit(commit);
 }
 
 // Reports the first ones, then each time their number has doubled.
-void TrainingRun::tell_bad(const Commit& commit) {
+void TrainingRun::report_bad(const Commit& commit) {
   constexpr uint64_t kAll = 8;
   const auto now = static_cast<uint64_t>(committed_.counts().bad_gradients);
   const uint64_t before = now - commit.bad.size();
@@ -108,6 +109,16 @@ std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
   return step;
 }
 
+void TrainingRun::checkpoint_gathered(int64_t step) {
+  snapshots_.gathered(step);
+  out_.state_changed();
+}
+
+void TrainingRun::checkpoint_done(int64_t step) {
+  snapshots_.written(step);
+  out_.state_changed();
+}
+
 void TrainingRun::on_tick() {
   work_->on_tick();
   if (chosen_.on_tick()) work_->on_chosen(chosen_.newest(), false);
@@ -124,12 +135,12 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   out_.send(peer, std::move(taken));
-  std::vector<wire::ChunkResult> taken_in;
+  std::vector<wire::ChunkResult> accepted;
   for (const wire::ChunkResult& chunk : result.chunks()) {
     // Only the present owner of a chunk may report its result.
-    if (work_->may_evaluate(worker, result.step(), chunk.chunk())) taken_in.push_back(chunk);
+    if (work_->may_evaluate(worker, result.step(), chunk.chunk())) accepted.push_back(chunk);
   }
-  for (const wire::ChunkResult& chunk : taken_in) {
+  for (const wire::ChunkResult& chunk : accepted) {
     if (evaluations_.add(result.step(), chunk)) work_->on_evaluation_complete();
     work_->on_chunk(worker, result.step(), chunk.chunk());
   }

@@ -48,6 +48,10 @@ class TrainingRun {
   // Adds a checkpoint a few steps ahead (checkpoint-every = auto). Returns its step, or nothing if
   // it cannot be added now, or not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
+  // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
+  void checkpoint_gathered(int64_t step);
+  // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
+  void checkpoint_done(int64_t step);
   // Call before each State goes out.
   void on_tick();
   // Messages of members.
@@ -92,7 +96,7 @@ class TrainingRun {
 
  private:
   void add_to_state(wire::State* state) const;
-  void tell_bad(const Commit& commit);
+  void report_bad(const Commit& commit);
 
   const CoordinatorOptions& options_;
   const Start start_;

@@ -4,8 +4,9 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/layout/slice_map.h"
+#include "common/job/job.h"
 #include "ps/aggregation/make_aggregation.h"
+#include "ps/coordinator/training_run.h"
 
 namespace pushpull {
 
@@ -21,38 +22,45 @@ Transfers::Transfers(const CoordinatorOptions& options, RunSummary& summary, Job
       effects_(effects),
       watch_(options.job.progress_timeout_s) {}
 
-void Transfers::end_term() {
-  client_.reset();
-  restoring_.reset();
-  copy_.reset();
-  writing_ = on_disk_;
-}
-
-void Transfers::on_tick(Now now, Coordinator& coordinator) {
-  if (client_ && coordinator.phase() == wire::PHASE_TRAINING) restore(now, coordinator);
-  choose_checkpoint(now, coordinator);
-  request_snapshot(now, coordinator);
-  watch(now, coordinator);
-}
-
-int64_t Transfers::begin_term(Now now, const Coordinator& coordinator, const StartPoint& point) {
-  const wire::State state = coordinator.state_for_self();
+int64_t Transfers::begin_term(Now now, const TermParts& term, const StartPoint& point) {
+  term_.emplace(term);
   std::vector<DataPort> ports;
-  for (int i = 0; i < state.data_endpoints_size(); ++i) {
-    ports.push_back({state.data_endpoints(i), state.data_listeners(i)});
-  }
+  for (int i = 0; i < options_.servers; ++i) ports.push_back(term.run.places().port(i));
   effects_.connect_shards(ports);
-  const SliceMap& map = map_.emplace(coordinator.declaration().table.total,
-                                     options_.job.slice_bytes, options_.servers);
-  const size_t slots = state_names(server_optimizer(options_.job).kind).size();
+  const SliceMap& map =
+      map_.emplace(term.declaration.table.total, options_.job.slice_bytes, options_.servers);
   // Last: turns use it, with all it needs, as soon as it exists.
-  client_ = std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), map, slots);
+  client_ =
+      std::make_unique<ShardClient>(options_.run, options_.self.incarnation, map, state_vectors());
   if (point.weights) client_->load(point.weights, now.ms);
   whole_step_.reset();
   if (point.resumed) whole_step_ = point.weights->step;
   end_failure_.clear();
-  pace_.begin(now.ms, coordinator.barriers().start_step);
+  pace_.begin(now.ms, term.run.barriers().start_step);
   return map.slices();
+}
+
+void Transfers::end_term() {
+  client_.reset();
+  restoring_.reset();
+  copy_.reset();
+  term_.reset();
+  writing_ = on_disk_;
+}
+
+std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_lost) {
+  if (client_ && phase == wire::PHASE_TRAINING) {
+    restore(now);
+    choose_checkpoint(now);
+  }
+  request_snapshot(now);
+  note_transfer(now, server_lost);
+  return watch(now, phase);
+}
+
+// Returns the number of the servers' state vectors.
+size_t Transfers::state_vectors() const {
+  return state_names(server_optimizer(options_.job).kind).size();
 }
 
 bool Transfers::on_message(Now now, const Message& message) {
@@ -60,7 +68,7 @@ bool Transfers::on_message(Now now, const Message& message) {
   return (client_ && client_->on_message(message, now.ms)) || restores;
 }
 
-void Transfers::exchange(Now now, Coordinator& coordinator) {
+void Transfers::exchange(Now now) {
   if (!client_) return;
   for (ShardClient* const client : {client_.get(), restoring_.get()}) {
     if (client == nullptr) continue;
@@ -69,36 +77,33 @@ void Transfers::exchange(Now now, Coordinator& coordinator) {
       effects_.send_to_shard(out.server, out.message);
     }
   }
-  if (auto fetched = client_->take_fetched()) take_snapshot(now, coordinator, std::move(*fetched));
+  if (auto fetched = client_->take_fetched()) take_snapshot(std::move(*fetched));
 }
 
 // checkpoint-every = auto. Chooses a step far enough ahead for all members to know of it in time.
-void Transfers::choose_checkpoint(Now now, Coordinator& coordinator) {
-  if (!options_.job.checkpoint_auto || coordinator.phase() != wire::PHASE_TRAINING) return;
-  if (!pace_.due(now.ms) || writing_) return;
-  const int64_t step = coordinator.training().floor();
+void Transfers::choose_checkpoint(Now now) {
+  if (!options_.job.checkpoint_auto || !pace_.due(now.ms) || writing_) return;
+  const int64_t step = term_->run.committed().floor();
   pace_.reach(now.ms, step);
-  if (coordinator.training_run().choose_checkpoint(pace_.steps_in(kAheadMs)))
-    pace_.chosen(now.ms, step);
+  if (term_->run.choose_checkpoint(pace_.steps_in(kAheadMs))) pace_.chosen(now.ms, step);
 }
 
-void Transfers::request_snapshot(Now now, Coordinator& coordinator) {
+void Transfers::request_snapshot(Now now) {
   if (!client_ || client_->busy()) return;
-  const std::optional<int64_t> step = coordinator.take_snapshot_request(writing_);
+  const std::optional<int64_t> step = term_->run.snapshots().take_request(writing_);
   if (!step) return;
-  if (!coordinator.training_run().snapshots().is_written(*step)) {
+  if (!term_->run.snapshots().is_written(*step)) {
     const std::vector<int> slices = slices_of_others();
-    if (slices.empty()) return coordinator.checkpoint_gathered(now.awake_ms, *step);
+    if (slices.empty()) return term_->run.checkpoint_gathered(*step);
     return client_->fetch(*step, slices, now.ms);
   }
   writing_ = true;
   snapshot_step_ = *step;
   pace_.cut(now.ms, *step);
   snapshot_term_ = options_.term;
-  const size_t vectors = 1 + state_names(server_optimizer(options_.job).kind).size();
   snapshot_bytes_ =
-      coordinator.declaration().table.total * static_cast<int64_t>(vectors * sizeof(float));
-  client_->fetch(*step, *step != coordinator.barriers().start_step, now.ms);
+      term_->declaration.table.total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
+  client_->fetch(*step, *step != term_->run.barriers().start_step, now.ms);
 }
 
 // ---- a replacement server ----
@@ -112,9 +117,9 @@ std::vector<int> Transfers::slices_of_others() const {
 }
 
 // Shares the payloads with the checkpoint writer.
-void Transfers::keep_copy(Coordinator& coordinator, const GatheredState& snapshot) {
-  if (options_.job.copy_distance() == 0 || snapshot.step == coordinator.barriers().start_step)
-    return;
+void Transfers::keep_copy(const GatheredState& snapshot) {
+  const bool is_start = snapshot.step == term_->run.barriers().start_step;
+  if (options_.job.copy_distance() == 0 || is_start) return;
   auto copy = std::make_shared<GatheredState>();
   copy->step = snapshot.step;
   copy->updates = snapshot.updates;
@@ -123,56 +128,50 @@ void Transfers::keep_copy(Coordinator& coordinator, const GatheredState& snapsho
     copy->slices[static_cast<size_t>(slice)] = snapshot.slices[static_cast<size_t>(slice)];
   }
   copy_ = std::move(copy);
-  coordinator.training_run().places().copied(snapshot.step, snapshot.updates);
+  term_->run.places().copied(snapshot.step, snapshot.updates);
 }
 
 // Loads the copy into one replacement server at a time.
-void Transfers::restore(Now now, Coordinator& coordinator) {
-  ServerPlaces& places = coordinator.training_run().places();
-  if (restoring_) {
-    if (coordinator.members().find(restored_server_) == nullptr) {
-      restoring_.reset();  // lost again
-    } else if (!restoring_->busy()) {
-      restoring_.reset();
-      coordinator.training_run().server_loaded(restored_server_);
-      effects_.show_line(coordinator.members().find(restored_server_)->name() +
-                         " has the weights of step " + std::to_string(copy_->step) +
-                         "; workers resend it their later pushes");
-    }
-    return;
-  }
-  const std::optional<int> rank = coordinator.training_run().take_joined_server();
+void Transfers::restore(Now now) {
+  if (restoring_) return end_restore();
+  const std::optional<int> rank = term_->run.take_joined_server();
   if (!rank) return;
-  const MemberInfo& server = *coordinator.members().find_rank(wire::ROLE_SERVER, *rank);
-  restored_server_ = server.incarnation;
+  restored_server_ = term_->members.find_rank(wire::ROLE_SERVER, *rank)->incarnation;
   std::vector<DataPort> ports;
   for (int i = 0; i < options_.servers; ++i) {
-    const MemberInfo* const member = coordinator.members().find_rank(wire::ROLE_SERVER, i);
-    ports.push_back(member == nullptr ? places.port(i) : member->data_port());
+    const MemberInfo* const member = term_->members.find_rank(wire::ROLE_SERVER, i);
+    ports.push_back(member == nullptr ? term_->run.places().port(i) : member->data_port());
   }
   effects_.connect_shards(ports);
   // A complete copy proves that each server has reached its step: workers then drop earlier pushes.
   client_->fetch_again(now.ms);
-  const size_t slots = state_names(server_optimizer(options_.job).kind).size();
-  restoring_ =
-      std::make_unique<ShardClient>(options_.run, coordinator.self_incarnation(), *map_, slots);
+  restoring_ = std::make_unique<ShardClient>(options_.run, options_.self.incarnation, *map_,
+                                             state_vectors());
   restoring_->load(copy_, map_->slices_of(*rank), now.ms);
+}
+
+void Transfers::end_restore() {
+  const MemberInfo* const server = term_->members.find(restored_server_);
+  if (server == nullptr) return restoring_.reset();  // lost again
+  if (restoring_->busy()) return;
+  restoring_.reset();
+  term_->run.server_loaded(restored_server_);
+  effects_.show_line(server->name() + " has the weights of step " + std::to_string(copy_->step) +
+                     "; workers resend it their later pushes");
 }
 
 // ---- how long it takes ----
 
 // The disk comes first: during a write, servers hand over copies at most.
-void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
+void Transfers::note_transfer(Now now, bool server_lost) {
   if (on_disk_) {
     const std::string what =
         "the disk to write the weights of step " + std::to_string(snapshot_step_);
     return watch_.running(now.awake_ms, what, 0, snapshot_bytes_);
   }
   // A lost server answers no more; the next term has a deadline of its own.
-  const bool term_ends = coordinator.departures().lost_server().has_value();
-  if (!client_ || !client_->busy() || term_ends) return watch_.idle();
-  const MemberInfo* server =
-      coordinator.members().find_rank(wire::ROLE_SERVER, client_->waiting_for());
+  if (!client_ || !client_->busy() || server_lost) return watch_.idle();
+  const MemberInfo* server = term_->members.find_rank(wire::ROLE_SERVER, client_->waiting_for());
   const std::optional<int64_t> step = client_->fetched_step();
   const std::string what = (server == nullptr ? "a server" : server->name()) +
                            (step ? " to hand over the weights of step " + std::to_string(*step)
@@ -181,62 +180,59 @@ void Transfers::note_transfer(Now now, const Coordinator& coordinator) {
   watch_.running(now.awake_ms, what, client_->answers(), 0);
 }
 
-void Transfers::watch(Now now, Coordinator& coordinator) {
-  note_transfer(now, coordinator);
-  if (coordinator.phase() == wire::PHASE_FAILED) return;
+std::optional<Error> Transfers::watch(Now now, wire::Phase phase) {
+  if (phase == wire::PHASE_FAILED) return std::nullopt;
   if (const auto notice = watch_.take_notice(now.awake_ms)) effects_.show_line(*notice);
-  if (!watch_.overdue(now.awake_ms)) return;
-  coordinator.fail(on_disk_ ? ErrorCode::kIo : ErrorCode::kUnreachable,
-                   watch_.overdue_text(now.awake_ms));
+  if (!watch_.overdue(now.awake_ms)) return std::nullopt;
+  return Error(on_disk_ ? ErrorCode::kIo : ErrorCode::kUnreachable,
+               watch_.overdue_text(now.awake_ms));
 }
 
-void Transfers::take_snapshot(Now now, Coordinator& coordinator, GatheredState snapshot) {
-  coordinator.checkpoint_gathered(now.awake_ms, snapshot.step);
-  keep_copy(coordinator, snapshot);
-  if (!coordinator.training_run().snapshots().is_written(snapshot.step)) return;
+// ---- the disk ----
+
+void Transfers::take_snapshot(GatheredState snapshot) {
+  TrainingRun& run = term_->run;
+  run.checkpoint_gathered(snapshot.step);
+  keep_copy(snapshot);
+  if (!run.snapshots().is_written(snapshot.step)) return;
   on_disk_ = true;
-  if (snapshot.step == coordinator.barriers().start_step) {
-    return effects_.hash_weights(std::move(snapshot));
-  }
-  const Declaration& declaration = coordinator.declaration();
+  const Barriers& barriers = run.barriers();
+  if (snapshot.step == barriers.start_step) return effects_.hash_weights(std::move(snapshot));
   CheckpointState state;
   state.step = snapshot.step;
   state.updates = snapshot.updates;
-  state.total_steps = coordinator.total_steps();
+  state.total_steps = run.total_steps();
   state.job_ini = to_ini(options_.job);
-  state.data_digest = declaration.data_digest;
-  state.numerics = declaration.numerics;
-  state.choices = declaration.choices;
+  state.data_digest = term_->declaration.data_digest;
+  state.numerics = term_->declaration.numerics;
+  state.choices = term_->declaration.choices;
   state.run = hex_text(options_.first_run);
   state.initial_weights_sha256 = summary_.initial_weights_sha256();
-  if (const RunCounts* counts = coordinator.training().counts_at(snapshot.step)) {
-    state.counts = *counts;
-  }
+  if (const RunCounts* counts = run.committed().counts_at(snapshot.step)) state.counts = *counts;
   // Only the summary shows the hash, so only the last checkpoint needs it.
-  const Barriers& barriers = coordinator.barriers();
   const bool last = state.step == barriers.end_step || barriers.stops_at(state.step);
   effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
 }
 
-bool Transfers::on_written(Now now, Coordinator& coordinator, const Written& written) {
+bool Transfers::on_written(Now now, const Written& written) {
   writing_ = false;
   on_disk_ = false;
   const bool failed = may_fail(written);
-  if (failed) tell_failure(coordinator, written);
+  if (failed) report_failure(written);
   // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
   if (written.error && !failed) std::rethrow_exception(written.error);
   summary_.note_hash(written.step, written.weights_sha256);
-  coordinator.checkpoint_done(now.awake_ms, written.step);
-  if (!failed && written.step != coordinator.barriers().start_step) whole_step_ = written.step;
-  measure(now, coordinator, written.step);
+  term_->run.checkpoint_done(written.step);
+  if (!failed && written.step != term_->run.barriers().start_step) whole_step_ = written.step;
+  measure(now, written.step);
   return !failed;
 }
 
-void Transfers::measure(Now now, const Coordinator& coordinator, int64_t step) {
-  const Barriers& barriers = coordinator.barriers();
+void Transfers::measure(Now now, int64_t step) {
+  const Barriers& barriers = term_->run.barriers();
   if (!options_.job.checkpoint_auto || step == barriers.start_step) return;
-  pace_.done(now.ms, coordinator.training().floor());
+  pace_.done(now.ms, term_->run.committed().floor());
   if (step < barriers.end_step) effects_.show_line(pace_.line());
 }
 
@@ -254,7 +250,7 @@ bool Transfers::may_fail(const Written& written) const {
   }
 }
 
-void Transfers::tell_failure(const Coordinator& coordinator, const Written& written) {
+void Transfers::report_failure(const Written& written) {
   std::string why;
   try {
     std::rethrow_exception(written.error);
@@ -262,8 +258,8 @@ void Transfers::tell_failure(const Coordinator& coordinator, const Written& writ
     why = e.what();
   }
   const std::string step = std::to_string(written.step);
-  const bool end = snapshot_term_ == options_.term && coordinator.started() &&
-                   written.step == coordinator.barriers().end_step;
+  const bool end =
+      snapshot_term_ == options_.term && written.step == term_->run.barriers().end_step;
   const std::string newest =
       whole_step_ ? "the newest checkpoint on disk is that of step " + std::to_string(*whole_step_)
                   : "there is no checkpoint of this run on disk";

@@ -4,28 +4,41 @@
 // the job driver's state machine. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/base/error.h"
+#include "common/layout/slice_map.h"
 #include "common/net/shard_client.h"
-#include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/run_summary.h"
 #include "ps/files/checkpoint_pace.h"
 #include "ps/files/transfer_watch.h"
+#include "ps/members/coordinator_options.h"
 
 namespace pushpull {
+
+class TrainingRun;
+
+// The parts of a term that its transfers read and tell of their progress.
+struct TermParts {
+  TrainingRun& run;
+  const Membership& members;
+  const Declaration& declaration;
+};
 
 class Transfers {
  public:
   // Borrows all arguments. The run and the term in `options` change with each term.
   Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects);
 
-  // Starts a term once it is set up. Returns the number of slices.
-  int64_t begin_term(Now now, const Coordinator& coordinator, const StartPoint& point);
+  // Starts a term once it is set up. Borrows its parts until `end_term`. Returns the number of
+  // slices.
+  int64_t begin_term(Now now, const TermParts& term, const StartPoint& point);
   // Stops all fetches; a write in progress continues.
   void end_term();
 
@@ -33,12 +46,14 @@ class Transfers {
   // running transfer.
   bool on_message(Now now, const Message& message);
   // Call in each turn: sends requests and takes finished fetches.
-  void exchange(Now now, Coordinator& coordinator);
-  // Starts the next snapshot if one is due, and ends the job if a transfer takes too long.
-  void on_tick(Now now, Coordinator& coordinator);
+  void exchange(Now now);
+  // Starts the next snapshot if one is due. Returns the error that ends the job if a transfer takes
+  // too long.
+  //   server_lost: a lost server ends the term.
+  std::optional<Error> on_tick(Now now, wire::Phase phase, bool server_lost);
   // Notes that a snapshot was hashed or written. Returns false if it could not be written and the
   // job continues without it. Throws the write's error if the job may not continue.
-  bool on_written(Now now, Coordinator& coordinator, const Written& written);
+  bool on_written(Now now, const Written& written);
 
   // Returns true while answers from servers are due.
   bool busy() const { return (client_ && client_->busy()) || restoring_; }
@@ -56,21 +71,24 @@ class Transfers {
   int slow_shard() const { return client_ ? client_->waiting_for() : -1; }
 
  private:
-  void choose_checkpoint(Now now, Coordinator& coordinator);
-  void request_snapshot(Now now, Coordinator& coordinator);
+  size_t state_vectors() const;
+  void choose_checkpoint(Now now);
+  void request_snapshot(Now now);
   std::vector<int> slices_of_others() const;
-  void keep_copy(Coordinator& coordinator, const GatheredState& snapshot);
-  void restore(Now now, Coordinator& coordinator);
-  void note_transfer(Now now, const Coordinator& coordinator);
-  void watch(Now now, Coordinator& coordinator);
-  void take_snapshot(Now now, Coordinator& coordinator, GatheredState snapshot);
-  void measure(Now now, const Coordinator& coordinator, int64_t step);
+  void keep_copy(const GatheredState& snapshot);
+  void restore(Now now);
+  void end_restore();
+  void note_transfer(Now now, bool server_lost);
+  std::optional<Error> watch(Now now, wire::Phase phase);
+  void take_snapshot(GatheredState snapshot);
+  void measure(Now now, int64_t step);
   bool may_fail(const Written& written) const;
-  void tell_failure(const Coordinator& coordinator, const Written& written);
+  void report_failure(const Written& written);
 
   const CoordinatorOptions& options_;
   RunSummary& summary_;
   JobEffects& effects_;
+  std::optional<TermParts> term_;        // nothing between two terms
   std::unique_ptr<ShardClient> client_;  // null between two terms
   std::optional<SliceMap> map_;          // for the term
   // recovery = peers: the newest copy of the other servers' slices; null if there is none.

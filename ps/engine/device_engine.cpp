@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/parallel.h"
 #include "common/device/device_floats.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull {
 

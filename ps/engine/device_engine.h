@@ -14,6 +14,8 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/device/device.h"
+#include "common/device/slice_update.h"
+#include "common/update/optimizer.h"
 #include "common/update/range_update.h"
 #include "ps/engine/slice_engine.h"
 

@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/parallel.h"
 #include "common/base/simd.h"
+#include "common/layout/slice_map.h"
+#include "common/update/optimizer.h"
 
 namespace pushpull {
 

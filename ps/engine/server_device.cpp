@@ -1,6 +1,7 @@
 #include "ps/engine/server_device.h"
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 

@@ -6,9 +6,10 @@
 #include <string>
 
 #include "common/device/device.h"
-#include "common/job/job.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Returns the device, or null for the host.
 //   text: cpu, cuda, cuda:N, or auto, which is cuda:0 if it can be used.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/update/norm.h"
 
 namespace pushpull {
 

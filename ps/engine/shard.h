@@ -20,15 +20,16 @@
 #include "common/base/parallel.h"
 #include "common/codec/codec_map.h"
 #include "common/layout/slice_map.h"
-#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
-#include "common/update/norm.h"
-#include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
 #include "ps/engine/host_engine.h"
 #include "ps/engine/slice_engine.h"
 
 namespace pushpull {
+
+struct NormPart;
+struct TensorTable;
 
 // One slice's part of a batch of updates.
 struct SliceUpdate {

@@ -7,19 +7,14 @@
 #include <span>
 
 #include "common/base/buffer_pool.h"
-#include "common/base/parallel.h"
-#include "common/codec/codec_map.h"
-#include "common/net/message.h"
-#include "common/update/range_update.h"
+#include "ps/engine/partial_sum.h"
 
 namespace pushpull {
 
-// The sum of the gradients of micro-batches `range` over one slice, encoded by the slice's codec.
-struct PartialSum {
-  Range range;
-  Payload payload;
-  bool kept = false;  // see SliceEngine::keep
-};
+class Parallel;
+class RangeUpdate;
+class SliceCodec;
+struct UpdateInfo;
 
 // One slice of a batch. Borrows everything; pointers are to its first element in the engine's
 // memory.

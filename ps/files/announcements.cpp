@@ -10,7 +10,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kMostLineReasonBytes = 400;
+constexpr size_t kMaxLineReasonBytes = 400;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void Announcements::failed(const std::string& host, int64_t pid, int code,
                            const std::string& reason) {
   if (host != host_ || std::exchange(failed_, true)) return;
   write_line("failed " + std::to_string(pid) + " " + std::to_string(code) + " " +
-             printable(reason, kMostLineReasonBytes));
+             printable(reason, kMaxLineReasonBytes));
 }
 
 bool Announcements::write_line(const std::string& text) {

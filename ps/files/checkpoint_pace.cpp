@@ -11,7 +11,7 @@ namespace {
 
 // A checkpoint uses processors and memory even if no step visibly waits. This minimum keeps the
 // disk idle for four fifths of the time.
-constexpr double kLeastCost = 0.05;  // fraction of its duration
+constexpr double kMinCost = 0.05;  // fraction of its duration
 
 }  // namespace
 
@@ -46,12 +46,12 @@ void CheckpointPace::done(int64_t now_ms, int64_t now_step) {
   took_ms_ = now_ms - cut_ms_;
   const auto all_ms = static_cast<double>(now_ms - *chosen_ms_);
   const double free_ms = rate_ > 0 ? static_cast<double>(now_step - chosen_step_) / rate_ : 0.0;
-  cost_ms_ = std::clamp(all_ms - free_ms, kLeastCost * static_cast<double>(took_ms_),
-                        std::max(all_ms, kLeastCost * static_cast<double>(took_ms_)));
+  cost_ms_ = std::clamp(all_ms - free_ms, kMinCost * static_cast<double>(took_ms_),
+                        std::max(all_ms, kMinCost * static_cast<double>(took_ms_)));
   expected_ms_ = spent_ms_ > 0 ? (expected_ms_ + cost_ms_) / 2 : cost_ms_;
   spent_ms_ += cost_ms_;
   const auto allowed_ms = static_cast<int64_t>(std::ceil((spent_ms_ + expected_ms_) / kShare));
-  due_ms_ = std::max(cut_ms_ + kLeastMs, began_ms_ + allowed_ms);
+  due_ms_ = std::max(cut_ms_ + kMinMs, began_ms_ + allowed_ms);
   chosen_ms_.reset();
   free_ms_ = now_ms;
   free_step_ = now_step;

@@ -16,9 +16,9 @@ namespace pushpull {
 class CheckpointPace {
  public:
   static constexpr int64_t kFirstMs =
-      10'000;                                 // until the first checkpoint, which measures the cost
-  static constexpr int64_t kLeastMs = 5'000;  // least time between two checkpoints
-  static constexpr double kShare = 0.01;      // of the run's time
+      10'000;                               // until the first checkpoint, which measures the cost
+  static constexpr int64_t kMinMs = 5'000;  // least time between two checkpoints
+  static constexpr double kShare = 0.01;    // of the run's time
 
   // ---- events ----
   // Starts a term. The time spent on checkpoints in earlier terms still counts.

@@ -12,7 +12,7 @@
 
 #include "common/base/process.h"
 #include "common/io/checkpoint.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 
 namespace pushpull {
 

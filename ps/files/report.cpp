@@ -197,7 +197,7 @@ Report::Report(std::string dir, ProgressStyle style)
   }
 }
 
-UniqueFd Report::open_files(const std::string& job_ini, bool goes_on, const Waits& waits) const {
+UniqueFd Report::open_files(const std::string& job_ini, bool append, const Waits& waits) const {
   std::error_code ignored;
   waits("remove", summary_path());
   std::filesystem::remove(summary_path(), ignored);
@@ -205,8 +205,8 @@ UniqueFd Report::open_files(const std::string& job_ini, bool goes_on, const Wait
   write_file(dir_ + "/job.ini", job_ini);
   const std::string path = metrics_path();
   waits("open", path);
-  UniqueFd file(open(path.c_str(),
-                     O_WRONLY | O_CREAT | (goes_on ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644));
+  UniqueFd file(
+      open(path.c_str(), O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0644));
   if (file.get() < 0) throw io_error(path);
   return file;
 }
@@ -307,9 +307,9 @@ void Report::explain_metrics() {
             "; training goes on, lines of metrics are lost");
 }
 
-void Report::finish_metrics(int64_t most_ms) {
+void Report::finish_metrics(int64_t max_ms) {
   if (!metrics_) return;
-  if (!metrics_->flush(most_ms)) ++metrics_left_out_;
+  if (!metrics_->flush(max_ms)) ++metrics_left_out_;
   explain_metrics();
 }
 

@@ -10,7 +10,6 @@
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
-#include "common/job/job.h"
 #include "ps/files/moment.h"
 #include "ps/files/summary.h"
 
@@ -40,9 +39,9 @@ class Report {
   Report& operator=(const Report&) = delete;
 
   // Waits for the file system; any thread. Call before training begins: removes an earlier run's
-  // summary, writes job.ini and opens metrics.jsonl, empty or, if the run continues (goes_on), at
+  // summary, writes job.ini and opens metrics.jsonl, empty or, if the run continues (`append`), at
   // its end. Returns metrics.jsonl. Throws Error(kIo) naming the file.
-  UniqueFd open_files(const std::string& job_ini, bool goes_on, const Waits& waits) const;
+  UniqueFd open_files(const std::string& job_ini, bool append, const Waits& waits) const;
   // Call when training begins. Later calls do nothing.
   void begin(UniqueFd metrics);
   // After begin(): writes a line of metrics, and the progress line if one is due. Does not block.
@@ -64,7 +63,7 @@ class Report {
  private:
   void progress(const Moment& moment);
   void explain_metrics();
-  void finish_metrics(int64_t most_ms);
+  void finish_metrics(int64_t max_ms);
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
   std::string summary_path() const { return dir_ + "/summary.json"; }
   std::string members_path() const { return dir_ + "/members.json"; }

@@ -9,13 +9,14 @@
 
 #include "common/io/record.h"
 #include "common/job/job.h"
-#include "common/layout/tensor_table.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/members/declarations.h"
 #include "ps/members/membership.h"
 #include "ps/record/server_logs.h"
 
 namespace pushpull {
+
+struct TensorTable;
 
 // Returns the hash of names, shapes, update and init rules. A replay detects a different model by
 // it.

@@ -10,12 +10,12 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kMostReasons = 64;
-constexpr size_t kMostRefusalBytes = 32;
+constexpr size_t kMaxReasons = 64;
+constexpr size_t kMaxRefusalBytes = 32;
 
 // Members are not trusted: only lower-case words with hyphens are shown.
 bool is_reason(const std::string& text) {
-  return !text.empty() && text.size() <= kMostRefusalBytes &&
+  return !text.empty() && text.size() <= kMaxRefusalBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); });
 }
@@ -71,7 +71,7 @@ void RunTotals::add_refusals(int64_t rejected,
   for (const wire::Refusal& refusal : reasons) {
     const bool known = refusals.contains(refusal.reason());
     if (refusal.count() <= 0 || refusal.count() > rejected) continue;
-    if (!is_reason(refusal.reason()) || (!known && refusals.size() >= kMostReasons)) continue;
+    if (!is_reason(refusal.reason()) || (!known && refusals.size() >= kMaxReasons)) continue;
     add_to(refusals[refusal.reason()], refusal.count());
     rejected -= refusal.count();
   }

@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 
@@ -47,7 +48,7 @@ StartState::StartState(const Job& job, const std::string& default_dir, const std
       later_term_(true) {
   auto found = find_checkpoint(
       dir_, [&](const CheckpointState& state) { return state.run == run; }, notices_);
-  goes_on_ = found.has_value();
+  continues_run_ = found.has_value();
   if (!found && job.resume != Resume::kFalse) {
     std::vector<std::string> skipped;
     found = find_checkpoint(
@@ -110,7 +111,7 @@ void StartState::check_job(const Job& job) const {
 }
 
 void StartState::check_end(const Job& job, int64_t total_steps) {
-  if (goes_on_) return;
+  if (continues_run_) return;
   const int64_t step = checkpoint_->state.step;
   const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
   if (step < end) return;

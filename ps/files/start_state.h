@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/io/checkpoint.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/members/declarations.h"
 
 namespace pushpull {
@@ -29,7 +29,7 @@ class StartState {
   bool resumes() const { return checkpoint_.has_value(); }
   // Returns true if the checkpoint is from an earlier term of the same run, so that its counts
   // apply.
-  bool goes_on() const { return goes_on_; }
+  bool continues_run() const { return continues_run_; }
   const CheckpointState& checkpoint() const { return checkpoint_->state; }
   // Returns true if resume = auto finds the job's end: nothing is left to do.
   bool complete() const { return complete_; }
@@ -58,7 +58,7 @@ class StartState {
   std::optional<Checkpoint> checkpoint_;
   std::shared_ptr<const FlatState> weights_;  // of checkpoint_, once `match` has taken them
   bool complete_ = false;
-  bool goes_on_ = false;
+  bool continues_run_ = false;
   bool later_term_ = false;
   std::vector<std::string> notices_;
 };

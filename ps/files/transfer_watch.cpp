@@ -8,9 +8,9 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kSayAfterMs = 10'000;
-constexpr int64_t kSayAgainMs = 30'000;
-constexpr int64_t kLeastBytesPerMs = 10'000;
+constexpr int64_t kNoticeAfterMs = 10'000;
+constexpr int64_t kNoticeIntervalMs = 30'000;
+constexpr int64_t kMinBytesPerMs = 10'000;
 
 }  // namespace
 
@@ -22,23 +22,23 @@ void TransferWatch::running(int64_t now_ms, const std::string& what, int64_t mov
   what_ = what;
   moved_ = moved;
   since_ms_ = now_ms;
-  allowance_ms_ = bytes / kLeastBytesPerMs;
-  said_ms_ = -1;
+  allowance_ms_ = bytes / kMinBytesPerMs;
+  notice_ms_ = -1;
 }
 
 std::string TransferWatch::text(int64_t now_ms) const {
-  return "server 0 has waited " + seconds_text(stands_ms(now_ms)) + " s for " + what_;
+  return "server 0 has waited " + seconds_text(waited_ms(now_ms)) + " s for " + what_;
 }
 
 std::optional<std::string> TransferWatch::take_notice(int64_t now_ms) {
-  if (what_.empty() || stands_ms(now_ms) <= kSayAfterMs + allowance_ms_) return std::nullopt;
-  if (said_ms_ >= 0 && now_ms - said_ms_ < kSayAgainMs) return std::nullopt;
-  said_ms_ = now_ms;
+  if (what_.empty() || waited_ms(now_ms) <= kNoticeAfterMs + allowance_ms_) return std::nullopt;
+  if (notice_ms_ >= 0 && now_ms - notice_ms_ < kNoticeIntervalMs) return std::nullopt;
+  notice_ms_ = now_ms;
   return text(now_ms);
 }
 
 bool TransferWatch::overdue(int64_t now_ms) const {
-  return !what_.empty() && timeout_ms_ > 0 && stands_ms(now_ms) > timeout_ms_ + allowance_ms_;
+  return !what_.empty() && timeout_ms_ > 0 && waited_ms(now_ms) > timeout_ms_ + allowance_ms_;
 }
 
 std::string TransferWatch::overdue_text(int64_t now_ms) const {

@@ -34,7 +34,7 @@ class TransferWatch {
   std::string overdue_text(int64_t now_ms) const;
 
  private:
-  int64_t stands_ms(int64_t now_ms) const { return now_ms - since_ms_; }
+  int64_t waited_ms(int64_t now_ms) const { return now_ms - since_ms_; }
 
   const int64_t timeout_ms_;
   const std::string tag_;
@@ -42,7 +42,7 @@ class TransferWatch {
   int64_t moved_ = 0;
   int64_t since_ms_ = 0;
   int64_t allowance_ms_ = 0;
-  int64_t said_ms_ = -1;  // -1 before the first notice
+  int64_t notice_ms_ = -1;  // -1 before the first notice
 };
 
 }  // namespace pushpull

@@ -15,7 +15,7 @@ constexpr size_t kMaxWordBytes = 512;
 // More than users start; guards against a peer that sends Hello after Hello.
 constexpr int kMaxSpares = 4096;
 // Limits surplus servers that wait for a place, and their wait beyond heartbeat-timeout.
-constexpr size_t kMostReplacements = 64;
+constexpr size_t kMaxReplacements = 64;
 constexpr int64_t kReplacementMs = 2000;
 constexpr int64_t kForgetReplacementMs = 3600'000;
 constexpr const char* kJobOver = "[join] the job is over";
@@ -122,7 +122,7 @@ bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hell
   std::erase_if(replacements_, [now_ms](const auto& entry) {
     return now_ms - entry.second.since_ms > kForgetReplacementMs;
   });
-  if (replacements_.size() >= kMostReplacements) return false;
+  if (replacements_.size() >= kMaxReplacements) return false;
   Newcomer& newcomer =
       replacements_.try_emplace(hello.incarnation(), Newcomer{now_ms, peer}).first->second;
   newcomer.peer = peer;
@@ -197,6 +197,7 @@ void Admission::add_member(const wire::Hello& hello) {
   info.device = hello.device();
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);
+  replacements_.erase(hello.incarnation());
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
 }
@@ -292,7 +293,7 @@ void Admission::begin_training() {
   places_ = job.max_workers > 0 ? job.max_workers : INT64_MAX;
 }
 
-bool Admission::anybody_has_declared() const {
+bool Admission::any_declared() const {
   const auto& all = members_.all();
   return std::any_of(all.begin(), all.end(), [](const auto& entry) {
     return entry.second.role == wire::ROLE_WORKER && entry.second.declared;
@@ -301,7 +302,7 @@ bool Admission::anybody_has_declared() const {
 
 void Admission::forget(const MemberInfo& member) {
   if (member.role != wire::ROLE_WORKER) return;
-  if (declarations_.any() && !anybody_has_declared()) declarations_.forget();
+  if (declarations_.any() && !any_declared()) declarations_.forget();
   promote_spares();
 }
 

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/members/actions.h"
@@ -79,7 +78,7 @@ class Admission {
   Declared check_declaration(const PeerId& peer, const MemberInfo& member,
                              const wire::Declare& declare);
   void admit(MemberInfo& member, wire::Phase phase);
-  bool anybody_has_declared() const;
+  bool any_declared() const;
   int free_rank() const;
 
   const CoordinatorOptions& options_;

@@ -19,7 +19,7 @@ struct CoordinatorOptions {
   MemberInfo self;         // server 0, in this process
   std::string grant_key;   // servers verify pushes with it (Grants)
   std::string out = {};    // absolute path of the output folder; shown to users
-  bool holds_end = false;  // members hear that the job is over after Coordinator::tell_end
+  bool holds_end = false;  // members hear that the job is over after Coordinator::announce_end
 };
 
 }  // namespace pushpull

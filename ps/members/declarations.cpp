@@ -4,6 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/job/job.h"
 #include "common/net/head_wire.h"
 #include "common/net/tensor_wire.h"
 

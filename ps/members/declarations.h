@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/layout/tensor_table.h"
 #include "common/metrics/metric.h"
 #include "common/net/message.h"
 
 namespace pushpull {
+
+struct Job;
 
 // The declaration of the first worker.
 struct Declaration {

@@ -10,8 +10,8 @@ namespace pushpull {
 
 int end_again(const RunEnd& end, const std::string& folder, Router& control, SignalFd& signals) {
   constexpr int kPollMs = 20;
-  constexpr int64_t kMostPerTurn = 256;
-  constexpr int64_t kMostBytesPerTurn = int64_t{4} << 20;
+  constexpr int64_t kMaxPerTurn = 256;
+  constexpr int64_t kMaxBytesPerTurn = int64_t{4} << 20;
   const Log log("server 0");
   log.info("the run in " + folder + " has ended; telling its members, if any are left");
   EndedRun ended(end);
@@ -19,7 +19,7 @@ int end_again(const RunEnd& end, const std::string& folder, Router& control, Sig
     std::vector<zmq::pollitem_t> items{{nullptr, signals.fd(), ZMQ_POLLIN, 0},
                                        {control.socket().handle(), 0, ZMQ_POLLIN, 0}};
     poll_sockets(items, kPollMs);
-    TurnBudget budget(kMostPerTurn, kMostBytesPerTurn);
+    TurnBudget budget(kMaxPerTurn, kMaxBytesPerTurn);
     while (const auto received = control.receive(&budget)) {
       const auto& [peer, message] = *received;
       if (const auto answer = ended.on_message(message)) control.send(peer, *answer);

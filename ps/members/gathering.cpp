@@ -1,5 +1,7 @@
 #include "ps/members/gathering.h"
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 namespace {

@@ -11,11 +11,12 @@
 
 #include "common/base/error.h"
 #include "common/base/repeat.h"
-#include "common/job/job.h"
 #include "common/net/intervals.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class Gathering {
  public:

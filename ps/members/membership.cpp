@@ -38,7 +38,7 @@ void Membership::remove(uint64_t incarnation, const std::string& reason, int64_t
   if (found == members_.end()) return;
   former_.push_back({std::move(found->second), reason, now_ms});
   members_.erase(found);
-  if (former_.size() <= kMostFormer) return;
+  if (former_.size() <= kMaxFormer) return;
   former_.pop_front();
   ++forgotten_;
 }
@@ -70,12 +70,12 @@ const MemberInfo* Membership::find_rank(wire::Role role, int rank) const {
 void Membership::heard(MemberInfo& member, const PeerId& peer, int64_t now_ms) {
   member.peer = peer;
   member.last_heard_ms = now_ms;
-  member.gone_since_ms = -1;
+  member.disconnected_ms = -1;
 }
 
-void Membership::gone(const PeerId& peer, int64_t now_ms) {
+void Membership::on_disconnect(const PeerId& peer, int64_t now_ms) {
   MemberInfo* member = find_peer(peer);
-  if (member != nullptr && member->gone_since_ms < 0) member->gone_since_ms = now_ms;
+  if (member != nullptr && member->disconnected_ms < 0) member->disconnected_ms = now_ms;
 }
 
 bool Membership::note_unheard(int64_t now_ms) {
@@ -94,9 +94,9 @@ std::vector<Membership::Loss> Membership::lost(int64_t now_ms) const {
     const int64_t silent = now_ms - member.last_heard_ms;
     if (silent > timeout_ms_) {
       out.push_back({incarnation, "no heartbeat for " + seconds_text(silent) + " s"});
-    } else if (member.gone_since_ms >= 0 && now_ms - member.gone_since_ms > closed_grace_ms_) {
+    } else if (member.disconnected_ms >= 0 && now_ms - member.disconnected_ms > closed_grace_ms_) {
       out.push_back({incarnation, "its connection closed " +
-                                      seconds_text(now_ms - member.gone_since_ms) + " s ago"});
+                                      seconds_text(now_ms - member.disconnected_ms) + " s ago"});
     }
   }
   return out;

@@ -34,11 +34,11 @@ struct MemberInfo {
   PeerId peer = {};                // empty for the server in the coordinator's process
   bool declared = false;
   int64_t last_heard_ms = 0;
-  int64_t gone_since_ms = -1;  // time its connection closed; -1 while it is open
-  int64_t state_version = -1;  // newest State that the member has received
-  int64_t told_ms = -1;        // time it reported a request to end; -1 if it has not
-  bool let_go = false;         // a member with such a request may leave
-  bool unheard = false;        // silent, but not yet lost
+  int64_t disconnected_ms = -1;  // time its connection closed; -1 while it is open
+  int64_t state_version = -1;    // newest State that the member has received
+  int64_t end_request_ms = -1;   // time it reported a request to end; -1 if it has not
+  bool may_leave = false;        // a member with such a request may leave
+  bool unheard = false;          // silent, but not yet lost
   wire::Stats stats = {};
 
   // Returns "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
@@ -56,7 +56,7 @@ struct FormerMember {
 
 class Membership {
  public:
-  static constexpr size_t kMostFormer = 256;
+  static constexpr size_t kMaxFormer = 256;
 
   explicit Membership(double heartbeat_timeout_s);
 
@@ -65,7 +65,7 @@ class Membership {
   void remove(uint64_t incarnation) { members_.erase(incarnation); }
   // Removes a member that leaves or is lost before the job is over, and keeps it in `former`.
   void remove(uint64_t incarnation, const std::string& reason, int64_t now_ms);
-  // Former members, newest last, at most kMostFormer; `forgotten` counts older ones that were
+  // Former members, newest last, at most kMaxFormer; `forgotten` counts older ones that were
   // dropped.
   const std::deque<FormerMember>& former() const { return former_; }
   int64_t forgotten() const { return forgotten_; }
@@ -79,7 +79,7 @@ class Membership {
 
   void heard(MemberInfo& member, const PeerId& peer, int64_t now_ms);
   // Notes that sending to the peer failed because its connection is closed.
-  void gone(const PeerId& peer, int64_t now_ms);
+  void on_disconnect(const PeerId& peer, int64_t now_ms);
 
   struct Loss {
     uint64_t incarnation = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 ServerPlaces::ServerPlaces(const Job& job, int servers, const Membership& members)
@@ -17,13 +19,13 @@ void ServerPlaces::copied(int64_t step, int64_t updates) {
   copied_updates_ = updates;
 }
 
-bool ServerPlaces::anybody_absent() const {
+bool ServerPlaces::any_absent() const {
   return std::any_of(places_.begin(), places_.end(), [](const Place& p) { return p.absent; });
 }
 
 bool ServerPlaces::lost_worker(int64_t floor) {
   lost_pushes_ = std::max(lost_pushes_, floor);
-  return !anybody_absent() && copied_step_ >= replayed_;
+  return !any_absent() && copied_step_ >= replayed_;
 }
 
 bool ServerPlaces::lost_server(int64_t now_ms, int rank, int64_t floor) {

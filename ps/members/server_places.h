@@ -13,11 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
+
+struct Job;
 
 class ServerPlaces {
  public:
@@ -70,7 +71,7 @@ class ServerPlaces {
     int64_t from_step = 0;  // step at which the newcomer began
     int64_t from_updates = 0;
   };
-  bool anybody_absent() const;
+  bool any_absent() const;
 
   const Job& job_;
   std::vector<Place> places_;  // by rank

@@ -10,14 +10,14 @@ bool Pings::within_limits(int64_t now_ms, int64_t bytes) {
     answers_ = 0;
     bytes_ = 0;
   }
-  if (answers_ >= kMostPerSecond || bytes_ + bytes > kMostBytesPerSecond) return false;
+  if (answers_ >= kMaxPerSecond || bytes_ + bytes > kMaxBytesPerSecond) return false;
   ++answers_;
   bytes_ += bytes;
   return true;
 }
 
 Payload Pings::filler(int64_t bytes) {
-  if (!zeros_) zeros_ = std::make_shared<std::byte[]>(kMostBytes);
+  if (!zeros_) zeros_ = std::make_shared<std::byte[]>(kMaxBytes);
   return {zeros_, std::span(zeros_.get(), static_cast<size_t>(bytes))};
 }
 
@@ -36,15 +36,15 @@ void Pings::offer_memory(const std::string& theirs, wire::Pong& pong) {
 
 Checked Pings::take(int64_t now_ms, const wire::Ping& ping, Message& answer) {
   const int64_t bytes = ping.answer_bytes();
-  if (bytes < 0 || bytes > kMostBytes || bytes % static_cast<int64_t>(sizeof(float)) != 0) {
+  if (bytes < 0 || bytes > kMaxBytes || bytes % static_cast<int64_t>(sizeof(float)) != 0) {
     return refused("ping-bytes",
-                   "a request for whole floats, at most " + std::to_string(kMostBytes) + " bytes",
+                   "a request for whole floats, at most " + std::to_string(kMaxBytes) + " bytes",
                    std::to_string(bytes));
   }
   if (!within_limits(now_ms, bytes)) {
     return refused("ping-rate",
-                   std::to_string(kMostPerSecond) + " requests a second, and " +
-                       std::to_string(kMostBytesPerSecond) + " bytes",
+                   std::to_string(kMaxPerSecond) + " requests a second, and " +
+                       std::to_string(kMaxBytesPerSecond) + " bytes",
                    "more");
   }
   wire::Pong* pong = answer.header.mutable_pong();

@@ -17,9 +17,9 @@ namespace pushpull {
 
 class Pings {
  public:
-  static constexpr int64_t kMostBytes = int64_t{1} << 18;            // of an answer
-  static constexpr int64_t kMostPerSecond = 1'000;                   // answers
-  static constexpr int64_t kMostBytesPerSecond = int64_t{64} << 20;  // of all answers
+  static constexpr int64_t kMaxBytes = int64_t{1} << 18;            // of an answer
+  static constexpr int64_t kMaxPerSecond = 1'000;                   // answers
+  static constexpr int64_t kMaxBytesPerSecond = int64_t{64} << 20;  // of all answers
 
   // Answers a ping, or returns why not.
   Checked take(int64_t now_ms, const wire::Ping& ping, Message& answer);

@@ -19,7 +19,7 @@
 #include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "common/layout/tensor_table.h"
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/engine/shard.h"
 #include "ps/record/server_logs.h"
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "ps/record/update_log.h"
 
@@ -37,7 +38,7 @@ Checked ServerLogs::take(int server, const wire::RecordPart& part) {
     return refused("wrong-role", "the rank of a server below " + std::to_string(servers()),
                    std::to_string(server));
   }
-  const auto most = static_cast<int>(UpdateLog::kMostEntries);
+  const auto most = static_cast<int>(UpdateLog::kMaxEntries);
   if (part.first() < 0 || part.applied_size() > most) {
     return refused("bad-record-part", "at most " + std::to_string(most) + " entries from 0 on",
                    std::to_string(part.applied_size()) + " from " + std::to_string(part.first()) +

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "common/io/record.h"
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 
 namespace pushpull {
+
+struct Job;
 
 class ServerLogs {
  public:

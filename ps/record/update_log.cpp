@@ -14,7 +14,7 @@ std::optional<wire::RecordPart> UpdateLog::part() const {
   size_t bytes = 0;
   for (const wire::Applied& applied : open_) {
     bytes += applied.ByteSizeLong();
-    const bool full = static_cast<size_t>(out.applied_size()) >= kMostEntries || bytes > kMostBytes;
+    const bool full = static_cast<size_t>(out.applied_size()) >= kMaxEntries || bytes > kMaxBytes;
     if (full && out.applied_size() > 0) break;
     *out.add_applied() = applied;
   }
@@ -28,7 +28,7 @@ void UpdateLog::confirm(int64_t through) {
   confirmed_ += news;
   // A backlog is sent at once: a server faster than the acknowledgements would otherwise never
   // catch up.
-  const bool piled_up = open_.size() >= kMostEntries;
+  const bool piled_up = open_.size() >= kMaxEntries;
   due_ms_ = piled_up ? 0 : std::min(due_ms_, due_ms_ - kRepeatMs + kEveryMs);
 }
 

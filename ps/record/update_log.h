@@ -15,10 +15,10 @@ namespace pushpull {
 
 class UpdateLog {
  public:
-  static constexpr int64_t kEveryMs = 50;                // between parts, to collect small ones
-  static constexpr int64_t kRepeatMs = 300;              // resend interval of a part
-  static constexpr size_t kMostEntries = 4096;           // per part
-  static constexpr size_t kMostBytes = size_t{1} << 18;  // per part, approximately
+  static constexpr int64_t kEveryMs = 50;               // between parts, to collect small ones
+  static constexpr int64_t kRepeatMs = 300;             // resend interval of a part
+  static constexpr size_t kMaxEntries = 4096;           // per part
+  static constexpr size_t kMaxBytes = size_t{1} << 18;  // per part, approximately
 
   void add(wire::Applied applied);
 

@@ -9,7 +9,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMostConnections = 64;
+constexpr int64_t kMaxWorkerConnections = 64;
 
 Message refusal(const std::string& why) {
   Message answer;
@@ -77,7 +77,7 @@ void AttachedWorkers::on_state(const wire::State& state) {
 void AttachedWorkers::remember(const PeerId& peer, uint64_t incarnation) {
   if (peers_.contains(peer)) return;
   const auto of_worker = [&](const auto& known) { return known.second == incarnation; };
-  if (std::count_if(peers_.begin(), peers_.end(), of_worker) >= kMostConnections) {
+  if (std::count_if(peers_.begin(), peers_.end(), of_worker) >= kMaxWorkerConnections) {
     std::erase_if(peers_, of_worker);
   }
   peers_[peer] = incarnation;
@@ -95,7 +95,7 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
   if (!difference.empty()) return refusal(difference);
   Worker& worker = found->second;
   try {
-    PeerMemory memory(most_segment_bytes(map_));
+    PeerMemory memory(max_segment_bytes(map_));
     memory.map(attach.probe());
     if (!probe_) probe_ = pool_.get(1);
     const auto place = pool_.find(bytes_of(probe_));
@@ -104,7 +104,7 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
       return refusal("the server can have no shared memory");
     }
     // a repeated Attach keeps the mapping
-    if (!worker.memory) worker.memory.emplace(most_segment_bytes(map_), mapped_, device_);
+    if (!worker.memory) worker.memory.emplace(max_segment_bytes(map_), mapped_, device_);
     remember(peer, found->first);
     Message answer;
     answer.header.mutable_attached()->set_ok(true);
@@ -122,15 +122,15 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
 void AttachedWorkers::attach_device(Worker& worker, const wire::Attach& attach,
                                     wire::Attached& attached) {
   if (!device_) {
-    attached.set_device_text("its weights lie in host memory");
+    attached.set_device_text("its weights are in host memory");
     return;
   }
   if (attach.device_probe().device() != device_->id()) {
-    attached.set_device_text("its weights lie on another GPU, " + device_->name());
+    attached.set_device_text("its weights are on another GPU, " + device_->name());
     return;
   }
   try {
-    PeerMemory memory(most_segment_bytes(map_), {}, device_);
+    PeerMemory memory(max_segment_bytes(map_), {}, device_);
     memory.map(attach.device_probe());
   } catch (const Error& e) {
     attached.set_device_text(fault_of_peer(e));

@@ -10,12 +10,13 @@
 #include <optional>
 #include <string>
 
-#include "common/job/job.h"
 #include "common/shm/references.h"
 #include "ps/engine/host_mirror.h"
 #include "ps/server/server.h"
 
 namespace pushpull {
+
+struct Job;
 
 class AttachedWorkers {
  public:

@@ -32,7 +32,7 @@ class JoinedServerLoop : public ServerHost {
   std::string listen_address() const;
   void turn();
   void send_all();
-  int last_words();
+  int report_end();
 
   const JoinedServerProgram& program_;
   SignalFd& signals_;
@@ -91,7 +91,7 @@ int JoinedServerLoop::run() {
     }
     send_all();
   }
-  return last_words();
+  return report_end();
 }
 
 void JoinedServerLoop::turn() {
@@ -135,7 +135,7 @@ void JoinedServerLoop::send_all() {
   for (const std::string& line : member_.take_notices()) log_.info(line);
 }
 
-int JoinedServerLoop::last_words() {
+int JoinedServerLoop::report_end() {
   const JobEnd& end = *member_.end();
   if (!member_.joined() && end.signal == 0) throw Error(end.code, end.text);
   if (!end.text.empty()) end.stopped() ? log_.info(end.text) : log_.error(end.text);

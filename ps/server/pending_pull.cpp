@@ -6,14 +6,14 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMostReceived = int64_t{1} << 50;  // sums cannot overflow
+constexpr int64_t kMaxReceived = int64_t{1} << 50;  // sums cannot overflow
 
 }  // namespace
 
-PendingPull::PendingPull(PeerId peer, const wire::Pull& pull, size_t slices, bool goes_on)
+PendingPull::PendingPull(PeerId peer, const wire::Pull& pull, size_t slices, bool one_version)
     : peer_(std::move(peer)), pull_(pull), open_(true) {
-  if (goes_on) {
-    received_bytes_ = std::min(pull.received_bytes(), kMostReceived);
+  if (one_version) {
+    received_bytes_ = std::min(pull.received_bytes(), kMaxReceived);
     sent_bytes_ = received_bytes_;
   }
   if (pull.lease_only()) return;
@@ -34,10 +34,10 @@ void PendingPull::repeat(const wire::Pull& pull, const std::vector<int>& slices,
   if (pull.asked() < pull_.asked()) return;
   pull_ = pull;
   on_received(pull.received_bytes());
-  if (told_ == 0 || pull.heard() < told_) return;
-  told_ = 0;
+  if (report_ == 0 || pull.heard() < report_) return;
+  report_ = 0;
   // slices sent before the report have been counted by the worker, or are lost
-  const int64_t since = std::max<int64_t>(0, sent_bytes_ - sent_when_told_);
+  const int64_t since = std::max<int64_t>(0, sent_bytes_ - sent_at_report_);
   sent_bytes_ = received_bytes_ + since;
   for (const int slice : pull.missing()) {
     if (slice < 0) continue;
@@ -49,10 +49,10 @@ void PendingPull::repeat(const wire::Pull& pull, const std::vector<int>& slices,
   }
 }
 
-void PendingPull::on_progress_told(size_t slices) {
-  if (told_ != 0) return;  // the last report may still be in flight
-  told_ = pull_.asked();
-  sent_when_told_ = sent_bytes_;
+void PendingPull::on_progress_report(size_t slices) {
+  if (report_ != 0) return;  // the last report may still be in flight
+  report_ = pull_.asked();
+  sent_at_report_ = sent_bytes_;
   settled_ = {};
   for_places(slices, [this](size_t place) {
     if (!unsent_.contains(place)) settled_.insert(place);

@@ -22,9 +22,9 @@ class PendingPull {
 
   PendingPull() = default;
   // slices: of the server; this connection carries its part of them.
-  //   goes_on: the pull asks for one version, so a repeated pull continues the first one, and the
+  //   one_version: as the pull asks; a repeated pull then continues the first one, and the
   //   worker may report bytes that it has received.
-  PendingPull(PeerId peer, const wire::Pull& pull, size_t slices, bool goes_on);
+  PendingPull(PeerId peer, const wire::Pull& pull, size_t slices, bool one_version);
 
   const PeerId& peer() const { return peer_; }
   const wire::Pull& pull() const { return pull_; }
@@ -45,7 +45,7 @@ class PendingPull {
   //   slices: of this server, ascending. servers: of the job.
   void repeat(const wire::Pull& pull, const std::vector<int>& slices, int servers);
   // Records a progress report to the worker: see above.
-  void on_progress_told(size_t slices);
+  void on_progress_report(size_t slices);
 
  private:
   // Calls visit(place) for all slices of this connection.
@@ -64,8 +64,8 @@ class PendingPull {
   int64_t sent_bytes_ = 0;      // of weights, since the pull began
   int64_t received_bytes_ = 0;  // of these; reported by the worker
   IndexSet settled_;            // slices sent before the last report: arrived or lost
-  int told_ = 0;                // Pull.asked of that report; 0 once the worker has received it
-  int64_t sent_when_told_ = 0;  // sent_bytes_ at that report
+  int report_ = 0;              // Pull.asked of that report; 0 once the worker has received it
+  int64_t sent_at_report_ = 0;  // sent_bytes_ at that report
 };
 
 }  // namespace pushpull

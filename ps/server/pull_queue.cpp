@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/codec/block_codec.h"
+#include "ps/aggregation/aggregation.h"
 
 namespace pushpull {
 
@@ -13,7 +14,7 @@ namespace {
 
 // Bytes of weights in one message: the worker reads the first messages while others are in flight.
 constexpr size_t kAnswerBytes = size_t{1} << 20;
-constexpr size_t kMostHeld = 64;     // generations for a worker that repeats one pull
+constexpr size_t kMaxHeld = 64;      // generations for a worker that repeats one pull
 constexpr int kMaxConnections = 16;  // as many as the key `connections` allows
 
 // Holds the buffer of these weights; most slices of an answer share one.
@@ -21,7 +22,7 @@ void hold(std::vector<std::shared_ptr<const void>>& held, const Payload& weights
   if (!held.empty() && held.back() == weights.owner) return;
   held.push_back(weights.owner);
   // drops the buffers of old, lost answers: a worker must not hold memory without limit
-  if (held.size() > kMostHeld) held.erase(held.begin());
+  if (held.size() > kMaxHeld) held.erase(held.begin());
 }
 
 // Holds the weights of a message and counts their bytes until the last of them is sent or dropped.
@@ -139,17 +140,18 @@ void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull&
     if (!pull.lease_only()) worker.in_place.clear();
   }
   worker.number = pull.number();
-  const bool goes_on = aggregation_.asks_for_one_version(pull);
+  const bool one_version = aggregation_.asks_for_one_version(pull);
   const auto known = worker.connections.find(pull.lane());
   const bool repeated = known != worker.connections.end();
-  if (repeated && goes_on && known->second.pull.peer() == peer) {
+  if (repeated && one_version && known->second.pull.peer() == peer) {
     known->second.report = true;
     known->second.pull.repeat(pull, setup_.slices, setup_.servers);
     return;
   }
   // the answer was lost, or is not due yet: then the worker gets a report of its pushes
-  const bool report = repeated || (pull.lane() == 0 && aggregation_.is_past(pull));
-  worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices.size(), goes_on),
+  const bool report =
+      repeated || pull.asked() > 0 || (pull.lane() == 0 && aggregation_.is_past(pull));
+  worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices.size(), one_version),
                                      report};
 }
 
@@ -197,14 +199,14 @@ void PullQueue::report_progress(uint64_t incarnation, PendingPull& pending, Outb
       add_status(outbox, pending.peer(), pull.number(), pushes_through_(incarnation));
   status.set_lane(pull.lane());
   status.set_asked(pull.asked());
-  pending.on_progress_told(setup_.slices.size());
+  pending.on_progress_report(setup_.slices.size());
 }
 
 void PullQueue::answer(uint64_t incarnation, Worker& worker, Outbox& outbox) {
   if (worker.connections.empty()) return;
   const wire::Pull& pull = worker.connections.begin()->second.pull.pull();
   if (pull.lease_only()) return answer_with_leases(incarnation, worker, outbox);
-  if (*worker.unsent >= setup_.most_unsent_bytes) return;
+  if (*worker.unsent >= setup_.max_unsent_bytes) return;
   // all connections must get weights of one version, at one time
   const auto open = std::count_if(worker.connections.begin(), worker.connections.end(),
                                   [](const auto& c) { return c.second.pull.open(); });

@@ -14,15 +14,16 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/commit.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pending_pull.h"
 
 namespace pushpull {
+
+class Aggregation;
+struct SliceAnswer;
 
 struct PullQueueSetup {
   std::vector<int> slices;     // of this server, ascending
@@ -32,7 +33,7 @@ struct PullQueueSetup {
   int64_t end_step = 0;
   bool encode = false;  // answers are encoded (`pull-codec`)
   // A worker with this many unsent bytes gets no answers until some are sent.
-  int64_t most_unsent_bytes = INT64_MAX;
+  int64_t max_unsent_bytes = INT64_MAX;
 };
 
 // Encodes weights for `pull-codec = bf16`. A version of a slice is encoded once, for its first

@@ -5,6 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "common/job/barriers.h"
+#include "ps/aggregation/aggregation.h"
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 namespace {
@@ -13,18 +17,18 @@ namespace {
 // further ahead is a fault or an attack.
 constexpr int64_t kMaxPushesAhead = 16;
 // No worker sends that many pushes, and sums with a smaller number do not overflow.
-constexpr int64_t kMostPushes = int64_t{1} << 62;
+constexpr int64_t kMaxPushes = int64_t{1} << 62;
 
 int64_t steps_of(const wire::Push& push) { return std::max(1, push.steps()); }
 
 std::string share_text(const wire::Push& push) { return range_text(push.lo(), push.hi()); }
 
 // The least size of a message, counted even without payloads.
-constexpr int64_t kLeastBytes = 1024;
+constexpr int64_t kMinBytes = 1024;
 
 // Counts the memory of the header too: a member may send one of 16 MiB without a payload.
 int64_t bytes_of(const EarlyPushes::Early& early) {
-  int64_t bytes = std::max(kLeastBytes, static_cast<int64_t>(early.exchange.SpaceUsedLong()));
+  int64_t bytes = std::max(kMinBytes, static_cast<int64_t>(early.exchange.SpaceUsedLong()));
   for (const Payload& payload : early.payloads) bytes += std::ssize(payload.bytes);
   return bytes;
 }
@@ -45,20 +49,20 @@ bool same(const wire::Exchange& a, const wire::Exchange& b) {
 
 void PushTracker::mark(int64_t number) {
   if (complete(number)) return;
-  beyond_.insert(number);
-  while (!beyond_.empty() && *beyond_.begin() == through_ + 1) {
+  ahead_.insert(number);
+  while (!ahead_.empty() && *ahead_.begin() == through_ + 1) {
     ++through_;
-    beyond_.erase(beyond_.begin());
+    ahead_.erase(ahead_.begin());
   }
 }
 
 void PushTracker::begin_at(int64_t first) {
   if (first <= through_ + 1) return;
   through_ = first - 1;
-  while (!beyond_.empty() && *beyond_.begin() <= through_) beyond_.erase(beyond_.begin());
-  while (!beyond_.empty() && *beyond_.begin() == through_ + 1) {
+  while (!ahead_.empty() && *ahead_.begin() <= through_) ahead_.erase(ahead_.begin());
+  while (!ahead_.empty() && *ahead_.begin() == through_ + 1) {
     ++through_;
-    beyond_.erase(beyond_.begin());
+    ahead_.erase(ahead_.begin());
   }
 }
 
@@ -72,7 +76,7 @@ bool EarlyPushes::keep(Early early) {
     return false;
   early.bytes = bytes_of(early);
   int64_t& bytes = bytes_[early.exchange.sender().incarnation()];
-  if (bytes + early.bytes > most_bytes_) return false;
+  if (bytes + early.bytes > max_bytes_) return false;
   bytes += early.bytes;
   waiting_.emplace(step, std::move(early));
   return true;
@@ -151,8 +155,8 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
         "one of the " + std::to_string(shares_at(push.step()).size()) + " shares of a step",
         share_text(push));
   }
-  if (push.number() < 1 || push.number() > kMostPushes) {
-    return refused("push-number", "1 to " + std::to_string(kMostPushes),
+  if (push.number() < 1 || push.number() > kMaxPushes) {
+    return refused("push-number", "1 to " + std::to_string(kMaxPushes),
                    std::to_string(push.number()));
   }
   if (push.first() < 0 || push.first() > push.number()) {
@@ -296,5 +300,7 @@ void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {
     }
   }
 }
+
+size_t PushIntake::place(int slice) const { return shard_.place(slice); }
 
 }  // namespace pushpull

@@ -10,22 +10,25 @@
 #include <set>
 #include <vector>
 
-#include "common/job/barriers.h"
+#include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/received_push.h"
-#include "ps/engine/shard.h"
+#include "ps/engine/partial_sum.h"
 #include "ps/server/grants.h"
 #include "ps/server/index_set.h"
 
 namespace pushpull {
 
+class Aggregation;
+class Shard;
+struct Barriers;
+
 // Tracks which pushes of one worker are complete, for acknowledgements. The pushes of a worker are
 // numbered 1, 2, ...
 class PushTracker {
  public:
-  bool complete(int64_t number) const { return number <= through_ || beyond_.contains(number); }
+  bool complete(int64_t number) const { return number <= through_ || ahead_.contains(number); }
   void mark(int64_t number);
   // Marks the pushes below this number, which do not arrive, as complete.
   void begin_at(int64_t first);
@@ -34,7 +37,7 @@ class PushTracker {
 
  private:
   int64_t through_ = 0;
-  std::set<int64_t> beyond_;
+  std::set<int64_t> ahead_;
 };
 
 // Keeps messages of pushes for later steps at a replacement server: workers send it kept pushes of
@@ -48,8 +51,8 @@ class EarlyPushes {
     int64_t bytes = 0;  // header and payloads; `keep` counts them
   };
 
-  // most_bytes: for each worker.
-  explicit EarlyPushes(int64_t most_bytes) : most_bytes_(most_bytes) {}
+  // max_bytes: for each worker.
+  explicit EarlyPushes(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Returns false if there is no room or the message is kept already; its worker sends it again.
   bool keep(Early early);
@@ -58,7 +61,7 @@ class EarlyPushes {
   bool any_of(int64_t step) const { return !waiting_.empty() && waiting_.begin()->first <= step; }
 
  private:
-  const int64_t most_bytes_;
+  const int64_t max_bytes_;
   std::multimap<int64_t, Early> waiting_;  // by step
   std::map<uint64_t, int64_t> bytes_;      // by worker
 };
@@ -122,7 +125,7 @@ class PushIntake {
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
   // The index of a slice among those of this server.
-  size_t place(int slice) const { return shard_.place(slice); }
+  size_t place(int slice) const;
 
   const int64_t micro_batches_;
   std::vector<Cut> cuts_;  // by their first step

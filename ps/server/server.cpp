@@ -14,19 +14,19 @@ SliceMap map_of(const ServerSetup& setup) {
 }
 
 // For one worker: an answer and its repetition.
-constexpr int64_t kMostUnsentAnswers = 2;
+constexpr int64_t kMaxUnsentAnswers = 2;
 constexpr int64_t kUnsentSlack = int64_t{1} << 20;
 
 // For one worker: pushes of later steps.
-constexpr int64_t kMostEarlyPushes = 16;
+constexpr int64_t kMaxEarlyPushes = 16;
 
-int64_t most_early_bytes(const ServerSetup& setup, const Shard& shard) {
+int64_t max_early_bytes(const ServerSetup& setup, const Shard& shard) {
   int64_t elements = 0;
   for (const int slice : shard.slices()) elements += shard.elements(slice);
   // a share has at most log2(micro-batches) parts on either side
   int64_t parts = 1;
   for (int64_t leaves = setup.job.micro_batches(); leaves > 1; leaves /= 2) parts += 2;
-  return kMostEarlyPushes * (kUnsentSlack + parts * elements * static_cast<int64_t>(sizeof(float)));
+  return kMaxEarlyPushes * (kUnsentSlack + parts * elements * static_cast<int64_t>(sizeof(float)));
 }
 
 // Returns a shard with initial weights, unless they are loaded later.
@@ -66,8 +66,8 @@ PullQueueSetup Server::pull_setup(const SliceMap& map) const {
   out.encode = setup_.job.pull_codec.kind != CodecKind::kFp32;
   int64_t elements = 0;
   for (const int slice : out.slices) elements += shard_.elements(slice);
-  out.most_unsent_bytes =
-      kUnsentSlack + kMostUnsentAnswers * elements * static_cast<int64_t>(sizeof(float));
+  out.max_unsent_bytes =
+      kUnsentSlack + kMaxUnsentAnswers * elements * static_cast<int64_t>(sizeof(float));
   return out;
 }
 
@@ -80,7 +80,7 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
       aggregation_(make_aggregation(aggregation_setup())),
       pushes_(setup_.shares, setup_.job.micro_batches(), Grants(setup_.grant_key), setup_.barriers,
               shard_, *aggregation_),
-      early_(most_early_bytes(setup_, shard_)),
+      early_(max_early_bytes(setup_, shard_)),
       pulls_(pull_setup(map_of(setup_)), *aggregation_, observer_,
              [this](uint64_t incarnation) { return pushes_.through(incarnation); }),
       transfers_(setup_.load, setup_.updates, shard_, gate_, *aggregation_) {}

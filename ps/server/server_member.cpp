@@ -77,8 +77,8 @@ void ServerMember::take_state() {
 
 void ServerMember::on_tick(int64_t now_ms) {
   if (end_) return;
-  const bool let_go = told_.asked() && member_.state().let_go();
-  if (let_go || told_.overdue(now_ms)) return leave_by_signal();
+  const bool released = end_request_.asked() && member_.state().let_go();
+  if (released || end_request_.overdue(now_ms)) return leave_by_signal();
   guarded([&] {
     if (member_.joined() && server() != nullptr) report_waiting(now_ms);
     member_.on_tick(now_ms, [this] { return host_.data().stats(); });
@@ -111,10 +111,10 @@ void ServerMember::send_part(wire::RecordPart part) {
 }
 
 bool ServerMember::on_signal(int64_t now_ms, int signal) {
-  const bool at_once = told_.take(now_ms, signal);
+  const bool at_once = end_request_.take(now_ms, signal);
   if (at_once || end_) return at_once;
   if (member_.takes_part()) {
-    member_.told_to_end(told_.signal());
+    member_.set_end_signal(end_request_.signal());
   } else {
     leave_by_signal();
   }
@@ -122,8 +122,9 @@ bool ServerMember::on_signal(int64_t now_ms, int signal) {
 }
 
 void ServerMember::leave_by_signal() {
-  leave(static_cast<int>(ErrorCode::kPeerLost), "it was ended by " + signal_name(told_.signal()),
-        {false, ErrorCode::kFailed, "", told_.signal()});
+  leave(static_cast<int>(ErrorCode::kPeerLost),
+        "it was ended by " + signal_name(end_request_.signal()),
+        {false, ErrorCode::kFailed, "", end_request_.signal()});
 }
 
 void ServerMember::fail(ErrorCode code, const std::string& text) {

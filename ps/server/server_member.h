@@ -81,7 +81,7 @@ class ServerMember {
   std::string endpoint_;
   RepeatOf<int64_t> norms_{kStepRequestMs};                    // by step
   RepeatOf<std::pair<int64_t, int>> arrived_{kStepRequestMs};  // by step and pushes
-  EndRequest told_;
+  EndRequest end_request_;
   std::optional<JobEnd> end_;
 };
 

@@ -3,6 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "ps/aggregation/aggregation.h"
+#include "ps/aggregation/barrier_gate.h"
+#include "ps/engine/shard.h"
+
 namespace pushpull {
 
 namespace {

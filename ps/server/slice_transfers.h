@@ -9,12 +9,13 @@
 
 #include "common/net/message.h"
 #include "common/net/refusal.h"
-#include "ps/aggregation/aggregation.h"
-#include "ps/aggregation/barrier_gate.h"
-#include "ps/engine/shard.h"
 #include "ps/server/outgoing.h"
 
 namespace pushpull {
+
+class Aggregation;
+class BarrierGate;
+class Shard;
 
 class SliceTransfers {
  public:

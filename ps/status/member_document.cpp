@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostWordBytes = 255;
-constexpr size_t kMostReasonBytes = 400;
+constexpr size_t kMaxShownBytes = 255;
+constexpr size_t kMaxReasonBytes = 400;
 constexpr size_t kRunDigits = 12;
 
 double seconds_between(int64_t from_ms, int64_t to_ms) {
@@ -33,7 +33,7 @@ ordered_json rank_of(const MemberInfo& member) {
   return member.rank < 0 ? ordered_json(nullptr) : ordered_json(member.rank);
 }
 
-std::string word(const std::string& text) { return printable(text, kMostWordBytes); }
+std::string word(const std::string& text) { return printable(text, kMaxShownBytes); }
 
 const PushedWork& pushed_by(const MembersView& view, uint64_t incarnation) {
   static const PushedWork nothing;
@@ -114,7 +114,7 @@ ordered_json left_row(const MembersView& view, const FormerMember& former) {
   row["host"] = word(former.member.host);
   row["step"] = shown_step(view, former.member);
   row["samples"] = pushed_by(view, former.member.incarnation).samples;
-  row["reason"] = printable(former.reason, kMostReasonBytes);
+  row["reason"] = printable(former.reason, kMaxReasonBytes);
   row["at_seconds"] = seconds_between(view.began_ms, former.at_ms);
   return row;
 }

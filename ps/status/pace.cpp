@@ -9,10 +9,10 @@ namespace {
 
 constexpr int64_t kPointMs = 500;
 constexpr int64_t kWindowMs = 8'000;
-constexpr int64_t kFewestTasks = 2;  // fewest tasks for a meaningful mean
-constexpr double kLostPart = 0.25;   // of the others' time
-constexpr int64_t kStandsMs = 2'000;
-constexpr double kStepsOfStanding = 3.0;
+constexpr int64_t kMinTasks = 2;    // fewest tasks for a meaningful mean
+constexpr double kLostPart = 0.25;  // of the others' time
+constexpr int64_t kStalledMs = 2'000;
+constexpr double kStalledSteps = 3.0;
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -43,7 +43,7 @@ void Pace::on_tick(int64_t now_ms, const Membership& members, const CommittedWor
   std::erase_if(workers_, [&](const auto& entry) { return !there.contains(entry.first); });
   stragglers_.clear();
   find_slow();
-  find_standing(now_ms);
+  find_stalled(now_ms);
 }
 
 void Pace::note_step(int64_t now_ms, int64_t floor) {
@@ -72,7 +72,7 @@ std::map<uint64_t, Pace::Task> Pace::tasks() const {
     if (worker.points.size() < 2) continue;
     const Point& first = worker.points.front();
     const Point& last = worker.points.back();
-    if (last.tasks - first.tasks < kFewestTasks) continue;
+    if (last.tasks - first.tasks < kMinTasks) continue;
     const auto tasks = static_cast<double>(last.tasks - first.tasks);
     out[incarnation] = {(last.busy_s - first.busy_s) / tasks, (last.wait_s - first.wait_s) / tasks};
   }
@@ -99,9 +99,9 @@ void Pace::find_slow() {
   }
 }
 
-void Pace::find_standing(int64_t now_ms) {
-  const auto stands_ms = static_cast<double>(now_ms - floor_ms_);
-  if (stands_ms < std::max<double>(kStandsMs, kStepsOfStanding * step_ms_)) return;
+void Pace::find_stalled(int64_t now_ms) {
+  const auto stalled_ms = static_cast<double>(now_ms - floor_ms_);
+  if (stalled_ms < std::max<double>(kStalledMs, kStalledSteps * step_ms_)) return;
   const auto waiting = std::count_if(workers_.begin(), workers_.end(),
                                      [](const auto& entry) { return entry.second.waits; });
   if (waiting * 2 < std::ssize(workers_)) return;

@@ -49,7 +49,7 @@ class Pace {
 
   void note_step(int64_t now_ms, int64_t floor);
   void find_slow();
-  void find_standing(int64_t now_ms);
+  void find_stalled(int64_t now_ms);
   std::map<uint64_t, Task> tasks() const;
 
   std::map<uint64_t, Worker> workers_;  // workers with a rank

@@ -22,7 +22,7 @@ Checked StatusDesk::ask(int64_t now_ms, const PeerId& peer, const wire::StatusRe
   if (!limits_.take(now_ms, peer)) {
     return refused("status-rate",
                    "one request every " + std::to_string(AnswerLimits::kBetweenMs) + " ms, " +
-                       std::to_string(AnswerLimits::kMostOfConnection) + " on a connection",
+                       std::to_string(AnswerLimits::kMaxOfConnection) + " on a connection",
                    "one more");
   }
   questions_.push_back({peer, request.number()});

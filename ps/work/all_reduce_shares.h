@@ -15,11 +15,11 @@ class AllReduceShares final : public FixedShares {
     return setup().barriers.next_checkpoint(setup().committed.floor());
   }
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
-  // Workers wait for each other, and for server 0 once kMostReports of their loss reports are
-  // unanswered. A worker is therefore less than kMostReports + 2 steps ahead of the slowest one,
+  // Workers wait for each other, and for server 0 once kMaxReports of their loss reports are
+  // unanswered. A worker is therefore less than kMaxReports + 2 steps ahead of the slowest one,
   // which is as close to server 0. Within that distance of a held step, servers put off losses.
   int64_t first_unbegun_step() const override {
-    return setup().committed.floor() + 3 * (kMostReports + 2);
+    return setup().committed.floor() + 3 * (kMaxReports + 2);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/job/job.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -26,7 +27,7 @@ void BackupShares::on_evaluation_complete() {
 
 Checked BackupShares::on_arrived(const MemberInfo& server, const wire::Arrived& arrived) {
   if (Checked refusal = check_step(setup().barriers, arrived.step(), server)) return refusal;
-  if (stands() || !choice_.take(arrived)) return std::nullopt;
+  if (is_paused() || !choice_.take(arrived)) return std::nullopt;
   Message message;
   *message.header.mutable_chosen() = *choice_.chosen();
   if (choice_.fixed_now()) {

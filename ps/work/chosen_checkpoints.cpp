@@ -8,11 +8,11 @@ void ChosenCheckpoints::choose(int64_t step) {
   newest_ = step;
   held_ = true;
   out_.state_changed();
-  said_in_version_ = out_.state_version();
+  announced_version_ = out_.state_version();
 }
 
 bool ChosenCheckpoints::on_tick() {
-  if (!held_ || !everybody_knows()) return false;
+  if (!held_ || !all_confirmed()) return false;
   held_ = false;
   out_.state_changed();
   return true;
@@ -20,12 +20,12 @@ bool ChosenCheckpoints::on_tick() {
 
 // The server in the coordinator's process receives each State at once. A spare has no rank and gets
 // its first work with a State that names the checkpoint.
-bool ChosenCheckpoints::everybody_knows() const {
+bool ChosenCheckpoints::all_confirmed() const {
   const auto& all = members_.all();
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
     const MemberInfo& member = entry.second;
     if (member.role == wire::ROLE_WORKER && !workers_) return true;
-    return member.peer.empty() || member.rank < 0 || member.state_version >= said_in_version_;
+    return member.peer.empty() || member.rank < 0 || member.state_version >= announced_version_;
   });
 }
 

@@ -31,13 +31,13 @@ class ChosenCheckpoints {
   int64_t newest() const { return newest_; }  // -1 if there is none
 
  private:
-  bool everybody_knows() const;
+  bool all_confirmed() const;
 
   const Membership& members_;
   const bool workers_;
   Actions& out_;
   int64_t newest_ = -1;
-  int64_t said_in_version_ = -1;  // first State with the newest one
+  int64_t announced_version_ = -1;  // first State with the newest one
   bool held_ = false;
 };
 

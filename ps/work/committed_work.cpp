@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 namespace {

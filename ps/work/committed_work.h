@@ -11,10 +11,11 @@
 
 #include "common/io/run_counts.h"
 #include "common/job/barriers.h"
-#include "common/job/job.h"
 #include "ps/aggregation/commit.h"
 
 namespace pushpull {
+
+struct Job;
 
 // The pushes of one process, as counted by server 0.
 struct PushedWork {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 FixedShares::FixedShares(const WorkSetup& setup) : FixedShares(setup, 0) {}
@@ -55,7 +57,7 @@ void FixedShares::assign() {
 void FixedShares::on_tick() {
   if (!table_.in_transition()) return cut_anew();
   const int64_t from = cuts_.back().from_step();
-  if (held_ && everybody_knows()) {
+  if (held_ && all_confirmed()) {
     held_ = false;
     setup().out.state_changed();
   }
@@ -73,7 +75,7 @@ int64_t FixedShares::first_unbegun_step() const {
 }
 
 void FixedShares::cut_anew() {
-  if (!continues() || !setup().job.strategy.traits().same_bits || stands() || lacks_workers())
+  if (!continues() || !setup().job.strategy.traits().same_bits || is_paused() || lacks_workers())
     return;
   const auto shares = static_cast<int>(std::min(workers_with_rank(), setup().job.micro_batches()));
   const int64_t from = first_unbegun_step();
@@ -92,7 +94,7 @@ void FixedShares::cut_anew() {
   setup().out.notice("from step " + std::to_string(from) + " on " + std::to_string(shares) +
                      " workers share each step");
   setup().out.state_changed();
-  said_in_version_ = setup().out.state_version();
+  announced_version_ = setup().out.state_version();
   held_ = true;
 }
 
@@ -105,13 +107,13 @@ int64_t FixedShares::nearest_cut() const {
 }
 
 // The server in the coordinator's process receives each State at once.
-bool FixedShares::everybody_knows() const {
+bool FixedShares::all_confirmed() const {
   const auto& all = setup().members.all();
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
     const MemberInfo& member = entry.second;
     const bool server = member.role == wire::ROLE_SERVER;
     if (server ? member.peer.empty() : !has_work(entry.first)) return true;
-    return member.state_version >= said_in_version_;
+    return member.state_version >= announced_version_;
   });
 }
 
@@ -172,7 +174,7 @@ std::string FixedShares::overdue(int64_t now_ms) {
     // The job continues without a share that has only an evaluator.
     if (share.owner != 0 || share.evaluator != 0) continue;
     if (now_ms - share.vacant_since_ms <= replacement_timeout_ms()) continue;
-    if (stands()) return stands_text();
+    if (is_paused()) return paused_text();
     return "[job] no worker has taken over micro-batches " + std::to_string(share.range.lo) +
            " to " + std::to_string(share.range.hi - 1) +
            " within replacement-timeout = " + seconds_text(replacement_timeout_ms()) + " s";

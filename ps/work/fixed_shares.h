@@ -51,14 +51,14 @@ class FixedShares : public WorkAssignment {
  private:
   void fill_vacant();
   void cut_anew();
-  bool everybody_knows() const;
+  bool all_confirmed() const;
   bool servers_have_passed(int64_t step) const;
 
   const int64_t dispensable_;
   ShareTable table_;
-  std::vector<wire::Cut> cuts_;   // all but the first
-  int64_t said_in_version_ = -1;  // first State with the newest cut
-  bool held_ = false;             // server 0 holds back the cut's weights
+  std::vector<wire::Cut> cuts_;     // all but the first
+  int64_t announced_version_ = -1;  // first State with the newest cut
+  bool held_ = false;               // server 0 holds back the cut's weights
 };
 
 }  // namespace pushpull

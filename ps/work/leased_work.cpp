@@ -1,5 +1,7 @@
 #include "ps/work/leased_work.h"
 
+#include "common/job/job.h"
+
 namespace pushpull {
 
 LeasedWork::LeasedWork(const WorkSetup& setup)
@@ -28,12 +30,12 @@ std::string LeasedWork::overdue(int64_t now_ms) {
     return "";
   }
   if (lacking_since_ms_ < 0) lacking_since_ms_ = now_ms;
-  return now_ms - lacking_since_ms_ <= replacement_timeout_ms() ? "" : stands_text();
+  return now_ms - lacking_since_ms_ <= replacement_timeout_ms() ? "" : paused_text();
 }
 
 std::vector<wire::Lease> LeasedWork::leases(const MemberInfo& worker) {
   if (worker.rank < 0) return {};
-  return stands() ? pool_.held(worker.incarnation) : pool_.grant(worker.incarnation);
+  return is_paused() ? pool_.held(worker.incarnation) : pool_.grant(worker.incarnation);
 }
 
 }  // namespace pushpull

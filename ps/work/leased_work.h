@@ -25,7 +25,7 @@ class LeasedWork final : public WorkAssignment {
     return pool_.holds_evaluation(incarnation, step, chunk);
   }
   bool has_work(uint64_t incarnation) const override { return pool_.has_drawn(incarnation); }
-  bool lacks_workers() const override { return workers_with_rank() == 0 || stands(); }
+  bool lacks_workers() const override { return workers_with_rank() == 0 || is_paused(); }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
   int64_t nearest_cut() const override { return pool_.nearest_cut(); }

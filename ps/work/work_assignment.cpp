@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/job/job.h"
 #include "ps/work/all_reduce_shares.h"
 #include "ps/work/backup_shares.h"
 #include "ps/work/fixed_shares.h"
@@ -28,25 +29,29 @@ int64_t WorkAssignment::workers_with_rank() const {
   });
 }
 
-bool WorkAssignment::stands() const {
+bool WorkAssignment::continues() const {
+  return setup_.job.on_worker_loss == OnWorkerLoss::kContinue;
+}
+
+bool WorkAssignment::is_paused() const {
   return continues() && workers_with_rank() < setup_.job.min_workers;
 }
 
 void WorkAssignment::fill() {
   const int64_t workers = workers_with_rank();
-  if (stands() && workers > 0 && !stood_) {
+  if (is_paused() && workers > 0 && !was_paused_) {
     setup_.out.notice("training is paused with " + counted(workers, "worker") +
                       ", fewer than min-workers = " + std::to_string(setup_.job.min_workers) +
                       ": it waits for more, up to replacement-timeout = " +
                       seconds_text(replacement_timeout_ms()) + " s");
-  } else if (!stands() && stood_) {
+  } else if (!is_paused() && was_paused_) {
     setup_.out.notice("training goes on with " + counted(workers, "worker"));
   }
-  stood_ = stands();
-  if (!stood_) assign();
+  was_paused_ = is_paused();
+  if (!was_paused_) assign();
 }
 
-std::string WorkAssignment::stands_text() const {
+std::string WorkAssignment::paused_text() const {
   const std::string seconds = seconds_text(replacement_timeout_ms());
   const int64_t left = workers_with_rank();
   if (left == 0) {

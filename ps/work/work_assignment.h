@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "common/job/barriers.h"
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
 #include "ps/aggregation/commit.h"
@@ -25,6 +24,8 @@
 #include "ps/work/evaluations.h"
 
 namespace pushpull {
+
+struct Job;
 
 // The inputs of an assignment. References must outlive it.
 struct WorkSetup {
@@ -68,7 +69,7 @@ class WorkAssignment {
   // Returns true if the worker has been given work. A spare has not.
   virtual bool has_work(uint64_t incarnation) const = 0;
   // Returns true if fewer workers are left than min-workers: no new work begins.
-  bool stands() const;
+  bool is_paused() const;
   // Returns true if some work waits for a worker.
   virtual bool lacks_workers() const = 0;
   // Returns an error text if some work has waited for longer than replacement-timeout, else "".
@@ -102,14 +103,14 @@ class WorkAssignment {
   // Returns the number of workers that may be given work.
   int64_t workers_with_rank() const;
   // Returns true if the job continues without waiting for a replacement.
-  bool continues() const { return setup_.job.on_worker_loss == OnWorkerLoss::kContinue; }
+  bool continues() const;
   // Returns the error text for a job that was paused for too long.
-  std::string stands_text() const;
+  std::string paused_text() const;
   const WorkSetup& setup() const { return setup_; }
 
  private:
   const WorkSetup setup_;
-  bool stood_ = false;  // paused, and a line has said so
+  bool was_paused_ = false;  // paused, and announced
 };
 
 std::unique_ptr<WorkAssignment> make_work_assignment(const WorkSetup& setup);

@@ -83,7 +83,7 @@ end_of() {
   # The first line with an error is the cause.
   last=$(tr -d '\000' <"$log" | grep -a -m 1 'error: ' || tr -d '\000' <"$log" | grep -av '^[[:space:]]*$' | tail -n 1)
   last=${last:0:200}
-  echo "exit code $code: ${last:-it said nothing}; $log"
+  echo "exit code $code: ${last:-no output}; $log"
 }
 
 find_tool() {

@@ -101,8 +101,8 @@ class Steps(unittest.TestCase):
 
 class Link(unittest.TestCase):
     def test_the_link_is_the_one_that_the_run_measured(self):
-        said = "[link] 200mbit,2ms: measured 191.2 Mbit/s and 4.20 ms for a round trip (how); TCP bbr\n"
-        rate, delay = slow_link.link_of(said)
+        line = "[link] 200mbit,2ms: measured 191.2 Mbit/s and 4.20 ms for a round trip (how); TCP bbr\n"
+        rate, delay = slow_link.link_of(line)
         self.assertAlmostEqual(23.9e6, rate)
         self.assertAlmostEqual(0.0021, delay)
         with self.assertRaisesRegex(slow_link.Failed, "did not report"):

@@ -59,7 +59,7 @@ class Floors(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_every_optimizer_is_measured_beside_its_floor(self):
-        header = (ROOT / "common/update/optimizer.h").read_text(encoding="utf-8")
+        header = (ROOT / "common/update/optimizer_options.h").read_text(encoding="utf-8")
         kinds = re.search(r"enum class OptimizerKind \{([^}]*)\}", header).group(1)
         found = google_benchmark(BIN / "optimizer_bench", SHORT, f"--benchmark_filter=bytes:{MIB}/")
         for kind in re.findall(r"k(\w+)", kinds):

@@ -108,13 +108,13 @@ class Processes(unittest.TestCase):
 
     def test_a_failing_variant_is_reported_and_left_out_at_that_size(self):
         self.write("#!/bin/sh\nexit 3\n")
-        variants, said = compare.Variants(self.programs), io.StringIO()
-        with redirect_stderr(said):
+        variants, errors = compare.Variants(self.programs), io.StringIO()
+        with redirect_stderr(errors):
             self.assertEqual({}, variants.take(STORE, 1, MIB))
             self.write(FAKE)
             self.assertEqual({}, variants.take(STORE, 1, MIB))
             self.assertEqual({(STORE, "store", MIB): 40}, variants.take(STORE, 1, 2 * MIB))
-        self.assertEqual(1, said.getvalue().count("skipped from now on: ps-lite, server stores"))
+        self.assertEqual(1, errors.getvalue().count("skipped from now on: ps-lite, server stores"))
 
 
 class Refusals(unittest.TestCase):

@@ -54,32 +54,32 @@ class SameHashes(unittest.TestCase):
         self.same = program(root / "same", "a")
         self.other = program(root / "other", "b")
         self.bad_replay = program(root / "bad", "a", replays_well="no")
-        self.said = []
+        self.lines = []
 
     def wrong(self, new, *kinds, strategy="sync"):
         with tempfile.TemporaryDirectory() as folder:
             jobs = [same_hashes.job(kind, 1, 1, kind, strategy=strategy) for kind in kinds]
-            return same_hashes.run_all(jobs, self.old, new, same_hashes.Lab(folder, 60), self.said.append)
+            return same_hashes.run_all(jobs, self.old, new, same_hashes.Lab(folder, 60), self.lines.append)
 
     def test_a_build_with_the_same_results_has_no_differences(self):
         self.assertEqual(0, self.wrong(self.same, "exact", "resumed"))
         self.assertEqual(0, self.wrong(self.same, "recorded", strategy="async"))
-        self.assertTrue(all(line.endswith("equal") for line in self.said), self.said)
+        self.assertTrue(all(line.endswith("equal") for line in self.lines), self.lines)
 
     def test_other_weights_and_other_checkpoints_are_detected(self):
         self.assertEqual(2, self.wrong(self.other, "exact", "resumed"))
-        self.assertIn("run: ", self.said[0])
-        self.assertIn("old's checkpoint by new: ", self.said[1])
+        self.assertIn("run: ", self.lines[0])
+        self.assertIn("old's checkpoint by new: ", self.lines[1])
 
     def test_a_differing_replay_is_detected_for_either_builds_record(self):
         self.assertEqual(1, self.wrong(self.bad_replay, "recorded", strategy="async"))
-        self.assertIn("old's record by new", self.said[0])
-        self.assertIn("new's record by new", self.said[0])
-        self.assertNotIn("by old", self.said[0])
+        self.assertIn("old's record by new", self.lines[0])
+        self.assertIn("new's record by new", self.lines[0])
+        self.assertNotIn("by old", self.lines[0])
 
     def test_a_run_that_fails_counts_and_says_why(self):
         self.assertEqual(1, self.wrong(self.same, "exact", strategy="broken"))
-        self.assertIn("run ended with 1: [job] no strategy broken", self.said[0])
+        self.assertIn("run ended with 1: [job] no strategy broken", self.lines[0])
 
     def test_every_strategy_codec_and_transport_is_in_the_list(self):
         text = " ".join(f"{key}={value}" for entry in same_hashes.JOBS for key, value in entry["keys"].items())

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Runs real jobs under faults that a seed selects: fault x role x strategy. Judges the results of the job, and checks
-that no process or file is left behind.
+"""Runs real jobs under faults that a seed selects: fault x role x strategy, and how the job recovers (recovery), what it
+encrypts (encrypt), and whether its programs start by hand or by `pushpull run`. Judges the results of the job, and
+checks that it reports its waits, and that no process or file is left behind.
 
   chaos.py --bin DIR --runs N --seed S [--table FILE] [--only TEXT]
 
-Run i uses seed S + i. A seed determines the fault, the process that it hits, the strategy and the time. A failure
+Run i uses seed S + i. A seed determines all of them, the process that the fault hits, and the time. A failure
 prints the command that repeats it. --table FILE appends one line of JSON for each run; --show FILE prints the table of
 all its lines, so that runs add up.
 """
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -18,12 +20,15 @@ import signal
 import sys
 import time
 
+from faults import FAULTS, starts_of
+from hanging_files_test import frozen_later
 from job import STRATEGIES, Failed, Verdicts, base
-from faults import FAULTS
 
 COMBINATIONS = [(fault, role, strategy) for fault, (_, roles) in FAULTS.items() for role in roles
                 for strategy in STRATEGIES]
 STRIDE = 61  # neighbouring seeds differ in fault, role and strategy
+VARIANTS = [(recovery, encrypt, start) for start in ("hand", "run") for recovery in ("checkpoint", "peers")
+            for encrypt in ("control", "all")]
 
 
 class ChaosLab(base.Lab):
@@ -36,11 +41,23 @@ class ChaosLab(base.Lab):
         self.environment["TMPDIR"] = str(self.temporary)
 
     def end_processes(self):
-        for process in self.processes:
-            if process.poll() is None:
+        """Kills all processes, also those that others of them have started."""
+        while pids := base.living_below(os.getpid()):
+            for pid in pids:
                 for number in (signal.SIGCONT, signal.SIGKILL):
-                    os.kill(process.pid, number)
-                process.wait(30)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def mounted(self):
+        """A folder on a file system of its own, and functions that freeze and thaw it."""
+        with frozen_later(self) as (folder, freeze, thaw):
+            try:
+                yield folder, freeze, thaw
+            finally:
+                thaw()
+                self.end_processes()
 
     def nothing_is_left(self, segments):
         left = self.left_behind()
@@ -55,18 +72,22 @@ class ChaosLab(base.Lab):
 
 
 class Case:
-    """One run: a seed, and the fault, role and strategy that it determines."""
+    """One run: a seed, and what it determines. After each len(COMBINATIONS) seeds the variants move on by one."""
 
     def __init__(self, seed, verdicts):
         self.seed = seed
         self.fault, self.role, self.strategy = COMBINATIONS[seed * STRIDE % len(COMBINATIONS)]
+        around, place = divmod(seed, len(COMBINATIONS))
+        self.recovery, self.encrypt, self.start = VARIANTS[(around + place) % len(VARIANTS)]
+        possible = starts_of(self.fault, self.role)
+        self.start = self.start if self.start in possible else possible[0]
         self.rng = random.Random(seed)
         self.verdicts = verdicts
         self.lab = None
         self.job = None
 
     def name(self):
-        return f"{self.fault} / {self.role} / {self.strategy}"
+        return " / ".join((self.fault, self.role, self.strategy, self.recovery, self.encrypt, self.start))
 
     def run(self, bin_dir, scale, keep):
         """Returns (kind, text): passed, failed or skipped, and why."""
@@ -74,6 +95,9 @@ class Case:
         self.lab = ChaosLab(bin_dir, scale)
         try:
             verdict = FAULTS[self.fault][0](self)
+            silence = self.job.silence.end()
+            if silence:
+                raise Failed(silence)
             self.lab.nothing_is_left(segments)
             return "passed", verdict
         except Failed as failure:
@@ -83,6 +107,8 @@ class Case:
         except base.Skipped as reason:
             return "skipped", str(reason)
         finally:
+            if self.job:
+                self.job.silence.end()
             self.lab.close()
 
     def keep_logs(self, folder):
@@ -111,6 +137,12 @@ def print_table(rows):
                 done = cell["passed"] + cell["failed"]
                 cells.append(f"{cell['passed']}/{done}" if done else "skipped" if cell["skipped"] else "-")
             print(f"{fault:14}{role:13}" + "".join(f"{cell:>{width}}" for cell in cells))
+    for name in ("recovery", "encrypt", "start"):
+        variants = collections.defaultdict(collections.Counter)
+        for row in rows:
+            variants[row.get(name, "-")][row["verdict"]] += 1
+        print(f"{name}: " + ", ".join(f"{variant} {cell['passed']}/{cell['passed'] + cell['failed']}"
+                                      for variant, cell in sorted(variants.items())))
     total = collections.Counter(row["verdict"] for row in rows)
     print(f"{len(rows)} runs: {total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", flush=True)
 
@@ -125,7 +157,8 @@ def arguments():
     parser.add_argument("--table", type=pathlib.Path, help="append a line of JSON for each run to this file")
     parser.add_argument("--show", type=pathlib.Path, help="print the table of such a file, and exit")
     parser.add_argument("--logs", type=pathlib.Path, help="keep the logs of failed runs in this folder")
-    parser.add_argument("--only", default="", help="only seeds with this text in their 'fault / role / strategy'")
+    parser.add_argument("--only", default="",
+                        help="only seeds with this text in 'fault / role / strategy / recovery / encrypt / start'")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of all deadlines")
     found = parser.parse_args()
     if not found.show and not found.bin:
@@ -147,7 +180,8 @@ def run_all(options):
             break
         start = time.monotonic()
         kind, text = case.run(options.bin.resolve(), scale, options.logs)
-        row = {"seed": seed, "fault": case.fault, "role": case.role, "strategy": case.strategy, "verdict": kind,
+        row = {"seed": seed, "fault": case.fault, "role": case.role, "strategy": case.strategy,
+               "recovery": case.recovery, "encrypt": case.encrypt, "start": case.start, "verdict": kind,
                "text": text, "seconds": round(time.monotonic() - start, 1)}
         rows.append(row)
         print(f"{seed}: {case.name()}: {kind}: {text} ({row['seconds']} s)", flush=True)
@@ -166,7 +200,8 @@ def main():
         print_table([json.loads(line) for line in options.show.read_text().splitlines()])
         return 0
     base.LIBC.prctl(base.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # no file system stays frozen or mounted
+        signal.signal(number, signal.default_int_handler)
     rows = run_all(options)
     print_table(rows)
     return 1 if not rows or any(row["verdict"] == "failed" for row in rows) else 0

@@ -1,28 +1,36 @@
 """The faults of chaos. Each is a function of a case: it starts the job, injects the fault, and returns a verdict as
 text, or throws Failed. FAULTS lists the roles for which each is defined."""
 import contextlib
-import shutil
+import os
+import re
 import signal
 import subprocess
 import time
 
-from job import END_S, HEARTBEAT_S, Job, base, expect, keys_of, stopped, woken
-from stuck_test import the_thread_that_computes_stands_still
+from job import END_S, HEARTBEAT_S, Job, base, expect, keys_of, stopped, summary_of, woken
+from launched import LaunchedJob
+from stuck_test import compute_thread_stopped
 from zmtp import Stranger, listening_ports
 
 PEER_LOST, UNREACHABLE, IO, USAGE, REFUSED, STOPPED = 5, 4, 8, 2, 77, 75
+KILLED, TERMINATED = 128 + signal.SIGKILL, 128 + signal.SIGTERM
+PEERS = ("sync", "local:2")  # strategies of which recovery = peers repeats no step
+PATIENCE_S = 6  # progress-timeout of jobs whose OUT freezes
+FIRST_COPY = 64  # there is a copy of the servers' weights from this step on, with copy-every = 16
 
 
 def is_all_reduce(case):
     return case.strategy.startswith("allreduce")
 
 
-def begin(case, link="", **more):
-    """Starts the job. If possible, the job waits for a replacement of a lost worker."""
-    keys = {} if is_all_reduce(case) else {"on-worker-loss": "wait"}
-    job = Job(case.lab, keys_of(case.lab, case.strategy, **{**keys, **more}), link)
-    case.job = job
-    return job
+def begin(case, link="", times=1, **more):
+    """Starts the job, with as many times the usual steps. If possible, the job waits for a replacement of a lost worker."""
+    keys = {"recovery": case.recovery, "encrypt": case.encrypt}
+    if not is_all_reduce(case):
+        keys["on-worker-loss"] = "wait"
+    keys = keys_of(case.lab, case.strategy, times, **{**keys, **more})
+    case.job = LaunchedJob(case.lab, keys) if case.start == "run" else Job(case.lab, keys, link)
+    return case.job
 
 
 def at_a_moment(case, job, first=0.05, last=0.6):
@@ -44,29 +52,73 @@ def moments(case, job, turns, part=0.3):
 
 def well(case):
     case.job.ends_well()
+    if case.recovery == "peers" and case.strategy in PEERS and case.role != "coordinator":
+        repeats_no_step(case.job)
     return case.verdicts.judge(case.lab, case.job)
 
 
-def lost_in_all_reduce(case, victim):
+def repeats_no_step(job):
+    """With recovery = peers the members go back to a checkpoint only for a documented reason: server 0 was lost, there
+    is no copy yet, or a worker that has gone has pushed something since the copy."""
+    output = "".join(process.output() for process in job.lab.processes)
+    for step in re.findall(r"lost server [1-9]\d* .* at step (\d+): .*; all members go back", output):
+        expect(int(step) < FIRST_COPY, f"all go back from step {step}, although peers could help: {output[-1500:]}")
+    if "all members go back" not in output and "lacks its pushes" not in output:
+        repeated = summary_of(job.out)["steps_repeated"]
+        expect(repeated == 0, f"{repeated} steps repeated: {output[-1500:]}")
+
+
+def lost_in_all_reduce(case, victim, more=(KILLED,)):
     """In all-reduce the job ends with a worker. Every process must report it."""
     job = case.job
     job.without(victim)
-    job.ends_named((PEER_LOST, UNREACHABLE))
+    job.ends_named((PEER_LOST, UNREACHABLE), more)
     return "ended, named"
 
 
-def replaced(case, victim):
+def replaced(case, victim, more=(KILLED,)):
     """Replaces a lost member."""
     if case.role == "worker" and is_all_reduce(case):
-        return lost_in_all_reduce(case, victim)
+        return lost_in_all_reduce(case, victim, more)
     time.sleep(case.rng.choice((0, 0.3, 1.5)))
     case.job.again(victim)
     return ""
 
 
+def without_launcher(case):
+    """The children of a killed launcher receive SIGTERM from the kernel, and stop with a checkpoint."""
+    list(moments(case, case.job, 1, 0.6))
+    codes = case.job.ends_without_launcher()
+    expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {case.job.coordinator.output()[-1500:]}")
+    return stopped_well(case)
+
+
+def stopped_well(case):
+    """The job has stopped with a checkpoint, from which the same command continues."""
+    summary = summary_of(case.job.out)
+    folder = case.job.out / "checkpoints" / f"step-{summary['steps']:08}"
+    expect(summary["stopped_by"] and (folder / "DONE").exists(), f"no checkpoint of step {summary['steps']}")
+    return f"stopped, {case.verdicts.resumed(case.lab, case.job)}"
+
+
+def lost_for_good(case):
+    """With on-server-loss = abort the job ends with the server, also with recovery = peers."""
+    list(moments(case, case.job, 1, 0.6))
+    victim = case.job.of(case.role, case.rng)
+    victim.kill()
+    case.job.without(victim)
+    case.job.ends_named((PEER_LOST,), (KILLED,))
+    return f"aborted, named, {case.verdicts.resumed(case.lab, case.job)}"
+
+
 def kill(case):
-    """SIGKILL, once or twice; a worker or server also before training begins."""
-    job = begin(case)
+    """SIGKILL, once or twice; a worker or server also before training begins. Sometimes a server's loss ends the job."""
+    aborts = case.role in ("server", "coordinator") and case.rng.random() < 0.15
+    job = begin(case, **({"on-server-loss": "abort"} if aborts else {}))
+    if case.role == "launcher":
+        return without_launcher(case)
+    if job.keys.get("on-server-loss") == "abort":
+        return lost_for_good(case)
     early = case.role != "coordinator" and not is_all_reduce(case) and case.rng.random() < 0.2
     if early:
         time.sleep(case.rng.uniform(0, 0.5))
@@ -86,18 +138,18 @@ def term(case):
     list(moments(case, job, 1, 0.6))
     victim = job.of(case.role, case.rng)
     victim.send_signal(signal.SIGTERM)
-    if case.role == "coordinator":
+    if case.role in ("coordinator", "launcher"):
         codes = job.end_codes()
-        expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {victim.said()[-400:]}")
-        summary = base.summary_of(job.out)
-        folder = job.out / "checkpoints" / f"step-{summary['steps']:08}"
-        expect(summary["stopped_by"] and (folder / "DONE").exists(), f"no checkpoint of step {summary['steps']}")
-        return "stopped"
+        expect(set(codes.values()) == {STOPPED}, f"exit codes {codes}: {victim.output()[-400:]}")
+        return stopped_well(case)
     code = victim.ends(END_S)
-    if code == 0:  # the job finished before the coordinator released it, a second later
+    if code == 0 and not (job.launched and is_all_reduce(case)):
+        # The job finished before the coordinator released it, a second later, or the launcher has not reported it yet.
+        if job.launched:
+            job.again(victim)
         return well(case)
-    expect(code == 128 + signal.SIGTERM, f"{victim.name} ended with {code}: {victim.said()[-400:]}")
-    return replaced(case, victim) or well(case)
+    expect(code == TERMINATED or code == 0 and job.launched, f"{victim.name} ended with {code}: {victim.output()[-400:]}")
+    return replaced(case, victim, (TERMINATED,)) or well(case)
 
 
 def pause(case):
@@ -112,7 +164,7 @@ def pause(case):
 
 
 def sleep(case):
-    """SIGSTOP until another process has taken its place; then it wakes up, and must change nothing."""
+    """SIGSTOP until another process has taken its place, or the loss is reported; then it wakes up, and changes nothing."""
     job = begin(case)
     list(moments(case, job, 1, 0.6))
     victim = job.of(case.role, case.rng)
@@ -123,20 +175,21 @@ def sleep(case):
             rest = job.end_codes()
             expect(not {0} & set(rest.values()), f"exit codes {rest}")
             woken(victim)
-            expect(victim.ends(END_S) != 0, f"the sleeper ended well: {victim.said()[-400:]}")
+            expect(job.launched or victim.ends(END_S) != 0, f"the sleeper ended well: {victim.output()[-400:]}")
             return "ended, named"
         job.again(victim)
-        if case.role == "server":
-            job.coordinator.says("training goes on", END_S)
-        else:
-            job.coordinator.says("takes the free place", END_S)
+        words = ("training goes on", "has the weights of step") if case.role == "server" else ("takes the free place",)
+        if job.launched and case.rng.random() < 0.5:
+            words = (f"pid {victim.pid}) at step",)  # it wakes up before the launcher kills it
+        case.lab.until(lambda: any(word in job.coordinator.output() for word in words), END_S,
+                       lambda: f"not output: {words}: {job.coordinator.output()[-700:]}")
         woken(victim)
-        job.ends_well()
+        verdict = well(case)
         code = victim.ends(END_S)
-        expect(code != 0, f"the sleeper ended well: {victim.said()[-400:]}")
+        expect(code != 0, f"the sleeper ended well: {victim.output()[-400:]}")
+        return verdict
     finally:
         woken(victim)
-    return case.verdicts.judge(case.lab, job)
 
 
 def linked(command, link=None, **more):
@@ -198,10 +251,11 @@ def corrupted(case, proxy):
 def thread(case):
     """One thread stands still, by ptrace. A worker that computes nothing is given up and replaced."""
     worker = case.role == "worker"
-    job = begin(case, **({"progress-timeout": case.lab.seconds(4)} if worker else {}))
-    list(moments(case, job, 1, 0.6))
+    # It takes a second to find the thread.
+    job = begin(case, times=6, **({"progress-timeout": case.lab.seconds(4)} if worker else {}))
+    list(moments(case, job, 1, 0.2))
     victim = job.of(case.role, case.rng)
-    with the_thread_that_computes_stands_still(victim.pid):
+    with compute_thread_stopped(victim.pid):
         if not worker:
             briefly(case)
         elif is_all_reduce(case):
@@ -211,9 +265,9 @@ def thread(case):
             victim.kill()
             return "ended, named"
         else:
-            job.coordinator.says("progress-timeout", END_S)
+            job.coordinator.prints("progress-timeout", END_S)
             job.again(victim)
-            job.coordinator.says("takes the free place", END_S)
+            job.coordinator.prints("takes the free place", END_S)
             victim.kill()  # its other threads may or may not have been told
     return well(case)
 
@@ -237,25 +291,49 @@ def full_disk(case):
 
 def hanging_disk(case):
     """The file system of the checkpoints blocks for a while: the job waits and continues."""
-    image, folder = case.lab.folder / "image", case.lab.folder / "hanging"
-    folder.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(32 << 20)
-    for words in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder]):
-        if not shutil.which(words[0]) or subprocess.run(words, capture_output=True, check=False).returncode != 0:
-            raise base.Skipped("no file system can be mounted here")
-    try:
+    with case.lab.mounted() as (folder, freeze, thaw):
         job = begin(case, **{"checkpoint-dir": folder / "checkpoints"})
         for _ in moments(case, job, case.rng.choice((1, 2))):
-            subprocess.run(["fsfreeze", "-f", folder], check=True)
-            try:
-                time.sleep(case.lab.seconds(HEARTBEAT_S) * case.rng.uniform(0.05, 2))
-            finally:
-                subprocess.run(["fsfreeze", "-u", folder], check=True)
+            freeze()
+            time.sleep(case.lab.seconds(HEARTBEAT_S) * case.rng.uniform(0.05, 2))
+            thaw()
         return well(case)
-    finally:
-        case.lab.end_processes()
-        subprocess.run(["umount", folder], check=True)
+
+
+def frozen_out(case):
+    """The file system of OUT blocks, for less or more than progress-timeout; role worker or server: such a process is
+    killed meanwhile. The job waits and continues, or ends with code 8, and the same command continues it later."""
+    with case.lab.mounted() as (folder, freeze, thaw):
+        (folder / "out").mkdir()
+        os.symlink(folder / "out", case.lab.folder / "out")
+        patience = case.lab.seconds(PATIENCE_S)
+        longer = case.rng.random() < 0.5
+        job = begin(case, **{"progress-timeout": patience})
+        if not at_a_moment(case, job, 0.02, 0.9):
+            raise base.Skipped("the job was over before the fault")
+        began = time.monotonic()
+        freeze()
+        alone = is_all_reduce(case) and case.role == "worker"
+        if case.role != "coordinator":
+            victim = job.of(case.role, case.rng)
+            victim.kill()
+            victim.wait()
+            job.without(victim) if alone else job.again(victim)
+        if alone:
+            job.members_end_named((PEER_LOST, UNREACHABLE), "lost")
+            thaw()
+            job.ends_named((PEER_LOST, UNREACHABLE), (KILLED,))
+            return "ended, named"
+        if not longer:
+            time.sleep(max(0, began + patience * case.rng.uniform(0.05, 0.6) - time.monotonic()))
+            thaw()
+            return f"shorter, {well(case)}"
+        job.members_end_named((IO,), "has waited")
+        # A checkpoint may have been written for a while when the file system froze.
+        expect(time.monotonic() - began > patience / 2, "the job ended long before progress-timeout")
+        thaw()
+        job.ends_named((IO,))
+        return f"longer, ended, named, {case.verdicts.resumed(case.lab, job)}"
 
 
 def strangers(case):
@@ -273,8 +351,8 @@ def strangers(case):
                 guest.bytes(case.rng.randbytes(case.rng.choice((1, 70, 5000))))
                 guest.close()
     if case.role == "coordinator":
-        code, said = case.lab.call("pushpull-worker", "--join", job.address(False), "--insecure", "--join-timeout", 5)
-        expect(code == REFUSED, f"a client without the key ended with {code}: {said[-300:]}")
+        code, output = case.lab.call("pushpull-worker", "--join", job.address(False), "--insecure", "--join-timeout", 5)
+        expect(code == REFUSED, f"a client without the key ended with {code}: {output[-300:]}")
     return well(case)
 
 
@@ -283,16 +361,13 @@ def second_start(case):
     job = begin(case)
     list(moments(case, job, 1))
     if case.role == "coordinator":
-        words = job.coordinator_words()
-        if case.rng.random() < 0.5:
-            words[words.index("--listen") + 1] = "tcp://127.0.0.1:*"
-        code, said = case.lab.call("pushpull-server", *words)
-        expect(code not in (0, STOPPED), f"a second coordinator ended with {code}: {said[-300:]}")
+        code, output = job.second_start(case.rng)
+        expect(code not in (0, STOPPED), f"a second coordinator ended with {code}: {output[-300:]}")
     elif case.role == "server":
         guest = job.start_server()
         verdict = well(case)
         code = guest.ends(END_S)
-        expect(code != 0, f"a third server ended well: {guest.said()[-300:]}")
+        expect(code != 0, f"a third server ended well: {guest.output()[-300:]}")
         return verdict
     else:
         guest = job.start_worker(1)
@@ -304,8 +379,8 @@ def second_start(case):
 
 ALL = ("worker", "server", "coordinator")
 FAULTS = {
-    "kill": (kill, ALL),
-    "term": (term, ALL),
+    "kill": (kill, (*ALL, "launcher")),
+    "term": (term, (*ALL, "launcher")),
     "pause": (pause, ALL),
     "sleep": (sleep, ("worker", "server")),
     "held": (linked(held), ALL),
@@ -320,6 +395,15 @@ FAULTS = {
     "thread": (thread, ALL),
     "full-disk": (full_disk, ("coordinator",)),
     "hanging-disk": (hanging_disk, ("coordinator",)),
+    "frozen-out": (frozen_out, ALL),
     "strangers": (strangers, ("server", "coordinator")),
     "second-start": (second_start, ALL),
 }
+LINKED = ("held", "one-way", "reset", "truncated", "corrupted")
+
+
+def starts_of(fault, role):
+    """Returns how a job with this fault can start: by hand, or by `pushpull run`, which leaves no room for a proxy."""
+    if role == "launcher":
+        return ("run",)
+    return ("hand",) if fault.removeprefix("data-") in LINKED else ("hand", "run")

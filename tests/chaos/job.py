@@ -4,6 +4,8 @@ import re
 import signal
 import socket
 import sys
+import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
@@ -16,6 +18,8 @@ HEARTBEAT_S = 3
 END_S = 90  # until all processes have ended, after the last fault
 SERVERS = 2
 UNREACHABLE = 4
+SILENCE_S = 15  # a wait is reported after 10 s
+NAMED = re.compile(r"wait(s|ed|ing) |has computed nothing|has been silent|no messages from")  # lines that report a wait
 STRATEGIES = ("sync", "async", "ssp:2", "buffered:3", "backup:1", "local:2", "allreduce:tree")
 ORDERED = ("sync", "local:2", "allreduce:tree")  # the weights are determined by the job
 RECORDED = ("async", "ssp:2", "buffered:3", "backup:1")  # `pushpull replay` recomputes them
@@ -25,9 +29,10 @@ def workers_of(strategy):
     return 3 if strategy.startswith("backup") else 2
 
 
-def keys_of(lab, strategy, **more):
-    """Returns the job of a strategy. `local` uses an optimizer without state at workers, which a loss would reset."""
-    steps = STEPS * (3 if strategy.startswith("allreduce") else 2 if strategy in ORDERED else 1)
+def keys_of(lab, strategy, times=1, **more):
+    """Returns the job of a strategy, with as many times the usual steps. `local` uses an optimizer without state at
+    workers, which a loss would reset."""
+    steps = STEPS * times * (3 if strategy.startswith("allreduce") else 2 if strategy in ORDERED else 1)
     keys = {**MLP, "hidden": "24", "steps": steps, "eval-every": steps // 12, "checkpoint-every": steps // 10,
             "checkpoint-keep": 20, "strategy": strategy, "heartbeat-timeout": lab.seconds(HEARTBEAT_S), "lr": 0.02}
     if strategy.startswith("local"):
@@ -46,6 +51,7 @@ def free_port():
 class Job:
     """The programs of one job, started by hand. link: role of the processes that reach the coordinator through a
     proxy: "worker", "server" or "coordinator" (all); or "data": all reach the joined server's data through one."""
+    launched = False  # by `pushpull run`
 
     def __init__(self, lab, keys, link=""):
         self.lab = lab
@@ -56,14 +62,19 @@ class Job:
         self.proxy = None
         self.gone = []  # processes that a fault has ended, or may have
         self.port, self.data_port = free_port(), free_port()
-        self.coordinator = self.start_coordinator()
-        self.coordinator.says("listening on ")
-        if link:
-            ends = {"to": f"127.0.0.2:{self.data_port}", "listen": f"127.0.0.3:{self.data_port}"}
-            self.proxy = Proxy(lab, **(ends if link == "data" else {"to": f"127.0.0.1:{self.port}"}))
-        self.servers = [self.start_server() for _ in range(SERVERS - 1)]
-        self.workers = [self.start_worker(rank) for rank in range(workers_of(keys["strategy"]))]
+        self.silence = Silence(self)
+        self.start_all()
         self.first = {process.name for process in self.members()}  # others may join after the job is done
+        self.silence.start()
+
+    def start_all(self):
+        self.coordinator = self.start_coordinator()
+        self.coordinator.prints("listening on ")
+        if self.link:
+            ends = {"to": f"127.0.0.2:{self.data_port}", "listen": f"127.0.0.3:{self.data_port}"}
+            self.proxy = Proxy(self.lab, **(ends if self.link == "data" else {"to": f"127.0.0.1:{self.port}"}))
+        self.servers = [self.start_server() for _ in range(SERVERS - 1)]
+        self.workers = [self.start_worker(rank) for rank in range(workers_of(self.keys["strategy"]))]
 
     def coordinator_words(self):
         return ["--job", self.file, "--listen", f"tcp://127.0.0.1:{self.port}", "--servers", SERVERS, "--workers",
@@ -86,7 +97,8 @@ class Job:
         return self.lab.start("pushpull-worker", "--join", self.address(linked))
 
     def members(self):
-        return [self.coordinator, *self.servers, *self.workers]
+        members = [self.coordinator, *self.servers, *self.workers]
+        return [process for process in members if process not in self.gone]
 
     def of(self, role, rng):
         if role == "coordinator":
@@ -104,9 +116,11 @@ class Job:
             self.workers[self.workers.index(process)] = self.start_worker(1)
 
     def without(self, process):
-        """The job continues without this worker."""
+        """The job continues, or ends, without this process."""
         self.gone.append(process)
-        self.workers.remove(process)
+        for processes in (self.servers, self.workers):
+            if process in processes:
+                processes.remove(process)
 
     def step(self):
         return max([line["step"] for line in metrics_of(self.out)], default=-1)
@@ -119,9 +133,9 @@ class Job:
                 return True
             for process in self.members():
                 expect(process.poll() is None, f"{process.name} ended with {process.returncode} before step {step}: "
-                                               f"{process.said()[-500:]}")
+                                               f"{process.output()[-500:]}")
             return self.step() >= step
-        self.lab.until(there, END_S, lambda: f"no step {step}, only {self.step()}: {self.coordinator.said()[-500:]}")
+        self.lab.until(there, END_S, lambda: f"no step {step}, only {self.step()}: {self.coordinator.output()[-500:]}")
         return not self.over()
 
     def over(self):
@@ -136,45 +150,112 @@ class Job:
         for process in self.members():
             code = process.ends(END_S)
             late = code == UNREACHABLE and process.name not in self.first and self.over()
-            expect(code == 0 or late, f"{process.name} ended with {code}: {process.said()[-700:]}")
+            expect(code == 0 or late, f"{process.name} ended with {code}: {process.output()[-700:]}")
         for process in self.gone:
             process.ends(END_S)
         return summary_of(self.out)
 
-    def ends_named(self, codes):
-        """All processes must end, with one of these codes and a reason."""
+    def ends_named(self, codes, more=()):
+        """All processes must end, with one of these codes and a reason. more: for jobs of `pushpull run`."""
+        del more
         for process in self.members():
             code = process.ends(END_S)
-            expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.said()[-700:]}")
-            said = process.said()
-            expect("error: [" in said or "ended by" in said, f"{process.name} gives no reason: {said[-500:]}")
+            expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.output()[-700:]}")
+            output = process.output()
+            expect("error: [" in output or "ended by" in output, f"{process.name} gives no reason: {output[-500:]}")
         for process in self.gone:
             process.ends(END_S)
+
+    def members_end_named(self, codes, word):
+        """All members but server 0 end with one of these codes and a line with this word. A server that has no place yet
+        hears only that the job is over."""
+        for process in self.servers + self.workers:
+            code = process.ends(END_S)
+            early = code == UNREACHABLE and process.name not in self.first and "the job is over" in process.output()
+            expect(early or code in codes and word in process.output(),
+                   f"{process.name} ended with {code}, want {codes} and '{word}': {process.output()[-700:]}")
+
+    def second_start(self, rng):
+        """Repeats the command of the coordinator. Returns its exit code and its output."""
+        words = self.coordinator_words()
+        if rng.random() < 0.5:
+            words[words.index("--listen") + 1] = "tcp://127.0.0.1:*"
+        return self.lab.call("pushpull-server", *words)
 
     def close_link(self):
         if self.proxy and self.proxy.process.poll() is None:
             self.proxy.counters()
 
 
+class Silence(threading.Thread):
+    """Watches that a job which makes no progress and prints nothing has reported what it waits for."""
+
+    def __init__(self, job):
+        super().__init__(daemon=True)
+        self.job = job
+        self.over = threading.Event()
+        self.found = ""
+
+    def state(self):
+        return self.job.step(), sum(process.log.stat().st_size for process in self.job.lab.processes)
+
+    def run(self):
+        last, since = None, time.monotonic()
+        while not self.over.wait(0.5) and not self.found:
+            now = self.state()
+            alive = [process for process in self.job.lab.processes if process.poll() is None]
+            if now != last or not alive:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > self.job.lab.seconds(SILENCE_S):
+                lines = {process.name: process.output().splitlines()[-4:] for process in alive}
+                if not any(NAMED.search(line) for tail in lines.values() for line in tail):
+                    self.found = f"a wait without a named cause at step {now[0]}: {lines}"
+
+    def end(self):
+        """Returns the wait that was not named, or ""."""
+        self.over.set()
+        if self.is_alive():
+            self.join()
+        return self.found
+
+
 class Verdicts:
-    """The expected results: those of a run without a fault, trained once per strategy."""
+    """The expected results: those of a run without a fault, trained once per strategy and number of steps."""
 
     def __init__(self):
         self.calm_runs = {}
 
-    def calm(self, lab, strategy):
-        if strategy not in self.calm_runs:
-            keys = keys_of(lab, strategy)
+    def calm(self, lab, job):
+        strategy, steps = job.keys["strategy"], job.keys["steps"]
+        if (strategy, steps) not in self.calm_runs:
+            keys = keys_of(lab, strategy, steps // keys_of(lab, strategy)["steps"])
             keys.pop("record", None)
             run = lab.run(lab.job(keys), SERVERS, workers_of(strategy))
             expect(run.code == 0, f"the calm run failed: {run.text[-500:]}")
-            self.calm_runs[strategy] = (run.summary(), {path.name for path in run.out.iterdir()})
-        return self.calm_runs[strategy]
+            self.calm_runs[strategy, steps] = (run.summary(), {path.name for path in run.out.iterdir()})
+        return self.calm_runs[strategy, steps]
+
+    def nothing_more(self, job, files):
+        more = {path.name for path in job.out.iterdir()} - files
+        expect(not more, f"left in the output: {sorted(more)}")
+
+    def resumed(self, lab, job):
+        """The same command with resume = auto continues a run that has ended before its last step. Returns the verdict."""
+        strategy = job.keys["strategy"]
+        calm, files = self.calm(lab, job)
+        run = lab.launch(job.file, SERVERS, workers_of(strategy), out=job.out, resume="auto")
+        code = run.ends(END_S)
+        expect(code == 0, f"the resumed run ended with {code}: {run.output()[-1500:]}")
+        got = summary_of(job.out)
+        for key in ("steps", *(("weights_sha256",) if strategy in ORDERED else ())):
+            expect(got[key] == calm[key], f"{key} of the resumed run: {got[key]}, undisturbed {calm[key]}")
+        self.nothing_more(job, files)
+        return "resumed, same bits" if strategy in ORDERED else "resumed"
 
     def judge(self, lab, job):
         """Compares the finished job with the calm one. Returns the verdict as text."""
         strategy = job.keys["strategy"]
-        calm, files = self.calm(lab, strategy)
+        calm, files = self.calm(lab, job)
         got = summary_of(job.out)
         words = []
         same = ["steps", "initial_weights_sha256"]
@@ -187,23 +268,22 @@ class Verdicts:
         for key in same:
             expect(got[key] == calm[key], f"{key}: {got[key]}, undisturbed {calm[key]}")
         if strategy in RECORDED:
-            code, said = replayed(lab, job)
-            expect(code == 0 and re.search(r"verified\s+yes", said), f"replay ended with {code}: {said[-500:]}")
+            code, output = replayed(lab, job)
+            expect(code == 0 and re.search(r"verified\s+yes", output), f"replay ended with {code}: {output[-500:]}")
             words.append("replayed")
-        more = {path.name for path in job.out.iterdir()} - files
-        expect(not more, f"left in the output: {sorted(more)}")
+        self.nothing_more(job, files)
         return ", ".join(words)
 
 
 def replayed(lab, job):
     """Runs `pushpull replay`, from the checkpoint that the last term began with if there was more than one term."""
     words = ["replay", lab.folder / "run.rec"]
-    code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
-    resumed = re.search(r"was resumed at step (\d+)", said)
+    code, output = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
+    resumed = re.search(r"was resumed at step (\d+)", output)
     if resumed:
         words += ["--checkpoint", job.out / "checkpoints" / f"step-{int(resumed[1]):08}"]
-        code, said = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
-    return code, said
+        code, output = lab.call("pushpull", *words, "--out", lab.folder / "replayed")
+    return code, output
 
 
 def stopped(process):

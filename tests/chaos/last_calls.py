@@ -37,7 +37,7 @@ def launch(lab, library, keys, call):
 def calm(lab, library, keys):
     """The undisturbed summary, and the number of calls."""
     run, mark = launch(lab, library, keys, 0)
-    expect(run.ends(60) == 0, f"exit code {run.returncode}: {run.said()[-800:]}")
+    expect(run.ends(60) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
     return summary_of(run.out), int(mark.read_text().split()[0])
 
 
@@ -48,28 +48,28 @@ def killed_at(lab, library, keys, call, want):
     code = run.ends(60)
     took = time.monotonic() - begin
     words = mark.read_text().split()
-    expect(words, f"call {call}: the coordinator was not killed: {run.said()[-800:]}")
+    expect(words, f"call {call}: the coordinator was not killed: {run.output()[-800:]}")
     what = " ".join([words[1], *(pathlib.Path(word).name for word in words[3:])])
     where = f"call {call} ({what})"
-    expect(code == 0, f"{where}: exit code {code}: {run.said()[-1500:]}")
+    expect(code == 0, f"{where}: exit code {code}: {run.output()[-1500:]}")
     got = summary_of(run.out)
     for key in SAME + (BITS if keys["strategy"] in ("sync", "allreduce:tree") else ()):
-        expect(got[key] == want[key], f"{where}: {key}: {got[key]}, undisturbed {want[key]}: {run.said()[-1500:]}")
+        expect(got[key] == want[key], f"{where}: {key}: {got[key]}, undisturbed {want[key]}: {run.output()[-1500:]}")
     if what.endswith(" term.json") and words[1] in ("remove", "unlink"):  # its end was reported: the next start clears the file away
         again = lab.launch(run.job, 2, 2, out=run.out)
-        expect(again.ends(30) == 0 and "has ended; telling" in again.said(), f"{where}: again: {again.said()[-800:]}")
+        expect(again.ends(30) == 0 and "has ended; telling" in again.output(), f"{where}: again: {again.output()[-800:]}")
     expect(not (run.out / "term.json").exists(), f"{where}: term.json is left")
     expect(metrics_of(run.out)[-1]["step"] == STEPS, f"{where}: metrics end at {metrics_of(run.out)[-1]}")
     lab.until(lambda: not lab.left_behind(), 10, lambda: f"{where}: left behind: {lab.left_behind()}")
-    expect(took < lab.seconds(LONGEST_S), f"{where}: took {took:.0f} s: {run.said()[-1500:]}")
-    said = run.said()
-    trained = "training goes on" in said and f"steps {STEPS} to {STEPS}," not in said
-    expect(not trained or words[2] == "0", f"{where}: the last checkpoint is left out: {said[-1500:]}")
+    expect(took < lab.seconds(LONGEST_S), f"{where}: took {took:.0f} s: {run.output()[-1500:]}")
+    output = run.output()
+    trained = "training goes on" in output and f"steps {STEPS} to {STEPS}," not in output
+    expect(not trained or words[2] == "0", f"{where}: the last checkpoint is left out: {output[-1500:]}")
     if words[1] == "exit":
         return "not killed", what
-    if "has ended; telling" in said:
+    if "has ended; telling" in output:
         return "found it ended", what
-    if f"steps {STEPS} to {STEPS}," in said:
+    if f"steps {STEPS} to {STEPS}," in output:
         return "only evaluated", what
     if trained:
         return "trained again", what

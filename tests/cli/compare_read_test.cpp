@@ -63,8 +63,7 @@ TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
   summary.strategy = "sync";
   summary.steps = 10;
   summary.samples_per_second = 640.0;
-  summary.test_correct = 3;
-  summary.test_total = 4;
+  summary.heads = {{{"label", Metric::kAccuracy, 1}, {1.0, 4, 3.0}}};
   summary.staleness = {{0, 10}};
   {
     Report report(folder.path(), ProgressStyle::kPlain);
@@ -73,7 +72,7 @@ TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
     Moment moment;
     moment.seconds = 1.0;
     moment.step = moment.end_step = 10;
-    moment.evaluation = Evaluation{10, 3, 4, 0.25};
+    moment.evaluation = Evaluation{10, summary.heads};
     report.moment(moment);
     report.write_summary(summary, no_wait);
   }

@@ -137,7 +137,7 @@ def expect(truth, message):
         raise AssertionError(message)
 
 
-def the_browser_tells_of_console_errors(browser, folder):
+def the_browser_reports_console_errors(browser, folder):
     """Without this, a silent console would prove nothing."""
     page = folder / "broken.html"
     page.write_text("<!DOCTYPE html><script>undefined_function()</script>")
@@ -196,7 +196,7 @@ def has_a_light_and_a_dark_theme_with_contrast(browser, folder):
     expect(light != dark and min(len(light), len(dark)) > 20000, "the themes look the same")
 
 
-TESTS = (the_browser_tells_of_console_errors, opens_without_a_word, every_chart_is_there_and_drawn,
+TESTS = (the_browser_reports_console_errors, opens_without_a_word, every_chart_is_there_and_drawn,
          is_readable_at_400_pixels, has_a_light_and_a_dark_theme_with_contrast)
 
 

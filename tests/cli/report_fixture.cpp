@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/job/strategy.h"
+
 namespace pushpull::testing {
 namespace {
 

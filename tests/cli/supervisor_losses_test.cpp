@@ -59,7 +59,7 @@ TEST(SupervisorLosses, AJoinedServerThatIsAskedToEndIsReplacedAMomentLater) {
   }
 }
 
-TEST(SupervisorLosses, ASignalToAllProcessesReplacesNoneOfThemWhicheverHearsItFirst) {
+TEST(SupervisorLosses, ASignalToAllProcessesReplacesNone) {
   for (const bool launcher_first : {false, true}) {
     Supervisor supervisor = make_gathering();
     if (launcher_first) supervisor.signalled(SIGTERM, 0);
@@ -165,6 +165,19 @@ TEST(SupervisorLosses, AnErrorThatTheNextServerWouldRepeatEndsTheJob) {
     supervisor.tick(1000);
     EXPECT_EQ(supervisor.exit_code(), value);
   }
+}
+
+TEST(SupervisorLosses, AReplacementThatComesTooLateIsAskedToEndWithTheJob) {
+  Supervisor supervisor = make_training(OnWorkerLoss::kWait);
+  ASSERT_EQ(supervisor.ended(2, kShot, 5000).restart, 2U);
+  supervisor.started(2, 202);
+  EXPECT_THAT(supervisor.ended(0, kDone, 5100).end, ElementsAre(2U));
+  const SupervisorActions actions = supervisor.ended(2, code(128 + SIGTERM), 5200);
+  EXPECT_THAT(actions.say, ElementsAre(HasSubstr("after the job was done")));
+  EXPECT_FALSE(actions.restart);
+  end_all(supervisor, {1, 3, 4}, kDone);
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), 0);
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST(Console, ReportsLinesThatItLeftOut) {
   const Pipe err;
   Console console(out.write_end.get(), err.write_end.get());
   const std::string line(999, 'x');
-  const auto most = static_cast<int>(BackgroundWriter::kMostWaitingBytes / 1000) + 100;
+  const auto most = static_cast<int>(BackgroundWriter::kMaxWaitingBytes / 1000) + 100;
   for (int i = 0; i < most; ++i) console.out(line + "\n");
   console.err("the other stream goes on\n");
   EXPECT_EQ(err.take(25), "the other stream goes on\n");

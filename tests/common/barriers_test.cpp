@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "common/job/job.h"
+
 namespace pushpull {
 namespace {
 

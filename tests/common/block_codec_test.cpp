@@ -42,9 +42,9 @@ bool same_bits(const Floats& a, const Floats& b) {
 
 // Rounds x to a format with `digits` binary digits. Works in doubles, which hold each value
 // exactly.
-float on_grid(float x, int digits, int least_exponent, double largest) {
+float on_grid(float x, int digits, int min_exponent, double largest) {
   if (x == 0.0F) return x;
-  const int exponent = std::max(std::ilogb(x), least_exponent);
+  const int exponent = std::max(std::ilogb(x), min_exponent);
   const double unit = std::ldexp(1.0, exponent - (digits - 1));
   const double rounded = std::nearbyint(static_cast<double>(std::fabs(x)) / unit) * unit;
   return std::copysign(static_cast<float>(std::min(rounded, largest)), x);

@@ -25,7 +25,7 @@
 
 namespace {
 
-constexpr int kGone = 77;  // exit code of a child that ended at its n-th call
+constexpr int kEndedAtCall = 77;  // exit code of a child that ended at its n-th call
 
 int calls_left = -1;          // until the process exits; -1: calls are not counted
 bool by_half = false;         // do half of the last call, if it is a write
@@ -43,7 +43,7 @@ F* real(const char* name) {
 }
 
 void end_at(const char* name) {
-  if (last_call(name)) _exit(kGone);
+  if (last_call(name)) _exit(kEndedAtCall);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   static auto* const next = real<ssize_t(int, const void*, size_t)>("write");
   if (last_call("write")) {
     if (by_half) next(fd, bytes, size / 2);
-    _exit(kGone);
+    _exit(kEndedAtCall);
   }
   return next(fd, bytes, size);
 }
@@ -174,8 +174,9 @@ class CheckpointKill : public testing::Test {
     int status = 0;
     ::waitpid(pid, &status, 0);
     EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kGone) << "the write failed";
-    return WEXITSTATUS(status) == kGone;
+    EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kEndedAtCall)
+        << "the write failed";
+    return WEXITSTATUS(status) == kEndedAtCall;
   }
   static void do_it(const Deed& deed, const std::string& dir) {
     CheckpointStore store(dir, 1);

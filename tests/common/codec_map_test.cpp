@@ -5,6 +5,8 @@
 #include <random>
 
 #include "common/codec/block_codec.h"
+#include "common/layout/slice_map.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 namespace {

@@ -5,6 +5,8 @@
 
 #include <sstream>
 
+#include "common/job/job.h"
+#include "common/job/key_help.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull::command_line_test {

@@ -10,7 +10,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMost = 70;
+constexpr int64_t kMax = 70;
 
 // Adds all nodes below `node` by the definition in DESIGN: split at the largest power of two below
 // n.
@@ -74,7 +74,7 @@ TEST(FixedTree, DoesNotSplitALeaf) {
 }
 
 TEST(FixedTree, RecognisesItsNodesAndNoOtherRanges) {
-  for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
+  for (int64_t leaves = 1; leaves <= kMax; ++leaves) {
     const std::set<Range> nodes = nodes_of(leaves);
     for (int64_t lo = -1; lo <= leaves; ++lo) {
       for (int64_t hi = lo - 1; hi <= leaves + 1; ++hi) {
@@ -87,7 +87,7 @@ TEST(FixedTree, RecognisesItsNodesAndNoOtherRanges) {
 
 // The cover is minimal if no parent of a node lies in the range.
 TEST(FixedTree, CoversEveryRangeExactlyByTheFewestNodes) {
-  for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
+  for (int64_t leaves = 1; leaves <= kMax; ++leaves) {
     const std::set<Range> nodes = nodes_of(leaves);
     for (int64_t lo = 0; lo < leaves; ++lo) {
       for (int64_t hi = lo + 1; hi <= leaves; ++hi) {
@@ -111,7 +111,7 @@ TEST(FixedTree, AnEmptyRangeHasNoSubtrees) {
 }
 
 TEST(FixedTree, AStackSumsAnyTwoSharesToTheBitsOfTheRecursion) {
-  for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
+  for (int64_t leaves = 1; leaves <= kMax; ++leaves) {
     const float want = recursive_sum({0, leaves});
     for (int64_t lo = 0; lo <= leaves; ++lo) {
       for (int64_t hi = lo; hi <= leaves; ++hi) {
@@ -127,7 +127,7 @@ TEST(FixedTree, AStackSumsAnyTwoSharesToTheBitsOfTheRecursion) {
 }
 
 TEST(FixedTree, RefusesAPlanOverHolesOverlapsAndForeignNodes) {
-  for (int64_t leaves = 2; leaves <= kMost; ++leaves) {
+  for (int64_t leaves = 2; leaves <= kMax; ++leaves) {
     std::vector<Range> singles;
     for (int64_t i = 0; i < leaves; ++i) singles.push_back({i, i + 1});
     ASSERT_EQ(merge_plan(singles, leaves).size(), singles.size());

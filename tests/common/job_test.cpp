@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/job/job_check.h"
+#include "common/job/key_help.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {
@@ -128,7 +129,6 @@ TEST(Job, UnknownNamesAreRefusedWithTheirPlaceAndTheNearestName) {
 
 TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   const ScopedVariable share("PUSHPULL_SHARE", "x");
-  const ScopedVariable level("PUSHPULL_LOG_LEVEL", "debug");
   const ScopedVariable libraries("PUSHPULL_CUDA_LIBS", "/opt/lib");
   const ScopedVariable test("PUSHPULL_TEST_ANYTHING", "1");
   EXPECT_NO_THROW(parse({}));

@@ -9,6 +9,7 @@
 
 #include "common/base/strict_number.h"
 #include "common/job/job.h"
+#include "common/job/key_help.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull::job_values_test {

@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull {
 namespace {

@@ -22,7 +22,7 @@ TEST(AwakeClock, AdvancesWithTimeWhileItIsPolled) {
   EXPECT_EQ(clock.advance(1'000'150) - begin, 150);
 }
 
-TEST(AwakeClock, StandsStillWhileTheProcessIsStopped) {
+TEST(AwakeClock, StopsWhileTheProcessIsStopped) {
   AwakeClock clock;
   const int64_t begin = clock.advance(1'000'000);
   EXPECT_LE(clock.advance(1'060'000) - begin, 500) << "a minute of Ctrl-Z must not count";

@@ -22,7 +22,7 @@ namespace cuda_on_host {
 
 namespace {
 
-constexpr size_t kMostBytes = 16;  // bytes that a shuffle moves at most
+constexpr size_t kMaxBytes = 16;  // bytes that a shuffle moves at most
 
 enum class Waits { kNot, kBarrier, kShuffle };
 
@@ -35,8 +35,8 @@ struct Runner {
   uint32_t mask = 0;
   uint32_t reach = 0;
   size_t bytes = 0;
-  bool any = false;                           // the barrier's result
-  alignas(16) std::byte value[kMostBytes]{};  // sent and received in a shuffle
+  bool any = false;                          // the barrier's result
+  alignas(16) std::byte value[kMaxBytes]{};  // sent and received in a shuffle
 };
 
 bool same(const Site& a, const Site& b) {
@@ -206,7 +206,7 @@ class BlockRun {
     if (shuffling != me.mask) return;
     shuffling = 0;
     std::array<Runner*, kWarpThreads> lanes{};
-    std::array<std::array<std::byte, kMostBytes>, kWarpThreads> values;
+    std::array<std::array<std::byte, kMaxBytes>, kWarpThreads> values;
     for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
       if (((me.mask >> lane) & 1U) == 0) continue;
       const unsigned t = warp * kWarpThreads + lane;
@@ -216,7 +216,7 @@ class BlockRun {
                     " at " + text_of(other->site));
       }
       lanes[lane] = other;
-      std::memcpy(values[lane].data(), other->value, kMostBytes);
+      std::memcpy(values[lane].data(), other->value, kMaxBytes);
     }
     for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
       if (lanes[lane] == nullptr) continue;

@@ -15,7 +15,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMutations = 20000;
-constexpr size_t kMostBytes = size_t{256} << 10;  // the reader begins with 64 KiB
+constexpr size_t kMaxBytes = size_t{256} << 10;  // the reader begins with 64 KiB
 
 class Mutator {
  public:
@@ -74,7 +74,7 @@ Outcome parse(const std::string& bytes, bool gzip) {
     EXPECT_THAT(error.what(), testing::HasSubstr("fuzz"));
     outcome = Outcome::kRefused;
   }
-  EXPECT_LE(largest_allocation(), kMostBytes);
+  EXPECT_LE(largest_allocation(), kMaxBytes);
   return outcome;
 }
 

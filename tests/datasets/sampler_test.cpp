@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {

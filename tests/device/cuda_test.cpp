@@ -75,9 +75,9 @@ TEST(Cuda, AHandleIsDestroyedExactlyOnce) {
     const Handle failing(&value);
     const Handle alike(&value);
   }
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("failed with 999"));
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("failed with 999"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
   status_of_end = cudaErrorCudartUnloading;
   testing::internal::CaptureStderr();
   { const Handle late(&value); }

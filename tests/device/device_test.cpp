@@ -202,7 +202,7 @@ TEST_P(AnyDevice, EventsOrderStreams) {
   constexpr size_t kFloats = 1 << 16;
   const auto out = device_->stream();
   const auto in = device_->stream();
-  const auto has_come = device_->event();
+  const auto arrived = device_->event();
   const auto is_computed = device_->event();
   const auto is_out = device_->event();
   EXPECT_TRUE(is_out->done()) << "not done although never recorded";
@@ -213,8 +213,8 @@ TEST_P(AnyDevice, EventsOrderStreams) {
   for (int round = 1; round <= 20; ++round) {
     std::fill_n(host.get(), kFloats, static_cast<float>(round));
     in->copy_in(host.get(), kFloats * sizeof(float), value.data());
-    in->record(*has_come);
-    stream_->wait(*has_come);
+    in->record(*arrived);
+    stream_->wait(*arrived);
     stream_->add(value.floats(), sum.floats(), kFloats);
     stream_->record(*is_computed);
     out->wait(*is_computed);

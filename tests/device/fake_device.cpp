@@ -282,7 +282,7 @@ class FakeStream : public Stream {
  private:
   void copy_host(const void* from, void* to, size_t bytes, bool is_registered) {
     PP_ASSERT(is_registered || capturing_ == nullptr);
-    if (!is_registered && bytes > state_->options.most_pageable) {
+    if (!is_registered && bytes > state_->options.max_pageable) {
       throw Error(ErrorCode::kDevice, "[device] " + state_->name + " copies " +
                                           std::to_string(bytes) +
                                           " bytes of host memory that is not registered");

@@ -31,11 +31,11 @@ struct FakeOptions {
   uint64_t seed = 0;
   Fault fault = Fault::kNone;
   size_t memory_bytes = size_t{256} << 20;  // all memory of the device
-  int64_t lost_after = -1;          // the device is lost after this many pieces of work; -1: never
-  bool captures = true;             // if false, Stream::capture returns null
-  bool registers = true;            // if false, register_pages refuses
-  int index = 0;                    // fake:INDEX
-  size_t most_pageable = SIZE_MAX;  // bytes of one copy of unregistered memory
+  int64_t lost_after = -1;         // the device is lost after this many pieces of work; -1: never
+  bool captures = true;            // if false, Stream::capture returns null
+  bool registers = true;           // if false, register_pages refuses
+  int index = 0;                   // fake:INDEX
+  size_t max_pageable = SIZE_MAX;  // bytes of one copy of unregistered memory
   // Registered pages, shared by the devices of a process as with CUDA. Null: this device's own.
   std::shared_ptr<RegisteredPages> pages = nullptr;
 };

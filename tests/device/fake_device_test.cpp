@@ -43,7 +43,7 @@ float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = 
   const auto in = device->stream();
   const auto compute = device->stream();
   const auto out = device->stream();
-  const auto has_come = device->event();
+  const auto arrived = device->event();
   const auto is_computed = device->event();
   const auto is_out = device->event();
   float result = 0.0F;
@@ -52,8 +52,8 @@ float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = 
     host[1] = -1.0F;
     in->copy_in(&host[0], 4, value.data());
     enqueue(*in, [&] { *one.floats() = 1.0F; });
-    in->record(*has_come);
-    if (streams_wait) compute->wait(*has_come);
+    in->record(*arrived);
+    if (streams_wait) compute->wait(*arrived);
     compute->add(one.floats(), value.floats(), 1);
     compute->record(*is_computed);
     if (streams_wait) out->wait(*is_computed);

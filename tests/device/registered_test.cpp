@@ -75,14 +75,14 @@ TEST(Registered, ARefusalIsReportedOnceAndTheMemoryIsUsed) {
   FakeOptions options;
   options.registers = false;
   auto device = std::make_shared<FakeDevice>(options);
-  std::vector<std::string> said;
+  std::vector<std::string> warnings;
   const FloatAllocator memory =
-      registered(device, heap_floats, [&](const std::string& why) { said.push_back(why); });
+      registered(device, heap_floats, [&](const std::string& why) { warnings.push_back(why); });
   const FloatAllocator copy = memory;
   const auto first = memory(100);
   const auto second = copy(100);
   first[99] = second[99] = 1.0F;
-  EXPECT_EQ(said, std::vector<std::string>{"fake:0 registers nothing"});
+  EXPECT_EQ(warnings, std::vector<std::string>{"fake:0 registers nothing"});
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ def ring_gives_the_same_bits_again(lab):
     expect(len(hashes) == 1, f"two runs: {hashes}")
 
 
-def another_cluster_goes_on_to_the_same_bits(lab):
+def another_cluster_resumes_with_the_same_bits(lab):
     for number, keys in enumerate((MLP, ADAMW)):
         whole = lab.train(lab.job(keys), 1, 2)
         keys = {**reduced(keys), "checkpoint-dir": lab.folder / f"checkpoints-{number}"}
@@ -105,7 +105,7 @@ def a_lost_worker_ends_the_job_and_is_named(lab):
             if process is lost:
                 continue
             code = process.ends(30)
-            last = process.said().splitlines()[-1]
+            last = process.output().splitlines()[-1]
             expect(code == 5, f"{process.name} ended with {code}: {last}")
             for word in ("worker 1", f"pid {lost.pid}", "on-worker-loss=abort", *words):
                 expect(word in last, f"{process.name} does not say {word}: {last}")
@@ -125,7 +125,7 @@ def a_lost_server_ends_the_job_and_is_named(lab):
             if process is lost:
                 continue
             code = process.ends(30)
-            last = process.said().splitlines()[-1]
+            last = process.output().splitlines()[-1]
             expect(code in (4, 5), f"{process.name} ended with {code}: {last}")
             expect(f"server {rank}" in last, f"{process.name} does not name it: {last}")
         os.kill(lost.pid, signal.SIGKILL)
@@ -142,7 +142,7 @@ def ctrl_c_stops_the_job_at_its_next_checkpoint(lab):
         summary = base.summary_of(cluster.out)
         expect(summary["steps"] % 500 == 0 and summary["samples"] == summary["steps"] * 64, f"{summary}")
         for worker in cluster.workers:
-            expect(worker.ends(30) == 75 and "SIGINT" in worker.said(), worker.said()[-600:])
+            expect(worker.ends(30) == 75 and "SIGINT" in worker.output(), worker.output()[-600:])
 
 
 def a_stopped_job_resumes(lab):
@@ -162,12 +162,12 @@ def gloo_works_or_says_why_not(lab):
         raise Skipped("this build has no Gloo; it says so")
 
 
-def gloo_listens_beyond_loopback_only_when_told(lab):
+def gloo_listens_beyond_loopback_only_if_insecure(lab):
     if "gloo" not in built(lab):
         raise Skipped("this build has no Gloo")
     cluster = lab.cluster(lab.job(reduced(LONG, "gloo")), 1, 0, workers=1)
     refused = cluster.add_worker("--listen", "tcp://0.0.0.0:*")
-    expect(refused.ends(30) == 2 and "Gloo" in refused.said() and "--insecure" in refused.said(), refused.said()[-600:])
+    expect(refused.ends(30) == 2 and "Gloo" in refused.output() and "--insecure" in refused.output(), refused.output()[-600:])
 
 
 if __name__ == "__main__":

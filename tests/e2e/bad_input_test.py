@@ -74,7 +74,7 @@ def mistakes_on_the_command_line_are_named(lab):
     job = lab.job(MLP)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
-        for name, words, want, said in (
+        for name, words, want, phrases in (
                 ("unknown flag", ["pushpull", "run", "--job", job, "--worker", 2], USAGE, ["--workers"]),
                 ("abbreviation", ["pushpull", "run", "--job", job, "--optimi", "sgd"], USAGE,
                  ["--optimi", "optimizer"]),
@@ -105,7 +105,7 @@ def mistakes_on_the_command_line_are_named(lab):
             code, text = lab.call(*words)
             # the machine's resolver decides whether a name is unknown or its server silent
             want = code if want is None and code in (USAGE, UNREACHABLE) else want
-            refused(name, code, text, want, *said)
+            refused(name, code, text, want, *phrases)
     environment = lab.environment
     lab.environment = {**environment, "PUSHPULL_LERNING_RATE": "1"}
     run_refused(lab, "unknown variable", {}, USAGE, "PUSHPULL_LERNING_RATE")
@@ -196,8 +196,8 @@ def a_non_finite_value_is_named_with_worker_step_and_place(lab):
 def a_non_finite_value_ends_the_job(lab):
     cluster = lab.cluster(lab.job({**MLP, "lr": "1e30", "steps": 4000}), 2, 2, slice_bytes=4096)
     for process in cluster.all():
-        expect(process.ends(30) == NOT_FINITE, f"{process.name}: {process.returncode}: {process.said()}")
-        expect(" step " in process.said().splitlines()[-1], process.said())
+        expect(process.ends(30) == NOT_FINITE, f"{process.name}: {process.returncode}: {process.output()}")
+        expect(" step " in process.output().splitlines()[-1], process.output())
 
 
 if __name__ == "__main__":

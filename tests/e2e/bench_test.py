@@ -64,8 +64,8 @@ def an_interrupt_ends_the_bench_and_keeps_its_rows(lab):
     process = lab.start("pushpull", "bench", "--bytes", "4096,1048576", "--transport", "tcp", "--steps", 1000000, "--out", out)
     lab.until(lambda: any("pushpull-worker" in line for line in lab.left_behind()), 60, lambda: "no worker")
     process.send_signal(signal.SIGINT)
-    expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.said()}")
-    expect("ended by SIGINT after 0 rows" in process.said(), process.said())
+    expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.output()}")
+    expect("ended by SIGINT after 0 rows" in process.output(), process.output())
     expect(json.loads(out.read_text())["rows"] == [], out.read_text())
     nothing_is_left(lab)
 
@@ -81,7 +81,7 @@ def running_servers_are_joined(lab):
     expect(result["optimizer"] == "adam" and row["transport"] == "tcp" and row["servers"] == 2, f"{result}")
     expect(row["exchange_us_p50"] > 0 and row["floor_us_p50"] > 0 and row["ratio"] > 0, f"{row}")
     for server in cluster.servers:
-        expect(server.ends() == 0, server.said())
+        expect(server.ends() == 0, server.output())
 
 
 def a_job_of_another_strategy_is_refused(lab):

@@ -59,11 +59,11 @@ def a_run_inside(lab, name):
     run = lab.start(shutil.which("ip"), "netns", "exec", name, lab.bin_dir / "pushpull", "run", "--job", lab.job(keys), "--servers", 2,
                     "--workers", 2, "--out", out)
     lab.until(lambda: (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size > 0, 60,
-              lambda: f"no training: {run.said()}")
+              lambda: f"no training: {run.output()}")
     yield run
     code = run.ends(120)
-    expect(code == 0, f"exit code {code}: {run.said()[-1500:]}")
-    expect("lost worker" not in run.said() and "lost server" not in run.said(), f"{run.said()[-1500:]}")
+    expect(code == 0, f"exit code {code}: {run.output()[-1500:]}")
+    expect("lost worker" not in run.output() and "lost server" not in run.output(), f"{run.output()[-1500:]}")
     summary = json.loads((out / "summary.json").read_text())
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 

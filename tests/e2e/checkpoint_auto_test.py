@@ -16,15 +16,15 @@ def weights_of(folder):
 
 
 def chosen_steps(run):
-    return [int(found[1]) for found in LINE.finditer(run.said())]
+    return [int(found[1]) for found in LINE.finditer(run.output())]
 
 
 def runs_until_they_have_chosen(lab, all_keys, servers, workers):
     """Runs the jobs side by side, since the first checkpoint comes after 10 s."""
     runs = [lab.launch(lab.job(keys), servers, workers) for keys in all_keys]
     for run in runs:
-        lab.until(lambda: chosen_steps(run) or run.poll() is not None, 60, run.said)
-        expect(run.poll() is None, run.said()[-900:])
+        lab.until(lambda: chosen_steps(run) or run.poll() is not None, 60, run.output)
+        expect(run.poll() is None, run.output()[-900:])
         members = base.living_below(run.pid)
         base.kill_all(run)
         run.ends(30)
@@ -40,9 +40,9 @@ def a_chosen_checkpoint_has_the_bits_of_its_step(lab):
         strategy = keys["strategy"]
         step = chosen_steps(run)[0]
         folder = run.out / "checkpoints" / f"step-{step:08}"
-        expect((folder / "DONE").exists(), f"{strategy}: no checkpoint of step {step}: {run.said()[-900:]}")
-        told = LINE.search(run.said())
-        expect(int(told[2]) > 0 and float(told[3]) >= 5, told[0])
+        expect((folder / "DONE").exists(), f"{strategy}: no checkpoint of step {step}: {run.output()[-900:]}")
+        found = LINE.search(run.output())
+        expect(int(found[2]) > 0 and float(found[3]) >= 5, found[0])
         same = {**keys, "steps": 10_000_000, "stop-after": step, "checkpoint-every": 0, "straggler": "none"}
         want = lab.run(lab.job(same), 1, 2)
         expect(want.code == 0, want.text[-900:])
@@ -59,10 +59,10 @@ def other_strategies_choose_steps_too_and_a_record_replays(lab):
     live = lab.cluster(lab.job({**AUTO, "strategy": "async", "steps": lab.steps(4000), "record": record,
                                 "heartbeat-timeout": lab.seconds(120)}), 2, 1)
     strategies = ("ssp:2", "backup:1", "buffered:3")
-    with live.workers[0].stands_still():  # until the 10 s are over for this job too
+    with live.workers[0].stopped():  # until the 10 s are over for this job too
         runs = runs_until_they_have_chosen(lab, [{**AUTO, "strategy": strategy} for strategy in strategies], 2, 3)
     summary = live.ends_well()
-    expect(LINE.search(live.servers[0].said()), f"no checkpoint in {summary['seconds']} s")
+    expect(LINE.search(live.servers[0].output()), f"no checkpoint in {summary['seconds']} s")
     replays(lab, record, summary)
     for strategy, run in zip(strategies, runs):
         newest = chosen_steps(run)[-1]

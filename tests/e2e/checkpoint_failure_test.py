@@ -39,18 +39,18 @@ def a_folder_that_returns_gets_the_later_checkpoints(lab):
     keys = {**lab.in_parts({**MLP, **CONTINUE}, 3000), "checkpoint-dir": folder, "checkpoint-keep": 2}
     want = lab.train(lab.job({**keys, "checkpoint-dir": lab.folder / "calm"}), 2, 2)
     run = lab.launch(lab.job(keys), 2, 2)
-    lab.until(lambda: len(whole_steps(folder)) == 2, 60, run.said)
+    lab.until(lambda: len(whole_steps(folder)) == 2, 60, run.output)
     os.rename(folder, away)
     kept = whole_steps(away)
-    lab.until(lambda: "is lost, training goes on" in run.said(), 60, run.said)
+    lab.until(lambda: "is lost, training goes on" in run.output(), 60, run.output)
     os.rename(away, folder)
-    expect(run.ends(120) == 0, run.said()[-900:])
+    expect(run.ends(120) == 0, run.output()[-900:])
     got = summary_of(run.out)
     expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
     expect(got["checkpoints_failed"] >= 1, "no checkpoint has failed")
     expect(whole_steps(folder) == whole_steps(lab.folder / "calm"), f"{whole_steps(folder)}")
-    told = re.search("the newest checkpoint on disk is that of step ([0-9]+)", run.said())
-    expect(told and int(told[1]) in kept, f"{kept}: {run.said()[-900:]}")
+    found = re.search("the newest checkpoint on disk is that of step ([0-9]+)", run.output())
+    expect(found and int(found[1]) in kept, f"{kept}: {run.output()[-900:]}")
 
 
 def after_a_server_loss_all_resume_from_the_newest_complete_checkpoint(lab):
@@ -58,14 +58,14 @@ def after_a_server_loss_all_resume_from_the_newest_complete_checkpoint(lab):
     keys = {**lab.in_parts({**MLP, **CONTINUE}, 3000), "checkpoint-dir": folder}
     want = lab.train(lab.job({**keys, "checkpoint-dir": lab.folder / "calm"}), 2, 2)
     run = lab.launch(lab.job(keys), 2, 2)
-    lab.until(lambda: whole_steps(folder), 60, run.said)
+    lab.until(lambda: whole_steps(folder), 60, run.output)
     os.rename(folder, away)
-    lab.until(lambda: "is lost, training goes on" in run.said(), 60, run.said)
+    lab.until(lambda: "is lost, training goes on" in run.output(), 60, run.output)
     os.rename(away, folder)
     kill_at(lab, run, 0, coordinator=False)
-    expect(run.ends(120) == 0, run.said()[-900:])
-    again = re.search("training goes on: .* steps ([0-9]+) to", run.said())
-    expect(again and int(again[1]) > 0, run.said()[-900:])
+    expect(run.ends(120) == 0, run.output()[-900:])
+    again = re.search("training goes on: .* steps ([0-9]+) to", run.output())
+    expect(again and int(again[1]) > 0, run.output()[-900:])
     got = summary_of(run.out)
     expect(got["weights_sha256"] == want["weights_sha256"] and got["recoveries"] == 1, "other weights")
     expect(got["checkpoints_failed"] >= 1, f"{got['checkpoints_failed']}")
@@ -74,9 +74,9 @@ def after_a_server_loss_all_resume_from_the_newest_complete_checkpoint(lab):
 def without_the_key_a_failed_checkpoint_ends_the_job(lab):
     folder = lab.folder / "ckpt"
     run = lab.launch(lab.job({**LONG, "checkpoint-every": 50, "checkpoint-dir": folder}), 1, 1)
-    lab.until(lambda: whole_steps(folder), 60, run.said)
+    lab.until(lambda: whole_steps(folder), 60, run.output)
     os.rename(folder, lab.folder / "away")
-    expect(run.ends(60) == FILE, run.said()[-900:])
+    expect(run.ends(60) == FILE, run.output()[-900:])
     expect(not (run.out / "summary.json").exists(), "a summary of a job that has failed")
 
 

@@ -64,19 +64,19 @@ def a_run_that_fails_does_not_stop_the_others(lab):
     process = lab.start("pushpull", "compare", "--job", lab.job({**MLP, "steps": lab.steps(4000)}), "--strategies",
                         "sync,async", "--workers", 2, "--seeds", 1, "--out", out)
     metrics = out / "runs" / "sync-w2-s7" / "metrics.jsonl"
-    lab.until(lambda: metrics.exists() and metrics.stat().st_size > 0, 60, lambda: f"no metrics: {process.said()}")
+    lab.until(lambda: metrics.exists() and metrics.stat().st_size > 0, 60, lambda: f"no metrics: {process.output()}")
     for pid in sorted(living_below(process.pid)):
         with open(f"/proc/{pid}/cmdline", "rb") as words:
             if words.read().split(b"\0")[0].endswith(b"pushpull-worker"):
                 os.kill(pid, signal.SIGKILL)
                 break
-    expect(process.ends(120) == 0, f"exit code {process.returncode}: {process.said()[-1500:]}")
+    expect(process.ends(120) == 0, f"exit code {process.returncode}: {process.output()[-1500:]}")
     sync, asynchronous = result_of(out)["runs"]
     expect(sync["failure"] and "\n" not in sync["failure"] and sync["exit_code"] != 0, f"{sync}")
     expect(sync["samples_per_second"] is None and sync["test_accuracy"] is None, f"{sync}")
     expect(asynchronous["failure"] is None and asynchronous["samples_per_second"] > 0, f"{asynchronous}")
     expect(len(rows_of(out)) == 2, "compare.csv has other rows")
-    text = process.said()
+    text = process.output()
     expect("1 of 1 FAILED" in text and sync["failure"] in text, text)
     expect(any("FAILED: sync, 2 workers" in note for note in result_of(out)["notes"]), "no note")
     nothing_is_left(lab)
@@ -139,21 +139,21 @@ def ctrl_c_keeps_the_complete_runs(lab):
     out = lab.folder / lab.name("compared")
     process = lab.start("pushpull", "compare", "--job", lab.job({**MLP, "steps": lab.steps(3000)}), "--strategies",
                         "sync,async,ssp:2", "--workers", "1,2", "--seeds", 100, "--out", out, start_new_session=True)
-    process.says("[1/600]", 120)
+    process.prints("[1/600]", 120)
     lab.until(lambda: lab.left_behind() and len(lab.left_behind()) > 2, 60, lambda: "the second run does not start")
     os.killpg(process.pid, signal.SIGINT)  # like a terminal
-    expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.said()[-1500:]}")
+    expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.output()[-1500:]}")
     nothing_is_left(lab)
     result = result_of(out)
     expect(1 <= len(result["runs"]) < 600 and all(run["failure"] is None for run in result["runs"]),
            f"{[run['failure'] for run in result['runs']]}")
     expect(any("INTERRUPTED" in note and "SIGINT" in note for note in result["notes"]), f"{result['notes']}")
-    expect("INTERRUPTED" in process.said() and "samples/s" in process.said(), process.said()[-1500:])
+    expect("INTERRUPTED" in process.output() and "samples/s" in process.output(), process.output()[-1500:])
 
 
 def mistakes_are_named_before_a_run_starts(lab):
     job = lab.job({**MLP, "steps": 5})
-    for words, said in ((["--strategies", "sync,psync"], ["psync", "async"]),
+    for words, phrases in ((["--strategies", "sync,psync"], ["psync", "async"]),
                         (["--strategies", "local:0"], ["local:0"]),
                         (["--strategies", "backup:9", "--workers", "2"], ["backup:9", "10"]),
                         (["--strategies", "sync,sync"], ["sync", "twice"]),
@@ -172,7 +172,7 @@ def mistakes_are_named_before_a_run_starts(lab):
         out = lab.folder / lab.name("refused")
         code, text = lab.call("pushpull", "compare", "--job", job, "--out", out, *words)
         expect(code == USAGE, f"{words}: exit code {code}: {text}")
-        expect(len(text.splitlines()) == 1 and all(word in text for word in said), f"{words}: {text}")
+        expect(len(text.splitlines()) == 1 and all(word in text for word in phrases), f"{words}: {text}")
         expect(not out.exists(), f"{words}: something ran")
 
 

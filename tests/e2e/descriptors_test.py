@@ -78,15 +78,15 @@ def strangers_do_not_use_up_the_descriptors(lab):
             for _ in range(3):  # the first may have begun before
                 before = newest_checkpoint(cluster)
                 lab.until(lambda: newest_checkpoint(cluster) > before or first.poll() is not None, 120,
-                          lambda: f"no checkpoint after step {before}: {first.said()[-1000:]}")
+                          lambda: f"no checkpoint after step {before}: {first.output()[-1000:]}")
             first.terminate()
             codes = [process.ends(60) for process in cluster.all()]
         finally:
             flood.ends()
-        expect(codes == [STOPPED] * 4, f"{codes}: {first.said()[-1000:]}")
-        said = first.said().replace("descriptors (ulimit", "")
-        expect("Too many open files" not in said and "cannot" not in said, said[-2000:])
-        expect("have not finished their handshake" in said, said[-2000:])
+        expect(codes == [STOPPED] * 4, f"{codes}: {first.output()[-1000:]}")
+        output = first.output().replace("descriptors (ulimit", "")
+        expect("Too many open files" not in output and "cannot" not in output, output[-2000:])
+        expect("have not finished their handshake" in output, output[-2000:])
         refused = summary_of(cluster.out)["refused_peers"]
         expect(refused > 100, f"refused_peers {refused}")
 

@@ -36,8 +36,8 @@ def a_lost_device_ends_its_worker_but_not_the_job(lab):
     cluster = lab.cluster(job, 1, 1, workers=2)
     lab.fake_devices(lost_after=3000)
     lost = cluster.add_worker("--device", "cuda:0", program=FAKE)
-    expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.said()}")
-    expect("fake:0 is lost" in lost.said(), lost.said())
+    expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.output()}")
+    expect("fake:0 is lost" in lost.output(), lost.output())
     summary = cluster.ends_well(but=[lost])
     expect(summary["steps"] == 400, f"{summary['steps']} steps")
 

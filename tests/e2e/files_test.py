@@ -67,7 +67,7 @@ def an_earlier_summary_is_removed(lab):
     for name in ("summary.json", "metrics.jsonl", "job.ini"):
         expect((out / name).exists(), f"no {name}")
     run = lab.launch(lab.job(LONG), out=out)
-    run.says("training starts")
+    run.prints("training starts")
     expect(not (out / "summary.json").exists(), "the summary of the earlier run still exists")
     kill_all(run)
     run.ends(20)
@@ -143,7 +143,7 @@ def a_full_disk_is_named(lab):
         process = base.Process(lab, lab.name("full"), [
             *alone, *look, lab.bin_dir / "pushpull", "run", "--job", job, "--out", out])
         lab.processes.append(process)
-        code, text = process.ends(60), process.said()
+        code, text = process.ends(60), process.output()
         expect(code == FILE and word in text and "full" in text, f"{name}: exit code {code}: {text[-900:]}")
         expect("[run] server 0" in text, f"{name}: not written by server 0: {text[-900:]}")
         left = [line for line in text.splitlines() if line.startswith("left: ")]

@@ -264,12 +264,12 @@ def a_signal_ends_the_programs_and_leaves_a_table(lab):
     package = package_of(lab, benches={"gpu_bench": "echo $$ >pid; sleep 1000\n"})
     out = lab.folder / "check"
     process = lab.start(package / "gpu-check.sh", "--out", out, "--only", "kernels,peers")
-    lab.until(lambda: (lab.folder / "pid").exists(), 30, process.said)
+    lab.until(lambda: (lab.folder / "pid").exists(), 30, process.output)
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    expect(process.ends(30) == 143, f"ended with {process.returncode}: {process.said()}")
+    expect(process.ends(30) == 143, f"ended with {process.returncode}: {process.output()}")
     expect(time.monotonic() - begin < 25, "it waited for the program that it should have ended")
-    check = Checked(process.returncode, process.said(), out)
+    check = Checked(process.returncode, process.output(), out)
     expect(check.verdict("kernels", "product forward") == "passed", check.text)
     for row in (check.rows["kernels", "gpu_bench --rows"], *check.of("peers").values()):
         expect(row["verdict"] == "not run" and "interrupted" in row["seen"], f"{row}")

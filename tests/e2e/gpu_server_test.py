@@ -86,14 +86,14 @@ def recorded_runs_on_devices_replay_to_the_same_bits(lab):
 
 def data_that_the_host_needs_goes_through_host_memory(lab):
     lab.on_fake_devices()
-    for keys, said in (({"strategy": "local:4"}, ""), ({"codec": "int8"}, "codec = int8 is decoded there"),
+    for keys, message in (({"strategy": "local:4"}, ""), ({"codec": "int8"}, "codec = int8 is decoded there"),
                        ({"pull-codec": "bf16"}, "pull-codec = bf16 is encoded there")):
         job = lab.job({**MLP, **keys})
         want = lab.train(job, 1, 2)
         run = train(lab, job, 1, 2)
         expect(SHARED not in run.text and run.text.count("shared memory with server 0") == 2,
                f"{keys}: {run.text[-800:]}")
-        expect(("not on fake:0: " + said in run.text) == bool(said), f"{keys}: {run.text[-800:]}")
+        expect(("not on fake:0: " + message in run.text) == bool(message), f"{keys}: {run.text[-800:]}")
         expect(run.text.count("keeps weights") == 1, f"{keys}: {run.text}")
         expect_same(run.summary(), want, str(keys))
 
@@ -122,11 +122,11 @@ def workers_on_another_device_get_copies(lab):
     lab.on_fake_devices()
     job = lab.job({**MLP, "eval-every": 15})
     want = lab.train(job, 1, 2)
-    for device, transport, said in (("cuda:1", "auto", "its weights lie on another GPU, fake:0"),
+    for device, transport, message in (("cuda:1", "auto", "its weights are on another GPU, fake:0"),
                                     ("cpu", "auto", "shared memory with server 0"),
                                     ("cuda:0", "tcp", "")):
         run = train(lab, job, 1, 2, device=device, transport=transport)
-        expect(SHARED not in run.text and said in run.text, f"{device}: {run.text[-800:]}")
+        expect(SHARED not in run.text and message in run.text, f"{device}: {run.text[-800:]}")
         expect_same(run.summary(), want, f"{device} over {transport}")
     run = train(lab, job, 1, 2, device="cuda")  # one worker on each
     expect(run.text.count(SHARED) == 1 and "another GPU" in run.text, run.text[-800:])
@@ -138,7 +138,7 @@ def workers_on_a_gpu_share_the_host_memory_of_servers(lab):
     job = lab.job(MLP)
     want = lab.train(job, 1, 2)
     run = train(lab, job, 2, 2, server_device="cpu")
-    expect(run.text.count("shared memory with servers 0, 1 (its weights lie in host memory)") == 2,
+    expect(run.text.count("shared memory with servers 0, 1 (its weights are in host memory)") == 2,
            run.text[-800:])
     expect_same(run.summary(), want, "servers on the processor")
 
@@ -170,11 +170,11 @@ def a_worker_that_ends_while_its_push_waits_changes_no_bits(lab):
     want = lab.train(lab.job(keys), 1, 2)
     started = cluster(lab, {**keys, "straggler": "0:10"}, 3)
     started.reaches(5)
-    ended = next(w for w in started.workers if "worker 0" not in w.said())
+    ended = next(w for w in started.workers if "worker 0" not in w.output())
     os.kill(ended.pid, signal.SIGTERM)
     got = started.ends_well(but=[ended])
-    expect(ended.returncode == 128 + signal.SIGTERM, f"{ended.returncode}: {ended.said()[-600:]}")
-    expect("answers of servers" not in ended.said(), ended.said()[-600:])
+    expect(ended.returncode == 128 + signal.SIGTERM, f"{ended.returncode}: {ended.output()[-600:]}")
+    expect("answers of servers" not in ended.output(), ended.output()[-600:])
     expect(got["weights_sha256"] == want["weights_sha256"], "other weights")
 
 
@@ -184,8 +184,8 @@ def a_worker_that_loses_its_device_does_not_end_the_job(lab):
     started = cluster(lab, {**MLP, "strategy": "ssp:3", "steps": 400}, 1, waits_for=2)
     lab.fake_devices(lost_after=3000)
     lost = started.add_worker("--device", "cuda:0")
-    expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.said()}")
-    expect("fake:0 is lost" in lost.said(), lost.said())
+    expect(lost.ends() == DEVICE, f"ended with {lost.returncode}: {lost.output()}")
+    expect("fake:0 is lost" in lost.output(), lost.output())
     summary = started.ends_well(but=[lost])
     expect(summary["steps"] == 400, f"{summary['steps']} steps")
 
@@ -197,9 +197,9 @@ def a_server_reports_a_lost_device(lab):
     for _ in range(2):
         started.add_worker("--device", "cuda:0")
     for process in started.all():
-        expect(process.ends() == DEVICE, f"{process.name} ended with {process.returncode}: {process.said()[-600:]}")
-        last = process.said().splitlines()[-1]
-        expect("lost server 0 (" in last and "fake:0 is lost; its weights are gone" in last, process.said()[-600:])
+        expect(process.ends() == DEVICE, f"{process.name} ended with {process.returncode}: {process.output()[-600:]}")
+        last = process.output().splitlines()[-1]
+        expect("lost server 0 (" in last and "fake:0 is lost; its weights are gone" in last, process.output()[-600:])
 
 
 def a_run_names_the_server_that_lost_its_device(lab):

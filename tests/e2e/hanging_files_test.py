@@ -61,9 +61,9 @@ def hangs_at(out, name):
 def named(process, code, name, seconds=60):
     """Ends with this code and a line that names the file."""
     got = process.ends(seconds)
-    expect(got == code, f"{process.name} ended with {got}, want {code}: {process.said()[-600:]}")
-    lines = [line for line in process.said().splitlines() if "for the file system to " in line and name in line]
-    expect(lines, f"{process.name} does not name {name}: {process.said()[-600:]}")
+    expect(got == code, f"{process.name} ended with {got}, want {code}: {process.output()[-600:]}")
+    lines = [line for line in process.output().splitlines() if "for the file system to " in line and name in line]
+    expect(lines, f"{process.name} does not name {name}: {process.output()[-600:]}")
 
 
 def a_start_that_hangs_is_named_and_ends(lab):
@@ -73,10 +73,10 @@ def a_start_that_hangs_is_named_and_ends(lab):
         hangs_at(out, "term.json")
         server = starts_alone(lab, out, impatient(lab, MLP, 2 if code == FILE else 600))
         if code == TERM:
-            lab.until((out / ".lock").exists, 30, server.said)  # it hears signals from here on
+            lab.until((out / ".lock").exists, 30, server.output)  # it hears signals from here on
             server.send_signal(signal.SIGTERM)
         named(server, code, f"{name}/term.json" if code == FILE else name)
-        expect("listening" not in server.said(), "it takes members in before it can keep its term")
+        expect("listening" not in server.output(), "it takes members in before it can keep its term")
     lab.side_by_side(case, ("deadline", FILE), ("signal", TERM))
 
 
@@ -94,7 +94,7 @@ def files_of_the_start_that_hang_are_named_to_all(lab):
     hangs_at(cluster.out, "job.ini")
     for process in (cluster.add_worker(), cluster.servers[0]):
         named(process, FILE, "job.ini")
-    expect("training starts" not in cluster.servers[0].said(), "it trains")
+    expect("training starts" not in cluster.servers[0].output(), "it trains")
 
 
 def a_term_that_cannot_be_saved_is_named_to_all(lab):
@@ -104,7 +104,7 @@ def a_term_that_cannot_be_saved_is_named_to_all(lab):
         cluster.reaches(100)
         hangs_at(cluster.out, "term.json")
         cluster.servers[1].kill()
-        cluster.servers[0].says("all members go back", 30)
+        cluster.servers[0].prints("all members go back", 30)
         if code == TERM:
             cluster.servers[0].send_signal(signal.SIGTERM)
         named(cluster.workers[0], OF_MEMBERS[code], "term.json", 90)
@@ -136,10 +136,10 @@ def a_member_does_not_give_up_a_lost_server_while_its_term_is_saved(lab):
         freeze()
         cluster.servers.pop().kill()
         server = cluster.servers[0]
-        server.says("for the file system to write", 60)
-        expect(cluster.workers[0].poll() is None, cluster.workers[0].said()[-600:])
+        server.prints("for the file system to write", 60)
+        expect(cluster.workers[0].poll() is None, cluster.workers[0].output()[-600:])
         cluster.servers.append(lab.start("pushpull-server", "--join", cluster.address))
-        cluster.servers[1].says("joins once OUT/term.json", 30)
+        cluster.servers[1].prints("joins once OUT/term.json", 30)
         thaw()
         got = cluster.ends_well()
         expect(got["weights_sha256"] == want and got["recoveries"] == 1, f"{got}")
@@ -156,7 +156,7 @@ def frozen(lab, moment, code):
             server = starts_alone(lab, folder, keys)
             members, word = [], "to lock"
             if code == TERM:
-                lab.until(lambda: waits_in_the_kernel(server.pid), 30, server.said)
+                lab.until(lambda: waits_in_the_kernel(server.pid), 30, server.output)
         else:
             cluster = lab.cluster(lab.job(keys), 2, 1)
             server, members = cluster.servers[0], cluster.workers
@@ -165,16 +165,16 @@ def frozen(lab, moment, code):
             freeze()
             if moment == "term":
                 cluster.servers[1].kill()
-                server.says("all members go back", 30)
+                server.prints("all members go back", 30)
             else:
                 members = [*members, cluster.servers[1]]
         if code == TERM:
             if moment == "summary":
-                server.says("step " + str(lab.steps(4000)) + "/", 120)
+                server.prints("step " + str(lab.steps(4000)) + "/", 120)
             server.send_signal(signal.SIGTERM)
         for member in members:
             named(member, OF_MEMBERS[code], word, 90)
-        server.says("for the file system to ", 60)
+        server.prints("for the file system to ", 60)
         thaw()
         named(server, code, word)
 

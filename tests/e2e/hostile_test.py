@@ -86,7 +86,7 @@ def garbage_changes_nothing(lab):
     addresses = ports_of(cluster)
     outlives_attacks(cluster, addresses, calm, most=120, seed=5)
     for process in cluster.all():
-        lines = [line for line in process.said().splitlines() if not line.startswith("step ")]
+        lines = [line for line in process.output().splitlines() if not line.startswith("step ")]
         expect(len(lines) < 60, f"{process.name} says {len(lines)} lines about strangers")
 
 
@@ -173,9 +173,9 @@ def refusals_are_counted_and_logged_by_reason(lab):
               "load-sender": 1, "message": 1}
     expect({reason: counts.get(reason) for reason in wanted} == wanted, f"{counts}")
     expect(sum(counts.values()) == summary["rejected_frames"], f"{counts} of {summary['rejected_frames']}")
-    said = cluster.servers[0].said()
+    output = cluster.servers[0].output()
     for line in ("[no-incarnation] expected an incarnation, got 0", "[run] expected this run, got another one"):
-        expect(said.count(line) == 1, f"'{line}' is not there once: {said}")
+        expect(output.count(line) == 1, f"'{line}' is not there once: {output}")
 
 
 def another_protocol_version_is_refused(lab):
@@ -201,9 +201,9 @@ def a_server_of_another_version_is_named(lab):
         stranger.handshake(b"ROUTER")
         expect(stranger.frame().startswith(preamble(VERSION)), "the worker says no Hello")
         stranger.message(preamble(VERSION + 1) + b"what only the future understands")
-        expect(worker.ends(30) == PROTOCOL, f"exit code {worker.returncode}: {worker.said()}")
-        expect(f"protocol version {VERSION + 1}" in worker.said() and str(port) in worker.said(),
-               worker.said())
+        expect(worker.ends(30) == PROTOCOL, f"exit code {worker.returncode}: {worker.output()}")
+        expect(f"protocol version {VERSION + 1}" in worker.output() and str(port) in worker.output(),
+               worker.output())
         accepted.close()
 
 
@@ -218,12 +218,12 @@ def copy_of_digits(lab, name):
 def refused_in(lab, cluster, folder, *words):
     worker = cluster.add_worker("--data-dir", folder)
     code = worker.ends(60)
-    expect(code == PROTOCOL, f"exit code {code}: {worker.said()}")
+    expect(code == PROTOCOL, f"exit code {code}: {worker.output()}")
     for word in words:
-        expect(word in worker.said(), f"no '{word}' in: {worker.said()}")
-    lab.until(lambda: f"refused worker (" in cluster.servers[0].said(), 10,
-              lambda: f"the server does not say so: {cluster.servers[0].said()}")
-    expect(str(worker.pid) in cluster.servers[0].said(), cluster.servers[0].said())
+        expect(word in worker.output(), f"no '{word}' in: {worker.output()}")
+    lab.until(lambda: f"refused worker (" in cluster.servers[0].output(), 10,
+              lambda: f"the server does not say so: {cluster.servers[0].output()}")
+    expect(str(worker.pid) in cluster.servers[0].output(), cluster.servers[0].output())
     return worker
 
 

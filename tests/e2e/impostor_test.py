@@ -112,13 +112,13 @@ def at_a_killed_servers_port(lab, more, answer):
               lambda: f"{len(impostor.shown)} connections, messages {impostor.kinds}")
     heard = [kind for kind in impostor.kinds if kind != CHALLENGE]
     expect(not heard, f"it was sent {len(impostor.pushes)} pushes, and {impostor.forged} of its answers to pulls may "
-                      f"have been taken; messages of kinds {heard[:20]}; a worker: {cluster.workers[0].said()[-300:]}")
+                      f"have been taken; messages of kinds {heard[:20]}; a worker: {cluster.workers[0].output()[-300:]}")
     expect(len(set(impostor.shown)) == len(impostor.shown), "two connections show the same")
     for shown in impostor.shown:
         for other in others:
             expect(not admits(other, shown), f"what it has heard opens another server: {shown}")
     if "recovery" in more:
-        first.says("waiting for a replacement")
+        first.prints("waiting for a replacement")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     summary = cluster.ends_well()
     impostor.close()
@@ -126,11 +126,11 @@ def at_a_killed_servers_port(lab, more, answer):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def a_program_at_a_killed_servers_port_hears_and_tells_nothing(lab):
+def a_program_at_a_killed_servers_port_changes_nothing(lab):
     at_a_killed_servers_port(lab, {}, b"")
 
 
-def the_same_with_more_connections_and_a_guessed_proof(lab):
+def a_guessed_proof_on_several_connections_changes_nothing(lab):
     at_a_killed_servers_port(lab, {"connections": 2, "recovery": "peers"}, b"0" * 64)
 
 

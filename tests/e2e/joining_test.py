@@ -30,12 +30,12 @@ def workers_wait_for_a_server_that_starts_later(lab):
     early = [lab.start("pushpull-worker", "--join", port.address) for _ in range(2)]
     early.append(lab.start("pushpull-server", "--join", port.address))
     for process in early:
-        process.says(f"waiting for the server at {port.address}")
+        process.prints(f"waiting for the server at {port.address}")
     out = lab.folder / "out"
     server = lab.start("pushpull-server", "--job", lab.job(MLP), "--listen", port.address,
                        "--servers", 2, "--workers", 2, "--out", out, "--slice-bytes", 4096)
     for process in (server, *early):
-        expect(process.ends() == 0, f"{process.name}: {process.returncode}: {process.said()}")
+        expect(process.ends() == 0, f"{process.name}: {process.returncode}: {process.output()}")
     expect(min(base.summary_of(out)["slices_per_server"]) > 0, "the second server holds nothing")
 
 
@@ -50,19 +50,19 @@ def an_absent_coordinator_is_an_error_with_the_address(lab):
 def a_server_without_workers_gives_up(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 0, workers=2, join_timeout=2)
     server = cluster.servers[0]
-    expect(server.ends(30) == UNREACHABLE, f"exit code {server.returncode}: {server.said()}")
-    expect("0 of 2 workers" in server.said().splitlines()[-1], server.said())
+    expect(server.ends(30) == UNREACHABLE, f"exit code {server.returncode}: {server.output()}")
+    expect("0 of 2 workers" in server.output().splitlines()[-1], server.output())
 
 
 def a_waiting_process_can_be_terminated(lab):
     port = Port()
     waiting = lab.start("pushpull-worker", "--join", port.address)
-    waiting.says("waiting for the server")
+    waiting.prints("waiting for the server")
     waiting.terminate()
-    expect(waiting.ends(20) == SIGTERM_CODE, f"exit code {waiting.returncode}: {waiting.said()}")
+    expect(waiting.ends(20) == SIGTERM_CODE, f"exit code {waiting.returncode}: {waiting.output()}")
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
     cluster.workers[0].terminate()
-    expect(cluster.workers[0].ends(20) == SIGTERM_CODE, cluster.workers[0].said())
+    expect(cluster.workers[0].ends(20) == SIGTERM_CODE, cluster.workers[0].output())
 
 
 def a_worker_lost_before_the_start_can_be_replaced(lab):
@@ -70,7 +70,7 @@ def a_worker_lost_before_the_start_can_be_replaced(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
     lost = cluster.workers[0]
     os.kill(lost.pid, signal.SIGKILL)
-    cluster.servers[0].says(f"pid {lost.pid}) before the start")
+    cluster.servers[0].prints(f"pid {lost.pid}) before the start")
     cluster.add_worker()
     cluster.add_worker()
     summary = cluster.ends_well(but=(lost,))
@@ -84,19 +84,19 @@ def a_worker_that_fails_before_the_start_does_not_end_the_job(lab):
     cluster = lab.cluster(lab.job(keys), 1, 0, workers=2)
     server = cluster.servers[0]
     broken = cluster.add_worker("--data-dir", lab.folder / "nodata")
-    expect(broken.ends(20) == DATA, f"exit code {broken.returncode}: {broken.said()}")
-    server.says(f"pid {broken.pid}) before the start: [data] {lab.folder / 'nodata'}")
+    expect(broken.ends(20) == DATA, f"exit code {broken.returncode}: {broken.output()}")
+    server.prints(f"pid {broken.pid}) before the start: [data] {lab.folder / 'nodata'}")
     other = lab.folder / "other"
     shutil.copytree(DIGITS, other)
     images = next(other.glob("train-images*"))
     images.write_bytes(images.read_bytes()[:-1] + b"\x07")
     wrong = cluster.add_worker("--data-dir", other)
-    server.says(f"pid {wrong.pid}) joined, 1 of 2")
+    server.prints(f"pid {wrong.pid}) joined, 1 of 2")
     refused = cluster.add_worker()
-    expect(refused.ends(20) == PROTOCOL and "data differ" in refused.said(), refused.said())
+    expect(refused.ends(20) == PROTOCOL and "data differ" in refused.output(), refused.output())
     wrong.terminate()
     wrong.ends(20)
-    server.says(f"pid {wrong.pid}) before the start")
+    server.prints(f"pid {wrong.pid}) before the start")
     cluster.add_worker()
     cluster.add_worker()
     summary = cluster.ends_well(but=(broken, wrong, refused))
@@ -108,9 +108,9 @@ def a_server_lost_before_the_start_can_be_replaced(lab):
     cluster = lab.cluster(lab.job(MLP), 3, 0, workers=2)
     lost = cluster.servers[1]
     os.kill(lost.pid, signal.SIGKILL)
-    cluster.servers[0].says(f"lost server 1 ({socket.gethostname()}, pid {lost.pid}) before the start")
+    cluster.servers[0].prints(f"lost server 1 ({socket.gethostname()}, pid {lost.pid}) before the start")
     cluster.servers.append(lab.start("pushpull-server", "--join", cluster.address))
-    cluster.servers[-1].says("server 1: joined")
+    cluster.servers[-1].prints("server 1: joined")
     cluster.add_worker()
     cluster.add_worker()
     summary = cluster.ends_well(but=(lost,))
@@ -149,11 +149,11 @@ def a_surplus_server_waits_while_a_server_may_be_dead(lab):
 
 def a_surplus_worker_waits_as_a_spare(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2)
-    with cluster.workers[0].stands_still():  # so that the job does not end before the spare joins
+    with cluster.workers[0].stopped():  # so that the job does not end before the spare joins
         cluster.add_worker()
-        cluster.servers[0].says("joined, 2 of 2")
+        cluster.servers[0].prints("joined, 2 of 2")
         spare = cluster.add_worker()
-        cluster.servers[0].says(f"pid {spare.pid}) joined as a spare")
+        cluster.servers[0].prints(f"pid {spare.pid}) joined as a spare")
     summary = cluster.ends_well()
     expect(len(summary["samples_per_worker"]) == 2, f"{summary['samples_per_worker']}")
 

@@ -42,15 +42,15 @@ def strangers_are_refused_without_an_effect_on_the_job(lab):
     keygen(lab, "other.key")
     keygen(lab, "--observer", "--key", "job.key", "observer.key")
     cluster = lab.cluster(lab.job(MLP), 2, 1, workers=2, key_words=("--key", "job.key"))
-    strangers = [(lab.start(program, "--join", cluster.address, "--join-timeout", lab.seconds(60), *words), words, said)
-                 for words, said in ((("--insecure",), "--insecure"), (("--key", "other.key"), "other.key"),
+    strangers = [(lab.start(program, "--join", cluster.address, "--join-timeout", lab.seconds(60), *words), words, message)
+                 for words, message in ((("--insecure",), "--insecure"), (("--key", "other.key"), "other.key"),
                                      (("--key", "observer.key"), "observer"), ((), "has a different key"))
                  for program in ("pushpull-worker", "pushpull-server")]
-    for stranger, words, said in strangers:
-        expect(stranger.ends(60) == REFUSED, f"{stranger.name} {words}: {stranger.returncode}: {stranger.said()}")
-        expect(said in stranger.said() and "[key]" in stranger.said(), f"{words}: {stranger.said()}")
-        errors = [line for line in stranger.said().splitlines() if "error" in line]
-        expect(len(errors) == 1, f"{words}: not one line: {stranger.said()}")
+    for stranger, words, message in strangers:
+        expect(stranger.ends(60) == REFUSED, f"{stranger.name} {words}: {stranger.returncode}: {stranger.output()}")
+        expect(message in stranger.output() and "[key]" in stranger.output(), f"{words}: {stranger.output()}")
+        errors = [line for line in stranger.output().splitlines() if "error" in line]
+        expect(len(errors) == 1, f"{words}: not one line: {stranger.output()}")
     ports = set().union(*(listening_ports(server.pid) for server in cluster.servers))
     expect(len(ports) == 3, f"{ports}")
     for port in ports:  # by hand, without a key
@@ -63,9 +63,9 @@ def strangers_are_refused_without_an_effect_on_the_job(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
     expect(summary["refused_peers"] >= 11, f"refused_peers {summary['refused_peers']}")
     expect(summary["rejected_frames"] == 0, f"{summary['rejected_frames']} frames came in")
-    said = cluster.servers[0].said()
+    output = cluster.servers[0].output()
     for reason in ("had shown a key", "is not this job's", "observer"):
-        expect(said.count(reason) in (1, 2), f"'{reason}' is not logged, or too often: {said}")
+        expect(output.count(reason) in (1, 2), f"'{reason}' is not logged, or too often: {output}")
 
 
 def the_users_key_is_made_once_and_found_by_all_programs(lab):
@@ -88,7 +88,7 @@ def programs_that_start_together_use_one_key(lab):
     started.append(lab.start("pushpull-server", "--job", lab.job(MLP), "--listen", address, "--workers", 6,
                              "--out", "out"))
     for process in started:
-        expect(process.ends(60) == 0, f"{process.name}: {process.returncode}: {process.said()[-400:]}")
+        expect(process.ends(60) == 0, f"{process.name}: {process.returncode}: {process.output()[-400:]}")
 
 
 def a_run_without_a_home_makes_its_own_key(lab):
@@ -98,12 +98,12 @@ def a_run_without_a_home_makes_its_own_key(lab):
     run = lab.run(lab.job(MLP), 2, 2)
     expect(run.code == 0 and "a key of its own" in run.text, run.text[-800:])
     process = lab.launch(lab.job(LONG), 1, 2)
-    process.says("listening on ")
-    address = process.said().split("listening on ")[1].split()[0]
-    process.says("step ")
+    process.prints("listening on ")
+    address = process.output().split("listening on ")[1].split()[0]
+    process.prints("step ")
     lab.environment["XDG_CONFIG_HOME"] = str(lab.folder / "config")
     stranger = lab.start("pushpull-worker", "--join", address)
-    expect(stranger.ends(30) == REFUSED, f"{stranger.returncode}: {stranger.said()}")
+    expect(stranger.ends(30) == REFUSED, f"{stranger.returncode}: {stranger.output()}")
     process.terminate()
     process.ends(30)
     lab.environment["XDG_CONFIG_HOME"] = str(nowhere)
@@ -159,7 +159,7 @@ def every_port_requires_the_mechanism_of_encrypt(lab):
             expect(mechanisms(cluster) == wanted, f"{strategy} {words}: {mechanisms(cluster)}, wanted {wanted}")
             if "--insecure" in words:
                 for process in cluster.servers + (cluster.workers if "ring" in strategy else []):
-                    expect("no key is required" in process.said(), f"{process.name} does not say so")
+                    expect("no key is required" in process.output(), f"{process.name} does not say so")
             for process in cluster.all():  # on SIGTERM all-reduce would wait for a cut that does not come
                 process.kill()
 

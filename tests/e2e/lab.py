@@ -78,7 +78,7 @@ def kill_all(run):
 
 
 class Process(subprocess.Popen):
-    """A program. Its output goes to a file, from which `said` reads."""
+    """A program. Its output goes to a file, from which `output` reads."""
 
     def __init__(self, lab, name, words, **options):
         self.lab = lab
@@ -89,7 +89,7 @@ class Process(subprocess.Popen):
                              env=lab.environment,
                              **{"stdin": subprocess.DEVNULL, "preexec_fn": die_with_parent, **options})
 
-    def said(self, since=0):
+    def output(self, since=0):
         return self.log.read_text(errors="replace")[since:]
 
     def ends(self, seconds=60):
@@ -98,10 +98,10 @@ class Process(subprocess.Popen):
             return self.wait(self.lab.seconds(seconds))
         except subprocess.TimeoutExpired:
             raise Failed(f"{self.name} (pid {self.pid}) has not ended within "
-                         f"{self.lab.seconds(seconds):.0f} s; it said: {self.said()[-600:]}") from None
+                         f"{self.lab.seconds(seconds):.0f} s; its output: {self.output()[-600:]}") from None
 
     @contextlib.contextmanager
-    def stands_still(self):
+    def stopped(self):
         """Stops the process until the block ends."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
@@ -109,10 +109,10 @@ class Process(subprocess.Popen):
         finally:
             os.kill(self.pid, signal.SIGCONT)
 
-    def says(self, word, seconds=60, since=0):
+    def prints(self, word, seconds=60, since=0):
         """Waits until the output contains the word."""
-        self.lab.until(lambda: word in self.said(since), seconds,
-                       lambda: f"{self.name} has not said '{word}', but: {self.said(since)[-600:]}")
+        self.lab.until(lambda: word in self.output(since), seconds,
+                       lambda: f"{self.name} has not printed '{word}', but: {self.output(since)[-600:]}")
 
 
 class Run:
@@ -153,14 +153,14 @@ class Cluster:
         with os.fdopen(reader) as announced:
             ready, _, _ = select.select([announced], [], [], lab.seconds(60))
             self.address = announced.readline().strip() if ready else ""
-        expect(self.address, f"no address was announced: {self.servers[0].said()}")
+        expect(self.address, f"no address was announced: {self.servers[0].output()}")
         for _ in range(servers - 1):  # ranks in the order of this list
             self.servers.append(lab.start("pushpull-server", "--join", self.address, *key_words))
-            self.servers[-1].says("joined, listening on ")
+            self.servers[-1].prints("joined, listening on ")
         self.workers = []
         for rank in range(started):  # the same
             self.add_worker(*worker_words, program=worker_program)
-            self.servers[0].says(f"joined, {rank + 1} of {workers}")
+            self.servers[0].prints(f"joined, {rank + 1} of {workers}")
 
     def add_worker(self, *words, program="pushpull-worker"):
         self.workers.append(self.lab.start(program, "--join", self.address, *self.key_words, *words))
@@ -178,16 +178,16 @@ class Cluster:
             if self.step() >= step:
                 return True
             expect(not ended, "".join(f"{p.name} ended with {p.returncode} before step {step}: "
-                                      f"{p.said()[-600:]}\n" for p in ended))
+                                      f"{p.output()[-600:]}\n" for p in ended))
             return False
         self.lab.until(reached, seconds, lambda: f"no step {step}, only {self.step()}: "
-                                                 f"{self.servers[0].said()[-600:]}")
+                                                 f"{self.servers[0].output()[-600:]}")
 
     def ends_well(self, seconds=120, but=()):
         for process in self.all():
             code = process.ends(seconds)
             expect(code == 0 or process in but,
-                   f"{process.name} ended with {code}: {process.said()[-600:]}")
+                   f"{process.name} ended with {code}: {process.output()[-600:]}")
         return summary_of(self.out)
 
 
@@ -279,7 +279,7 @@ class Lab:
     def call(self, program, *words, seconds=60, **options):
         """Runs a program to its end. Returns its exit code and its output."""
         process = self.start(program, *words, **options)
-        return process.ends(seconds), process.said()
+        return process.ends(seconds), process.output()
 
     def launch(self, job, servers=1, workers=1, out=None, **keys):
         """Starts `pushpull run`. Keys are written with _ for -."""
@@ -293,7 +293,7 @@ class Lab:
     def run(self, job, servers=1, workers=1, seconds=120, **keys):
         """Runs `pushpull run` to its end."""
         process = self.launch(job, servers, workers, **keys)
-        return Run(process.ends(seconds), process.said(), process.out)
+        return Run(process.ends(seconds), process.output(), process.out)
 
     def run_with_answers(self, *words, **keys):
         """Repeats a run until all servers answer in time. On a busy machine, training may begin over the socket of a late

@@ -20,8 +20,8 @@ COLUMNS = 80
 
 def trains(lab, process):
     lab.until(lambda: metrics_of(process.out) or process.poll() is not None, 60,
-              lambda: f"no metrics: {process.said()[-600:]}")
-    expect(process.poll() is None, f"ended with {process.returncode}: {process.said()[-600:]}")
+              lambda: f"no metrics: {process.output()[-600:]}")
+    expect(process.poll() is None, f"ended with {process.returncode}: {process.output()[-600:]}")
 
 
 def nothing_is_left(lab, seconds=20):
@@ -49,7 +49,7 @@ def signals_leave_nothing_behind(lab):
         pids = living_below(run.pid)
         expect(len(pids) == 4, f"{len(pids)} processes instead of 4")
         run.send_signal(number)
-        expect(run.ends(30) == code, f"{number!r}: exit code {run.returncode}: {run.said()[-600:]}")
+        expect(run.ends(30) == code, f"{number!r}: exit code {run.returncode}: {run.output()[-600:]}")
         nothing_is_left(lab)
         # the kernel signals the children of a killed launcher
         expect(base.summary_of(run.out)["stopped_by"], "the summary does not say that it was stopped")
@@ -64,22 +64,22 @@ def ctrl_c_at_a_terminal_ends_all_at_once(lab):
     run.out = lab.folder / "out"
     trains(lab, run)
     os.killpg(run.pid, signal.SIGINT)
-    expect(run.ends(30) == STOPPED, f"exit code {run.returncode}: {run.said()[-600:]}")
+    expect(run.ends(30) == STOPPED, f"exit code {run.returncode}: {run.output()[-600:]}")
     nothing_is_left(lab)
-    expect(len(run.said().splitlines()) <= 30, f"too much output for one Ctrl-C: {run.said()[-3000:]}")
+    expect(len(run.output().splitlines()) <= 30, f"too much output for one Ctrl-C: {run.output()[-3000:]}")
 
 
 def a_killed_worker_is_named(lab):
     run = lab.launch(lab.job(LONG), 1, 2)
     trains(lab, run)
     lost = pids_of(run, "pushpull-worker")[1]
-    before = len(run.said())
+    before = len(run.output())
     os.kill(lost, signal.SIGKILL)
     code = run.ends(30)
-    said = run.said(before)
-    expect(code == 128 + signal.SIGKILL, f"exit code {code}: {said}")
-    expect(f"worker 1 (pid {lost}) was killed by signal 9 (SIGKILL)" in said, said)
-    expect(len(said.splitlines()) <= 12, f"too much output for one death: {said}")
+    output = run.output(before)
+    expect(code == 128 + signal.SIGKILL, f"exit code {code}: {output}")
+    expect(f"worker 1 (pid {lost}) was killed by signal 9 (SIGKILL)" in output, output)
+    expect(len(output.splitlines()) <= 12, f"too much output for one death: {output}")
     expect(not (run.out / "summary.json").exists(), "a broken run has a summary")
     nothing_is_left(lab)
 
@@ -91,8 +91,8 @@ def a_killed_worker_is_replaced(lab):
     trains(lab, run)
     lost = pids_of(run, "pushpull-worker")[0]
     os.kill(lost, signal.SIGKILL)
-    expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.said()[-800:]}")
-    expect("starting a replacement" in run.said() and str(lost) in run.said(), run.said()[-800:])
+    expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
+    expect("starting a replacement" in run.output() and str(lost) in run.output(), run.output()[-800:])
     expect(base.summary_of(run.out)["weights_sha256"] == calm, "the weights differ")
 
 

@@ -24,8 +24,8 @@ def survivors_name(cluster, lost, words, codes=(PEER_LOST,), but=()):
         if process in (lost, *but):
             continue
         code = process.ends(30)
-        expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.said()[-600:]}")
-        last = process.said().splitlines()[-1]
+        expect(code in codes, f"{process.name} ended with {code}, want {codes}: {process.output()[-600:]}")
+        last = process.output().splitlines()[-1]
         for word in words:
             expect(word in last, f"{process.name} does not name {word} in its last line: {last}")
     expect(not (cluster.out / "summary.json").exists(), "a broken run has a summary")
@@ -45,7 +45,7 @@ def sync_aborts_when_a_worker_is_stopped(lab):
     survivors_name(cluster, lost, ("worker 0", f"pid {lost.pid}", "no heartbeat"))
     # a process that continues is refused and exits
     kill(lost, signal.SIGCONT)
-    expect(lost.ends(30) != 0, f"the stopped worker succeeded: {lost.said()[-300:]}")
+    expect(lost.ends(30) != 0, f"the stopped worker succeeded: {lost.output()[-300:]}")
 
 
 def a_terminated_worker_is_named(lab):
@@ -71,8 +71,8 @@ def a_replacement_by_hand_keeps_the_bits(lab):
     cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
     cluster.reaches(1)
     lost = kill(cluster.workers[1])
-    cluster.servers[0].says("waiting for a replacement")
-    expect(f"pid {lost.pid}" in cluster.servers[0].said(), "the lost worker is not named")
+    cluster.servers[0].prints("waiting for a replacement")
+    expect(f"pid {lost.pid}" in cluster.servers[0].output(), "the lost worker is not named")
     cluster.add_worker()
     summary = cluster.ends_well(but=(lost,))
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
@@ -84,12 +84,12 @@ def a_spare_takes_over_and_keeps_the_bits(lab):
     calm = calm_hash(lab, keys)
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.add_worker()
-    cluster.servers[0].says("spare")
+    cluster.servers[0].prints("spare")
     cluster.reaches(1)
     lost = kill(cluster.workers[0])
     summary = cluster.ends_well(but=(lost,))
-    expect("was a spare and takes the free place" in cluster.servers[0].said(),
-           cluster.servers[0].said()[-600:])
+    expect("was a spare and takes the free place" in cluster.servers[0].output(),
+           cluster.servers[0].output()[-600:])
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
@@ -108,7 +108,7 @@ def sync_continues_without_a_worker_to_the_same_bits(lab):
     cluster.reaches(1)
     lost = kill(cluster.workers[2])
     summary = cluster.ends_well(but=(lost,))
-    expect("the others go on" in cluster.servers[0].said(), cluster.servers[0].said()[-600:])
+    expect("the others go on" in cluster.servers[0].output(), cluster.servers[0].output()[-600:])
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
@@ -119,10 +119,10 @@ def a_later_worker_takes_over_a_share(lab):
     server = cluster.servers[0]
     cluster.reaches(1)
     lost = [kill(cluster.workers[0])]
-    server.says("micro-batches 0 to 3 go to worker 1")
+    server.prints("micro-batches 0 to 3 go to worker 1")
     late = cluster.add_worker()
-    server.says(f"pid {late.pid}) takes the free place")
-    server.says(f"go to worker 0 ({socket.gethostname()}, pid {late.pid})")
+    server.prints(f"pid {late.pid}) takes the free place")
+    server.prints(f"go to worker 0 ({socket.gethostname()}, pid {late.pid})")
     lost.append(kill(cluster.workers[1]))
     summary = cluster.ends_well(but=lost)
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
@@ -135,11 +135,11 @@ def steps_are_divided_among_new_workers(lab):
     cluster.reaches(1)
     for workers in (2, 3):
         cluster.add_worker()
-        cluster.servers[0].says(f"{workers} workers share each step")
+        cluster.servers[0].prints(f"{workers} workers share each step")
     lost = kill(cluster.workers[0])
-    cluster.servers[0].says("the others go on")
+    cluster.servers[0].prints("the others go on")
     cluster.add_worker()
-    cluster.servers[0].says(f"go to worker 0 ({socket.gethostname()}, pid {cluster.workers[3].pid})")
+    cluster.servers[0].prints(f"go to worker 0 ({socket.gethostname()}, pid {cluster.workers[3].pid})")
     summary = cluster.ends_well(but=(lost,))
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
     drawn = summary["samples_per_worker"]
@@ -152,14 +152,14 @@ def training_pauses_below_min_workers(lab):
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(1)
     lost = kill(cluster.workers[1])
-    cluster.servers[0].says("training is paused with 1 worker, fewer than min-workers = 2")
+    cluster.servers[0].prints("training is paused with 1 worker, fewer than min-workers = 2")
     cluster.add_worker()
-    cluster.servers[0].says("training goes on with 2 workers")
+    cluster.servers[0].prints("training goes on with 2 workers")
     summary = cluster.ends_well(but=(lost,))
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def training_does_not_pause_for_ever(lab):
+def a_paused_job_ends_after_replacement_timeout(lab):
     keys = {**LONG, "on-worker-loss": "continue", "min-workers": 2, "replacement-timeout": 2}
     cluster = lab.cluster(lab.job(keys), 1, 2)
     cluster.reaches(5)
@@ -168,18 +168,18 @@ def training_does_not_pause_for_ever(lab):
 
 
 def async_and_ssp_continue_without_a_worker(lab):
-    def goes_on(strategy):
+    def completes(strategy):
         keys = hurt_keys(lab, strategy=strategy, lr=0.02)
         cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
         cluster.reaches(1)
         lost = kill(cluster.workers[1])
         summary = cluster.ends_well(but=(lost,))
-        said = cluster.servers[0].said()
-        expect(f"pid {lost.pid}" in said, said[-600:])
+        output = cluster.servers[0].output()
+        expect(f"pid {lost.pid}" in output, output[-600:])
         expect(summary["samples"] >= keys["steps"] * 64, f"{summary['samples']} samples")
         expect(summary["test_correct"] > 0.8 * summary["test_total"],
                f"{summary['test_correct']} of {summary['test_total']}")
-    lab.side_by_side(goes_on, ("async",), ("buffered:3",), ("ssp:3",))
+    lab.side_by_side(completes, ("async",), ("buffered:3",), ("ssp:3",))
 
 
 def the_coordinators_death_is_named(lab):
@@ -208,10 +208,10 @@ def ending_the_coordinator_stops_the_job(lab):
     ended = kill(cluster.servers[0], signal.SIGTERM)
     expect(ended.ends(30) == STOPPED, f"exit code {ended.returncode}")
     for process in cluster.all():
-        expect(process.ends(30) == STOPPED, f"{process.name} ended with {process.returncode}: {process.said()[-600:]}")
-        last = process.said().splitlines()[-1]
+        expect(process.ends(30) == STOPPED, f"{process.name} ended with {process.returncode}: {process.output()[-600:]}")
+        last = process.output().splitlines()[-1]
         expect("SIGTERM" in last and "server 0" in last, f"{process.name} does not name it: {last}")
-    expect("SIGTERM" in base.summary_of(cluster.out)["stopped_by"], "not said by what")
+    expect("SIGTERM" in base.summary_of(cluster.out)["stopped_by"], "no signal named")
 
 
 if __name__ == "__main__":

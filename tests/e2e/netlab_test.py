@@ -28,7 +28,7 @@ class Netlab:
     def up(self, *words, hosts=2):
         code, text = self.call("up", "--hosts", hosts, "--name", self.name, *words)
         if code == CANNOT:
-            self.gone()
+            self.expect_removed()
             raise base.Skipped(text.strip().splitlines()[-1])
         expect(code == 0, f"up {words} ended with {code}: {text}")
         return text
@@ -36,7 +36,7 @@ class Netlab:
     def down(self):
         code, text = self.call("down", self.name)
         expect(code == 0, f"down ended with {code}: {text}")
-        self.gone()
+        self.expect_removed()
 
     def traces(self):
         found = [str(path) for path in pathlib.Path("/run/netns").glob(f"{self.name}-*")]
@@ -59,7 +59,7 @@ class Netlab:
         self.down()
         return self
 
-    def gone(self):
+    def expect_removed(self):
         self.lab.until(lambda: not self.traces(), 30, lambda: f"left behind: {self.traces()}")
 
 
@@ -104,15 +104,15 @@ def an_attached_lab_ends_with_its_input_and_with_a_signal(lab):
         process = lab.start("pushpull-netlab", "up", "--hosts", 2, "--delay", "1ms", "--name",
                             labs.name, "--attached", stdin=reader)
         os.close(reader)
-        process.says(f"\n{labs.name}\n")
-        expect(labs.proxies() or "by proxy" not in process.said(), "no proxy keeps the delay")
+        process.prints(f"\n{labs.name}\n")
+        expect(labs.proxies() or "by proxy" not in process.output(), "no proxy keeps the delay")
         if end == "input":
             os.close(writer)
         else:
             process.send_signal(end)
         code = process.ends()
         expect(code == (0 if end == "input" else 128 + end), f"{end}: {code}")
-        labs.gone()
+        labs.expect_removed()
 
 
 def an_interrupted_up_removes_its_namespaces(lab):
@@ -124,12 +124,12 @@ def an_interrupted_up_removes_its_namespaces(lab):
         process.send_signal(signal.SIGTERM)
         if process.ends() == 0:  # it finished before the signal
             labs.down()
-        labs.gone()
+        labs.expect_removed()
 
 
-def what_is_wrong_is_named(lab):
+def bad_arguments_are_named(lab):
     labs = Netlab(lab)
-    for words, said in (((), "which command?"), (("up",), "--hosts ''"),
+    for words, message in (((), "which command?"), (("up",), "--hosts ''"),
                         (("up", "--hosts", "0"), "--hosts '0'"),
                         (("up", "--hosts", "2", "--rate", "fast"), "--rate 'fast'"),
                         (("up", "--hosts", "2", "--delay", "5"), "--delay '5'"),
@@ -138,7 +138,7 @@ def what_is_wrong_is_named(lab):
                         (("down", "none"), "there is no lab none"),
                         (("measure", "none"), "there is no lab none")):
         code, text = labs.call(*words)
-        expect(code == 2 and said in text and text.count("\n") == 1, f"{words}: {code}, {text}")
+        expect(code == 2 and message in text and text.count("\n") == 1, f"{words}: {code}, {text}")
 
 
 def without_root_a_lab_is_refused(lab):
@@ -168,7 +168,7 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
     expect("tcp://10.77.0.2:" in text, f"the second server has no host of its own: {text}")
     found = base.summary_of(out)["weights_sha256"]
     expect(found == wanted, f"{found}, without links {wanted}")
-    labs.gone()
+    labs.expect_removed()
     namespaces = list(pathlib.Path("/run/netns").glob("p*")) if pathlib.Path("/run/netns").exists() else []
     expect(not [n for n in namespaces if not alive(n.name)], f"left behind: {namespaces}")
 
@@ -208,7 +208,7 @@ def a_comparison_runs_over_every_link_and_reports_its_measurements(lab):
     expect(link["round_trip_ms"] >= 4 and 0 < link["bytes_per_second"] <= 50e6 / 8 * 1.02, f"{link}")
     hashes = {run["link"]: run["weights_sha256"] for run in found["runs"]}
     expect(set(hashes) == {None, "50mbit,2ms"} and len(set(hashes.values())) == 1, f"{hashes}")
-    labs.gone()
+    labs.expect_removed()
 
 
 def alive(name):
@@ -222,14 +222,14 @@ def the_hosts_of_a_killed_job_are_removed(lab):
     for number in (signal.SIGKILL, signal.SIGTERM):
         process = lab.start("pushpull", "run", "--job", lab.job(LONG), "--workers", 2, "--out",
                             lab.folder / lab.name("out"), "--link", "50mbit,1ms")
-        process.says("step ", 120)
+        process.prints("step ", 120)
         hosts = list(pathlib.Path("/run/netns").glob(f"p{process.pid}a-*"))
         expect(len(hosts) == 4, f"three hosts and their bridge: {hosts}")
         process.send_signal(number)
         process.ends()
         lab.until(lambda: not list(pathlib.Path("/run/netns").glob(f"p{process.pid}a-*")), 30,
                   lambda: f"after {number} there still are {hosts}")
-        labs.gone()
+        labs.expect_removed()
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def mistakes_are_refused_in_one_line(lab):
             ([script, "--bulid"], USAGE, "--bulid"), ([script, "--build"], 1, "lacks a folder"),
             ([script, "--build", lab.folder], 1, "has no programs"),
             ([script, "--build", lab.bin_dir.parent, "x.zip"], 1, "ends with .tar.gz"),
-            ([SOURCE / "scripts" / "gpu-check.sh"], USAGE, "is no package"),
+            ([SOURCE / "scripts" / "gpu-check.sh"], USAGE, "is not a package"),
             ([SOURCE / "scripts" / "gpu-check.sh", "--ouT"], USAGE, "--ouT"),
             ([SOURCE / "scripts" / "gpu-check.sh", "--only", "tests,all"], USAGE, "there are machine tests"),
             ([SOURCE / "scripts" / "gpu-check.sh", "--budget", "8m"], USAGE, "no number"),

@@ -30,14 +30,14 @@ class Proxy:
         reader, self.writer = os.pipe()
         self.process = lab.start("pushpull-proxy", "--listen", listen, "--to", to, *words, stdin=reader)
         os.close(reader)
-        self.process.says("listening on ")
-        self.port = int(re.search(r"listening on 127[.0-9]*:(\d+)", self.process.said())[1])
+        self.process.prints("listening on ")
+        self.port = int(re.search(r"listening on 127[.0-9]*:(\d+)", self.process.output())[1])
 
     def do(self, command):
         """Sends a command and returns after the proxy has executed it."""
-        since = len(self.process.said())
+        since = len(self.process.output())
         os.write(self.writer, f"{command}\n".encode())
-        self.process.says(f" s: {command}\n", since=since)
+        self.process.prints(f" s: {command}\n", since=since)
 
     def connect(self):
         client = socket.create_connection(("127.0.0.1", self.port), self.lab.seconds(PATIENCE))
@@ -55,9 +55,9 @@ class Proxy:
         """Ends the proxy and returns its counters."""
         os.write(self.writer, b"quit\n")
         os.close(self.writer)
-        expect(self.process.ends() == 0, f"exit code: {self.process.said()}")
+        expect(self.process.ends() == 0, f"exit code: {self.process.output()}")
         return {key: int(value) for key, value in
-                re.findall(r"(\w+)=(\d+)", self.process.said().splitlines()[-1])}
+                re.findall(r"(\w+)=(\d+)", self.process.output().splitlines()[-1])}
 
 
 def receive(connection, count):
@@ -349,27 +349,27 @@ def mistakes_on_the_proxys_command_line_are_named(lab):
     script = lab.folder / "script"
     script.write_text("+1 sleep\n")
     to = ("--to", "127.0.0.1:1")
-    for words, said in ((("--listen", "127.0.0.1:0"), "--to names 0"),
+    for words, message in ((("--listen", "127.0.0.1:0"), "--to names 0"),
                         (("--listen", "nonsense", *to), "--listen nonsense: expected HOST:PORT"),
                         (("--listen", "0.0.0.0:0", *to), "--insecure allows it"),
                         (("--listen", "127.0.0.1:0", *to, "--delay-ms", "-1"), "--delay-ms -1: must be"),
                         (("--listen", "127.0.0.1:0", *to, "--script", "/none"), "/none: cannot be read"),
                         (("--listen", "127.0.0.1:0", *to, "--script", script), "'sleep' is not a command")):
         code, text = lab.call("pushpull-proxy", *words)
-        expect(code == 2 and said in text and text.count("\n") == 1, f"{words}: {code}, {text}")
+        expect(code == 2 and message in text and text.count("\n") == 1, f"{words}: {code}, {text}")
 
 
 def measuring_finds_delay_and_rate(lab):
     answerer = lab.start("pushpull-proxy", "--answer", "127.0.0.1:0")
-    answerer.says("listening on ")
-    to = re.search(r"listening on (\S+)", answerer.said())[1]
+    answerer.prints("listening on ")
+    to = re.search(r"listening on (\S+)", answerer.output())[1]
     proxy = Proxy(lab, "--delay-ms", 10, "--rate-mbit", 80, to=to)
     code, text = lab.call("pushpull-proxy", "--measure", f"127.0.0.1:{proxy.port}", "--for-s", 1)
     found = dict(word.split("=") for word in text.split())
     expect(code == 0 and float(found["round_trip_ms"]) >= 20 and 0 < float(found["rate_mbit"]) <= 85,
            f"{code}: {text}")
     expect(found["congestion_control"].isalnum(), text)
-    expect(answerer.ends() == 0, answerer.said())
+    expect(answerer.ends() == 0, answerer.output())
 
 
 def listening_ports(pid):
@@ -390,22 +390,22 @@ def a_sync_run_over_a_slow_link_has_the_same_bits(lab):
     # the same ports on another loopback address, which the server advertises
     server = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.2:*", "--advertise",
                        "127.0.0.3", "--workers", 2, "--out", out)
-    server.says("listening on tcp://127.0.0.3:")
-    control = int(re.search(r"listening on tcp://127.0.0.3:(\d+)", server.said())[1])
+    server.prints("listening on tcp://127.0.0.3:")
+    control = int(re.search(r"listening on tcp://127.0.0.3:(\d+)", server.output())[1])
     ports = listening_ports(server.pid)
     expect(control in ports and len(ports) == 2, f"{control} in {ports}")
     proxy = lab.start("pushpull-proxy", "--listen", ",".join(f"127.0.0.3:{port}" for port in ports),
                       "--to", ",".join(f"127.0.0.2:{port}" for port in ports),
                       "--delay-ms", 3, "--jitter-ms", 2, "--rate-mbit", 200)
-    proxy.says("listening on ")
+    proxy.prints("listening on ")
     workers = [lab.start("pushpull-worker", "--join", f"tcp://127.0.0.3:{control}") for _ in range(2)]
     for process in (server, *workers):
-        expect(process.ends(120) == 0, process.said())
+        expect(process.ends(120) == 0, process.output())
     found = base.summary_of(out)
     expect(found["weights_sha256"] == wanted, f"{found['weights_sha256']}, without a link {wanted}")
     proxy.send_signal(subprocess.signal.SIGTERM)
-    expect(proxy.ends() == 0, proxy.said())
-    up = int(re.search(r"bytes_up=(\d+)", proxy.said())[1])
+    expect(proxy.ends() == 0, proxy.output())
+    up = int(re.search(r"bytes_up=(\d+)", proxy.output())[1])
     expect(up > 40 * 6570 * 4, f"only {up} bytes went over the link: the gradients took another way")
 
 

@@ -63,9 +63,9 @@ def a_run_that_lost_workers_replays_to_the_same_bits(lab):
     cluster = lab.cluster(job, 2, 3, record=record, slice_bytes=4096)
     cluster.reaches(steps // 10)
     cluster.workers[0].kill()
-    lab.until(lambda: cluster.step() > steps // 4, 60, lambda: cluster.servers[0].said()[-400:])
+    lab.until(lambda: cluster.step() > steps // 4, 60, lambda: cluster.servers[0].output()[-400:])
     late = cluster.add_worker()  # possibly too late
-    lab.until(lambda: cluster.step() > steps // 3, 60, lambda: cluster.servers[0].said()[-400:])
+    lab.until(lambda: cluster.step() > steps // 3, 60, lambda: cluster.servers[0].output()[-400:])
     cluster.workers[1].kill()
     live = cluster.ends_well(but=[*cluster.workers[:2], late])
     replays(lab, record, live)
@@ -215,8 +215,8 @@ def a_recorded_job_that_loses_a_server_for_good_says_so(lab):
     cluster.reaches(5)
     cluster.servers[1].kill()
     first = cluster.servers[0]
-    expect(first.ends(60) == 5, f"exit code {first.returncode}: {first.said()[-400:]}")
-    expect("1 of 2 servers" in first.said(), first.said()[-400:])
+    expect(first.ends(60) == 5, f"exit code {first.returncode}: {first.output()[-400:]}")
+    expect("1 of 2 servers" in first.output(), first.output()[-400:])
     _, text = replay(lab, lab.folder / "run.rec")
     expect("0 of 0 updates" in text and "1 of 2 servers" in text, f"the record does not give the reason: {text}")
 

@@ -22,7 +22,7 @@ def refused(run, code, *words):
     expect(not (run.out / "summary.json").exists(), "a refused run has a summary")
 
 
-def another_cluster_goes_on_to_the_same_bits(lab):
+def another_cluster_resumes_with_the_same_bits(lab):
     # an epoch has 22 steps: step 17 is in the first, step 35 in the second
     for number, keys in enumerate((MLP, ADAMW, CONVNET)):
         whole = lab.train(lab.job(keys), 1, 2)

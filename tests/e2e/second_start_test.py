@@ -59,21 +59,21 @@ def after_a_kill_before_the_first_step_the_command_starts_anew(lab):
     job, out = lab.job(MLP), lab.folder / "out"
     words = [*command(lab, job, out), "--join-timeout", lab.seconds(3)]
     first = lab.start(*words)
-    first.says("listening on")
+    first.prints("listening on")
     first.kill()
     first.wait()
     expect((out / "term.json").exists(), "no term.json: this tests nothing")
     code, text = lab.call(*words, seconds=30)
     expect(code == UNREACHABLE and "not all members joined within --join-timeout" in text, f"{code}: {text[-600:]}")
     first = lab.start(*words)
-    first.says("listening on")
+    first.prints("listening on")
     first.kill()
     first.wait()
     again = lab.start(*words)
-    again.says("listening on")
+    again.prints("listening on")
     begin = time.monotonic()
     again.send_signal(signal.SIGTERM)
-    expect(again.ends(20) == SIGTERM_CODE, f"exit code {again.returncode}: {again.said()[-600:]}")
+    expect(again.ends(20) == SIGTERM_CODE, f"exit code {again.returncode}: {again.output()[-600:]}")
     expect(time.monotonic() - begin < lab.seconds(10), "it has waited for a cut of a run that has not begun")
 
 
@@ -92,7 +92,7 @@ def a_run_that_cannot_have_checkpoints_leaves_an_earlier_one_alone(lab):
 def after_a_kill_the_folder_is_free(lab):
     out = lab.folder / "out"
     run = lab.launch(lab.job(LONG), out=out)
-    run.says("training starts")
+    run.prints("training starts")
     run.kill()
     lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
     lab.train(lab.job(MLP), out=out)
@@ -103,7 +103,7 @@ def a_fresh_start_without_workers_keeps_the_trained_weights(lab):
     lab.train(lab.job(MLP), out=out)
     before = whole(out / "checkpoints")
     alone = lab.start(*command(lab, lab.job(MLP), out))
-    alone.says("listening on")
+    alone.prints("listening on")
     alone.send_signal(signal.SIGTERM)
     alone.ends(30)
     expect(whole(out / "checkpoints") == before, f"{before} became {sorted(out.rglob('*'))}")
@@ -114,8 +114,8 @@ def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
     lab.train(lab.job(MLP), out=out)
     before = whole(out / "checkpoints")
     fresh = lab.launch(lab.job({**LONG, "seed": 8}), out=out)
-    fresh.says(f"the checkpoints of an earlier run are in {out / 'checkpoints.1'}")
-    fresh.says("training starts")
+    fresh.prints(f"the checkpoints of an earlier run are in {out / 'checkpoints.1'}")
+    fresh.prints("training starts")
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
     fresh.send_signal(signal.SIGSTOP)
     for pid in living_below(fresh.pid):  # on SIGTERM they would write a checkpoint

@@ -37,7 +37,7 @@ def server_of(run, coordinator):
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         if words[0].endswith("pushpull-server") and ("--job" in words) == coordinator:
             return pid
-    raise base.Failed(f"no such server: {run.said()[-600:]}")
+    raise base.Failed(f"no such server: {run.output()[-600:]}")
 
 
 def newest_step(run):
@@ -46,22 +46,22 @@ def newest_step(run):
 
 def kill_at(lab, run, step, coordinator, number=signal.SIGKILL):
     def reached():
-        expect(run.poll() is None, f"ended before step {step}: {run.said()[-800:]}")
+        expect(run.poll() is None, f"ended before step {step}: {run.output()[-800:]}")
         return newest_step(run) >= step
     step = at(lab, step)
-    lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
+    lab.until(reached, 60, lambda: f"no step {step}: {run.output()[-800:]}")
     pid = server_of(run, coordinator)
     os.kill(pid, number)
     return pid
 
 
-def a_run_replaces_a_server_that_is_told_to_end(lab):
+def a_run_replaces_a_terminated_server(lab):
     keys = keys_of(lab)
     want = calm(lab, keys)
     run = lab.launch(lab.job(keys), 2, 2)
     pid = kill_at(lab, run, 400, coordinator=False, number=signal.SIGTERM)
-    expect(run.ends(120) == 0, run.said()[-800:])
-    expect(f"server 1 (pid {pid}) ended with exit code 143; starting a replacement" in run.said(), run.said()[-800:])
+    expect(run.ends(120) == 0, run.output()[-800:])
+    expect(f"server 1 (pid {pid}) ended with exit code 143; starting a replacement" in run.output(), run.output()[-800:])
     got = summary_of(run.out)
     same(want, got, "weights_sha256")
     expect(got["recoveries"] == 1, f"recoveries {got['recoveries']}")
@@ -73,9 +73,9 @@ def a_run_kills_and_replaces_a_stopped_server(lab):
         want = calm(lab, keys)
         run = lab.launch(lab.job(keys), 2, 2)
         pid = kill_at(lab, run, 400, coordinator=False, number=signal.SIGSTOP)
-        expect(run.ends(120) == 0, run.said()[-800:])
+        expect(run.ends(120) == 0, run.output()[-800:])
         for line in ("is given up by the coordinator and has not ended; killed", "was killed by signal 9 (SIGKILL); starting"):
-            expect(f"server 1 (pid {pid}) {line}" in run.said(), run.said()[-800:])
+            expect(f"server 1 (pid {pid}) {line}" in run.output(), run.output()[-800:])
         got = summary_of(run.out)
         same(want, got, "weights_sha256")
         expect(got["recoveries"] == 1, f"recoveries {got['recoveries']}")
@@ -88,10 +88,10 @@ def a_run_replaces_a_stopped_server_that_wakes_up_and_is_refused(lab):
     want = calm(lab, keys)
     run = lab.launch(lab.job(keys), 2, 2)
     pid = kill_at(lab, run, 400, coordinator=False, number=signal.SIGSTOP)
-    run.says("waiting for a replacement, which continues")
+    run.prints("waiting for a replacement, which continues")
     os.kill(pid, signal.SIGCONT)
-    expect(run.ends(120) == 0, run.said()[-800:])
-    expect("starting a replacement, 1 of at most 3" in run.said(), run.said()[-800:])
+    expect(run.ends(120) == 0, run.output()[-800:])
+    expect("starting a replacement, 1 of at most 3" in run.output(), run.output()[-800:])
     same(want, summary_of(run.out), "weights_sha256")
 
 
@@ -100,9 +100,9 @@ def a_run_restarts_killed_servers(lab):
     want = calm(lab, keys)
     run = lab.launch(lab.job(keys), 2, 2)
     kill_at(lab, run, 400, coordinator=False)
-    lab.until(lambda: "training goes on" in run.said(), 60, lambda: run.said()[-800:])
+    lab.until(lambda: "training goes on" in run.output(), 60, lambda: run.output()[-800:])
     kill_at(lab, run, 1000, coordinator=True)
-    expect(run.ends(120) == 0, run.said()[-800:])
+    expect(run.ends(120) == 0, run.output()[-800:])
     got = summary_of(run.out)
     same(want, got, "weights_sha256")
     expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
@@ -116,7 +116,7 @@ def every_micro_batch_counts_once_in_other_strategies(lab):
         run = lab.launch(lab.job(keys), 2, 2)
         kill_at(lab, run, 600, coordinator=strategy == "ssp:2")
         want = calm(lab, keys)
-        expect(run.ends(120) == 0, run.said()[-800:])
+        expect(run.ends(120) == 0, run.output()[-800:])
         got = summary_of(run.out)
         same(want, got)
         expect(got["recoveries"] == 1, f"recoveries {got['recoveries']}")
@@ -130,7 +130,7 @@ def all_reduce_continues_after_a_server_loss(lab):
     def outlives_a_server(coordinator):
         run = lab.launch(lab.job(keys), 2, 2)
         kill_at(lab, run, 600, coordinator)
-        expect(run.ends(120) == 0, run.said()[-800:])
+        expect(run.ends(120) == 0, run.output()[-800:])
         same(want, summary_of(run.out), "weights_sha256")
     lab.side_by_side(outlives_a_server, (False,), (True,))
 
@@ -144,15 +144,15 @@ def the_same_command_restarts_a_coordinator(lab):
     first, joined = cluster.servers
     os.kill(joined.pid, signal.SIGKILL)
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
-    first.says("training goes on")
-    lab.until(lambda: cluster.step() >= at(lab, 1000), 60, lambda: first.said()[-800:])
+    first.prints("training goes on")
+    lab.until(lambda: cluster.step() >= at(lab, 1000), 60, lambda: first.output()[-800:])
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     again = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.1:*", "--servers", 2,
                       "--workers", 2, "--out", cluster.out)
     cluster.servers[0] = again
     got = cluster.ends_well()
-    expect(f"listening on {cluster.address}" in again.said(), "not where the others look for it")
+    expect(f"listening on {cluster.address}" in again.output(), "not where the others look for it")
     same(want, got, "weights_sha256")
     expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
 
@@ -164,7 +164,7 @@ def peers_bring_a_server_back_without_a_repeated_step(lab):
         for step in (400, 1000):
             kill_at(lab, run, step, coordinator=False)
         want = calm(lab, keys)
-        expect(run.ends(120) == 0, run.said()[-800:])
+        expect(run.ends(120) == 0, run.output()[-800:])
         got = summary_of(run.out)
         same(want, got, "weights_sha256")
         expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
@@ -182,11 +182,11 @@ def a_server_that_continues_after_its_replacement_is_refused(lab):
     cluster.reaches(at(lab, 400))
     stopped = cluster.servers[1]
     os.kill(stopped.pid, signal.SIGSTOP)
-    cluster.servers[0].says("waiting for a replacement, which continues")
+    cluster.servers[0].prints("waiting for a replacement, which continues")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
-    cluster.servers[0].says("has the weights of step")
+    cluster.servers[0].prints("has the weights of step")
     os.kill(stopped.pid, signal.SIGCONT)
-    expect(stopped.ends(60) == PEER_LOST, f"the one that woke up: {stopped.returncode}: {stopped.said()[-300:]}")
+    expect(stopped.ends(60) == PEER_LOST, f"the one that woke up: {stopped.returncode}: {stopped.output()[-300:]}")
     got = cluster.ends_well()
     same(want, got, "weights_sha256")
     expect(got["steps_repeated"] == 0, f"{got['steps_repeated']} steps repeated")
@@ -200,15 +200,15 @@ def without_enough_peers_all_return_to_the_checkpoint(lab):
     cluster = lab.cluster(lab.job(keys), 2, 2)
     cluster.reaches(at(lab, 400))
     os.kill(cluster.servers[1].pid, signal.SIGKILL)
-    cluster.servers[0].says("waiting for a replacement, which continues")
+    cluster.servers[0].prints("waiting for a replacement, which continues")
     os.kill(cluster.workers[1].pid, signal.SIGKILL)  # it pushed gradients that the new server lacks
-    cluster.servers[0].says("lacks its pushes")
+    cluster.servers[0].prints("lacks its pushes")
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
     del cluster.workers[1]
     got = cluster.ends_well()
     same(want, got, "weights_sha256")
     expect(got["recoveries"] >= 1, f"recoveries {got['recoveries']}")
-    expect(run.ends(120) == 0, run.said()[-800:])
+    expect(run.ends(120) == 0, run.output()[-800:])
     same(want, summary_of(run.out), "weights_sha256")
 
 
@@ -220,10 +220,10 @@ def a_server_that_does_not_return_is_awaited_and_named(lab):
         os.kill(job.servers[rank].pid, signal.SIGKILL)
     for process in (cluster.servers[0], *cluster.workers):
         expect(process.ends(60) == PEER_LOST, f"exit code {process.returncode}")
-        expect("1 of 2 servers" in process.said().splitlines()[-1], process.said()[-400:])
+        expect("1 of 2 servers" in process.output().splitlines()[-1], process.output()[-400:])
     for process in (headless.servers[1], *headless.workers):
         expect(process.ends(60) == PEER_LOST, f"exit code {process.returncode}")
-        last = process.said().splitlines()[-1]
+        last = process.output().splitlines()[-1]
         expect("server 0" in last and "silent" in last, last)
 
 
@@ -235,10 +235,10 @@ def a_server_that_stops_and_continues_changes_nothing(lab):
     asleep = cluster.servers[1]
     os.kill(asleep.pid, signal.SIGSTOP)
     cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
-    cluster.servers[0].says("training goes on")
+    cluster.servers[0].prints("training goes on")
     os.kill(asleep.pid, signal.SIGCONT)
     got = cluster.ends_well()
-    expect(asleep.ends(60) != 0, f"the sleeper ended well: {asleep.said()[-400:]}")
+    expect(asleep.ends(60) != 0, f"the sleeper ended well: {asleep.output()[-400:]}")
     same(want, got, "weights_sha256")
 
 

@@ -49,7 +49,7 @@ def local_steps_give_the_same_bits(lab):
     expect(len(set(hashes.values())) == 1, f"hashes differ: {hashes}")
 
 
-def a_recorded_run_comes_out_again(lab):
+def a_record_replays_to_the_same_bits(lab):
     for strategy in ("async", "buffered:3", "ssp:3", "backup:1"):
         record = lab.folder / f"{strategy.replace(':', '-')}.rec"
         job = lab.job({**MLP, "steps": 100, "strategy": strategy, "eval-every": 40})
@@ -130,12 +130,12 @@ def without_shared_memory_a_run_says_so_and_uses_sockets(lab):
         limited = subprocess.Popen(
             [lab.bin_dir / "pushpull-worker", "--join", cluster.address], stderr=subprocess.PIPE, env=lab.environment,
             text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
-        _, said = limited.communicate(timeout=lab.seconds(60))
+        _, output = limited.communicate(timeout=lab.seconds(60))
         summary = cluster.ends_well()
-        expect(limited.returncode == 0, f"the limited worker: {said[-600:]}")
-        expect("sockets to server 0 (this worker can have no shared memory)" in said, said)
-        expect("ulimit -f" in said, f"{transport}: no reason: {said}")
-        expect(("warning: sockets" in said) == warned, f"{transport}: {said}")
+        expect(limited.returncode == 0, f"the limited worker: {output[-600:]}")
+        expect("sockets to server 0 (this worker can have no shared memory)" in output, output)
+        expect("ulimit -f" in output, f"{transport}: no reason: {output}")
+        expect(("warning: sockets" in output) == warned, f"{transport}: {output}")
         expect(summary["weights_sha256"] == want, "other weights")
 
 

@@ -40,7 +40,7 @@ def dragged(lab, strategy):
     cluster = lab.cluster(lab.job({**MLP, "steps": 80, "strategy": strategy}), 2, 3, slice_bytes=4096)
     with Drag(cluster.workers[0]):
         lab.until(lambda: all(p.poll() is not None for p in cluster.all()[:2] + cluster.workers[1:]),
-                  120, lambda: f"still running: {cluster.servers[0].said()[-400:]}")
+                  120, lambda: f"still running: {cluster.servers[0].output()[-400:]}")
     return cluster.ends_well()
 
 
@@ -64,11 +64,11 @@ def ssp_0_is_sync(lab):
 
 def in_async_the_slow_worker_draws_less(lab):
     cluster = lab.cluster(lab.job({**MLP, "steps": 300, "strategy": "async"}), 2, 1, workers=3, slice_bytes=4096)
-    with cluster.workers[0].stands_still():
+    with cluster.workers[0].stopped():
         for _ in range(2):
             cluster.add_worker()
         lab.until(lambda: sum(line["samples"] for line in metrics_of(cluster.out)[-1:]) >= 300 * 64 * 3 / 4, 60,
-                  lambda: f"the others wait: {cluster.servers[0].said()[-400:]}")
+                  lambda: f"the others wait: {cluster.servers[0].output()[-400:]}")
     summary = cluster.ends_well()
     slow, *others = summary["samples_per_worker"]
     expect(slow + sum(others) == summary["samples"] == 300 * 64, f"{summary['samples_per_worker']}")

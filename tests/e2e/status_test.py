@@ -20,7 +20,7 @@ def pids_of(document):
 def status(lab, address, *words, seconds=30):
     """Returns its exit code and its standard output."""
     process = lab.start("pushpull", "status", "--join", address, *words)
-    return process.ends(seconds), process.said()
+    return process.ends(seconds), process.output()
 
 
 def json_of(lab, address):
@@ -91,7 +91,7 @@ def status_shows_members_and_progress(lab):
     expect(document["out"] == str(cluster.out), f"out: {document['out']}")
     code, text = status(lab, cluster.address)
     expect(code == 0 and all(str(p.pid) in text for p in cluster.all()), f"exit code {code}: {text}")
-    expect("rejected" not in cluster.servers[0].said() and "dropped a" not in cluster.servers[0].said(), "it was refused")
+    expect("rejected" not in cluster.servers[0].output() and "dropped a" not in cluster.servers[0].output(), "it was refused")
 
 
 def a_gathering_job_names_the_missing_members(lab):
@@ -112,7 +112,7 @@ def only_the_straggler_is_named(lab):
     code, text = status(lab, cluster.address)
     named = [line for line in text.splitlines() if "STRAGGLER" in line]
     expect(code == 0 and len(named) == 1 and "worker 1" in named[0], f"exit code {code}: {text}")
-    expect("traggler" not in cluster.servers[0].said(), "the log has it, too")
+    expect("traggler" not in cluster.servers[0].output(), "the log has it, too")
 
 
 def an_absent_coordinator_is_code_4_and_names_the_address(lab):
@@ -148,11 +148,11 @@ def the_doctor_finds_no_errors_in_a_running_job(lab):
     for check in ("name", "port", "version", "key", "clock", "server 0", "server 1", "disk", "files", "/dev/shm"):
         expect(check in found, f"no line for {check}: {text}")
     expect("latency" in found["server 1"][1] and "protocol version" in found["version"][1], text)
-    if "shared memory with" in "".join(worker.said() for worker in cluster.workers):
+    if "shared memory with" in "".join(worker.output() for worker in cluster.workers):
         expect("can be shared" in found["shm of server 1"][1], text)
     step = cluster.step()
     lab.until(lambda: cluster.step() > step, 30, lambda: "training does not continue")
-    expect("dropped a" not in "".join(p.said() for p in cluster.servers), "a server refused something")
+    expect("dropped a" not in "".join(p.output() for p in cluster.servers), "a server refused something")
 
 
 def the_doctor_finds_no_errors_in_a_gathering_job(lab):
@@ -164,7 +164,7 @@ def the_doctor_finds_no_errors_in_a_gathering_job(lab):
 def the_doctor_names_a_stopped_server(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(20)
-    with cluster.servers[1].stands_still():
+    with cluster.servers[1].stopped():
         code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
     verdict, line = lines_of(text)["server 1"]
     expect(code == 4 and verdict == "ERROR" and "has not answered" in line, f"exit code {code}: {text}")

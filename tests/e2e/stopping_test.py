@@ -17,13 +17,13 @@ def step_of(run):
 
 def trains(lab, run, step=1):
     def reached():
-        expect(run.poll() is None, f"ended before step {step}: {run.said()[-800:]}")
+        expect(run.poll() is None, f"ended before step {step}: {run.output()[-800:]}")
         return step_of(run) >= step
-    lab.until(reached, 60, lambda: f"no step {step}: {run.said()[-800:]}")
+    lab.until(reached, 60, lambda: f"no step {step}: {run.output()[-800:]}")
 
 
 def stopped(lab, run, by, alone=True):
-    expect(run.ends(60) == STOPPED, f"exit code {run.returncode}: {run.said()[-1200:]}")
+    expect(run.ends(60) == STOPPED, f"exit code {run.returncode}: {run.output()[-1200:]}")
     expect(not alone or not lab.left_behind(), f"left behind: {lab.left_behind()}")
     summary = summary_of(run.out)
     expect(summary["stopped_by"] and by in summary["stopped_by"], f"stopped_by {summary['stopped_by']}")
@@ -75,7 +75,7 @@ def every_strategy_stops(lab):
     expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
 
 
-def all_processes_may_be_signalled_at_once_and_again(lab):
+def a_repeated_signal_to_all_processes_stops_the_job(lab):
     for number in (signal.SIGTERM, signal.SIGINT):
         cluster = lab.cluster(lab.job(LONG), 2, 2)
         cluster.reaches(5)
@@ -85,11 +85,11 @@ def all_processes_may_be_signalled_at_once_and_again(lab):
             if turn == 0:
                 time.sleep(0.05)
         for process in cluster.all():
-            expect(process.ends(60) == STOPPED, f"{process.name}: {process.returncode}: {process.said()[-600:]}")
-        expect(signal.Signals(number).name in summary_of(cluster.out)["stopped_by"], "not said by what")
+            expect(process.ends(60) == STOPPED, f"{process.name}: {process.returncode}: {process.output()[-600:]}")
+        expect(signal.Signals(number).name in summary_of(cluster.out)["stopped_by"], "no signal named")
 
 
-def all_processes_of_a_run_may_be_told_whichever_hears_it_first(lab):
+def signals_in_any_order_stop_the_run(lab):
     for first in ("launcher", "servers", "coordinator"):
         run = lab.launch(lab.job({**LONG, "on-worker-loss": "wait"}), 2, 2)
         trains(lab, run)
@@ -102,7 +102,7 @@ def all_processes_of_a_run_may_be_told_whichever_hears_it_first(lab):
                 time.sleep(0.01)
             time.sleep(0.1)
         stopped(lab, run, "SIGTERM")
-        expect("replacement" not in run.said(), run.said()[-800:])
+        expect("replacement" not in run.output(), run.output()[-800:])
 
 
 def nohup_is_respected(lab):
@@ -113,7 +113,7 @@ def nohup_is_respected(lab):
     trains(lab, run)
     for pid in [run.pid, *living_below(run.pid)]:
         os.kill(pid, signal.SIGHUP)
-    expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.said()[-800:]}")
+    expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
     expect(summary_of(run.out)["stopped_by"] is None, "it was stopped")
 
 
@@ -127,10 +127,10 @@ def a_signalled_worker_leaves_the_job(lab):
     cluster.reaches(5)
     gone = cluster.workers[1]
     gone.send_signal(signal.SIGTERM)
-    expect(gone.ends(10) == SIGTERM_CODE, f"exit code {gone.returncode}: {gone.said()[-600:]}")
-    cluster.servers[0].says("ended by SIGTERM")
+    expect(gone.ends(10) == SIGTERM_CODE, f"exit code {gone.returncode}: {gone.output()[-600:]}")
+    cluster.servers[0].prints("ended by SIGTERM")
     before = cluster.step()
-    lab.until(lambda: cluster.step() > before + 50, 60, lambda: cluster.servers[0].said()[-600:])
+    lab.until(lambda: cluster.step() > before + 50, 60, lambda: cluster.servers[0].output()[-600:])
 
 
 def only_a_second_ctrl_c_ends_at_once(lab):
@@ -140,13 +140,13 @@ def only_a_second_ctrl_c_ends_at_once(lab):
     for _ in range(3):
         run.send_signal(signal.SIGTERM)
         time.sleep(0.4)
-    run.says("has no consistent cut before its end")
+    run.prints("has no consistent cut before its end")
     run.send_signal(signal.SIGINT)
     run.send_signal(signal.SIGINT)
     time.sleep(0.5)
-    expect(run.poll() is None, f"it has not waited: {run.said()[-600:]}")
+    expect(run.poll() is None, f"it has not waited: {run.output()[-600:]}")
     run.send_signal(signal.SIGINT)
-    expect(run.ends(10) == SIGINT_CODE, f"exit code {run.returncode}: {run.said()[-600:]}")
+    expect(run.ends(10) == SIGINT_CODE, f"exit code {run.returncode}: {run.output()[-600:]}")
     expect(not lab.left_behind(), f"left behind: {lab.left_behind()}")
     expect(not (run.out / "summary.json").exists(), "a run that was killed has a summary")
 
@@ -159,9 +159,9 @@ def a_stop_before_the_first_step_changes_no_files(lab):
     expect(len(before) > 6, f"{before}")
     for number, code in ((signal.SIGTERM, SIGTERM_CODE), (signal.SIGINT, SIGINT_CODE)):
         alone = lab.start("pushpull-server", "--job", job, "--listen", "tcp://127.0.0.1:*", "--workers", 2, "--out", out)
-        alone.says("listening on ")
+        alone.prints("listening on ")
         alone.send_signal(number)
-        expect(alone.ends(20) == code, f"exit code {alone.returncode}: {alone.said()[-600:]}")
+        expect(alone.ends(20) == code, f"exit code {alone.returncode}: {alone.output()[-600:]}")
     after = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     expect(before == after, f"was touched: {set(before.items()) ^ set(after.items())}")
 
@@ -172,7 +172,7 @@ def a_job_stops_during_the_restart_of_a_server(lab):
         run = lab.launch(lab.job(keys), 2, 2)
         trains(lab, run, 150)
         os.kill(next(servers_of(run, coordinator)), signal.SIGKILL)
-        run.says("starting a replacement")
+        run.prints("starting a replacement")
         run.send_signal(signal.SIGTERM)
         stopped(lab, run, "SIGTERM")
 

@@ -43,14 +43,14 @@ def backup_continues_while_a_worker_is_stopped(lab):
     keys = lab.in_parts({**BACKUP, "lr": 0.02}, 6000)
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
     cluster.reaches(1)
-    with cluster.workers[1].stands_still():
+    with cluster.workers[1].stopped():
         cluster.reaches(cluster.step() + 100)
     summary = cluster.ends_well()
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
     # the push that it was computing when it was stopped arrived too late
     expect(summary["pushes_dropped_per_worker"][1] >= 1, f"{summary['pushes_dropped_per_worker']}")
-    said = cluster.servers[0].said()
-    expect("dropped " in said and "of worker 1" in said, f"the drop was not reported: {said[-600:]}")
+    output = cluster.servers[0].output()
+    expect("dropped " in output and "of worker 1" in output, f"the drop was not reported: {output[-600:]}")
     expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
 
 
@@ -68,14 +68,14 @@ def backup_continues_without_lost_workers(lab):
     cluster.reaches(1)
     lost = [cluster.workers[1]]
     os.kill(lost[0].pid, signal.SIGKILL)
-    cluster.servers[0].says("the others go on")
+    cluster.servers[0].prints("the others go on")
     # another worker evaluates its chunks now
     goal = cluster.step() + 500
     lab.until(lambda: cluster.step() >= goal, 60, lambda: f"no step {goal}, only {cluster.step()}")
-    expect("go to" not in cluster.servers[0].said(), "its share is computed, though a step needs two")
+    expect("go to" not in cluster.servers[0].output(), "its share is computed, though a step needs two")
     lost.append(cluster.workers[2])
     os.kill(lost[1].pid, signal.SIGKILL)
-    cluster.servers[0].says("go to worker 0")
+    cluster.servers[0].prints("go to worker 0")
     summary = cluster.ends_well(but=lost)
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
     expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
@@ -87,10 +87,10 @@ def backup_accepts_a_replacement(lab):
     cluster.reaches(1)
     lost = cluster.workers[2]
     os.kill(lost.pid, signal.SIGKILL)
-    cluster.servers[0].says("the others go on")
-    with cluster.workers[0].stands_still():  # a step needs two: the job does not end before the new worker joins
+    cluster.servers[0].prints("the others go on")
+    with cluster.workers[0].stopped():  # a step needs two: the job does not end before the new worker joins
         cluster.add_worker()
-        cluster.servers[0].says("takes the free place")
+        cluster.servers[0].prints("takes the free place")
     summary = cluster.ends_well(but=(lost,))
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
 
@@ -172,7 +172,7 @@ def local_survives_a_lost_worker_with_the_same_bits(lab):
     lost = cluster.workers[2]
     os.kill(lost.pid, signal.SIGKILL)
     summary = cluster.ends_well(but=(lost,))
-    expect("the others go on" in cluster.servers[0].said(), cluster.servers[0].said()[-600:])
+    expect("the others go on" in cluster.servers[0].output(), cluster.servers[0].output()[-600:])
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 

@@ -36,7 +36,7 @@ def hold(thread, ready):
 
 
 @contextlib.contextmanager
-def the_thread_that_computes_stands_still(pid):
+def compute_thread_stopped(pid):
     """Stops only the thread that computes: the process still sends heartbeats. Another process stops it, because a parent
     that traces the thread would take the stop for the end of the process."""
     # the busiest thread from now on; until now it may have been the one that joins and loads
@@ -53,7 +53,7 @@ def the_thread_that_computes_stands_still(pid):
     os.close(ready)
     try:
         if os.read(reader, 1) != b"y":
-            raise Skipped("ptrace is not allowed here")
+            raise Skipped("the thread has ended, or ptrace is not allowed here")
         yield
     finally:
         os.close(reader)
@@ -66,15 +66,15 @@ def a_worker_with_a_stopped_trainer_is_named_and_given_up(lab):
     cluster.reaches(100)
     victim = cluster.workers[0]
     server = cluster.servers[0]
-    since = len(server.said())
-    with the_thread_that_computes_stands_still(victim.pid):
-        server.says(f"pid {victim.pid}) at step ", 30, since)
-        lost = [line for line in server.said(since).splitlines() if "has computed nothing for" in line]
+    since = len(server.output())
+    with compute_thread_stopped(victim.pid):
+        server.prints(f"pid {victim.pid}) at step ", 30, since)
+        lost = [line for line in server.output(since).splitlines() if "has computed nothing for" in line]
         expect(len(lost) == 1 and f"pid {victim.pid})" in lost[0], f"not named, or the other one, too: {lost}")
         step = cluster.step()
         code = victim.ends(30)
-    expect(code == 5, f"the worker that was given up ended with {code}: {victim.said()[-300:]}")
-    expect("computed nothing" in victim.said(), f"it does not say why: {victim.said()[-300:]}")
+    expect(code == 5, f"the worker that was given up ended with {code}: {victim.output()[-300:]}")
+    expect("computed nothing" in victim.output(), f"it does not say why: {victim.output()[-300:]}")
     lab.until(lambda: cluster.step() > step, 60, lambda: "the other worker does not continue")
 
 

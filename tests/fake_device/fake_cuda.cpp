@@ -52,7 +52,7 @@ std::shared_ptr<Device> open(const DeviceName& name) {
     options.seed = static_cast<uint64_t>(number("FAKE_SEED", 1) + name.index);
     options.lost_after = number("FAKE_LOST_AFTER", -1);
     options.index = name.index;
-    options.most_pageable = static_cast<size_t>(number("FAKE_MOST_PAGEABLE", INT64_MAX));
+    options.max_pageable = static_cast<size_t>(number("FAKE_MOST_PAGEABLE", INT64_MAX));
     static const auto pages = std::make_shared<RegisteredPages>();
     options.pages = pages;
     device = std::make_shared<FakeDevice>(options);

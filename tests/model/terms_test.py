@@ -82,9 +82,9 @@ def holds(case, **limits):
 def is_seen(bug):
     want, late = BUGS[bug]
     text = search(["FAULTS=1", bug] + ([] if late else ["NOTHING_LATE"]), ["SAFETY"], [])
-    said = next((line for line in text.splitlines() if line.startswith("pan:1:")), "nothing")
-    good = said != "nothing" and want in said
-    print(f"{bug}: {said}{'' if good else ': FAILED, want ' + want}", flush=True)
+    verdict = next((line for line in text.splitlines() if line.startswith("pan:1:")), "nothing")
+    good = verdict != "nothing" and want in verdict
+    print(f"{bug}: {verdict}{'' if good else ': FAILED, want ' + want}", flush=True)
     return good
 
 

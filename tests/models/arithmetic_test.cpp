@@ -90,15 +90,15 @@ TEST(ShortNumbers, EqualTheNumbersOfTheCodecs) {
 }
 
 TEST(Cuts, DividerDividesLikeTheProcessor) {
-  constexpr uint32_t kMost = INT32_MAX;
+  constexpr uint32_t kMax = INT32_MAX;
   std::mt19937 random(2);
-  std::vector<uint32_t> divisors{1, 2, 3, 5, 7, 10, 49, 196, 784, 65535, 65536, 1U << 30, kMost};
-  for (int i = 0; i < 300; ++i) divisors.push_back(1 + static_cast<uint32_t>(random()) % kMost);
+  std::vector<uint32_t> divisors{1, 2, 3, 5, 7, 10, 49, 196, 784, 65535, 65536, 1U << 30, kMax};
+  for (int i = 0; i < 300; ++i) divisors.push_back(1 + static_cast<uint32_t>(random()) % kMax);
   for (const uint32_t d : divisors) {
     const Divider divider(d);
-    std::vector<uint32_t> dividends{0, 1, d - 1, d, kMost, kMost - 1, kMost / d * d};
+    std::vector<uint32_t> dividends{0, 1, d - 1, d, kMax, kMax - 1, kMax / d * d};
     for (int i = 0; i < 300; ++i) {
-      const auto n = static_cast<uint32_t>(random()) % kMost;
+      const auto n = static_cast<uint32_t>(random()) % kMax;
       dividends.insert(dividends.end(), {n, n / d * d, n / d == 0 ? 0 : n / d * d - 1});
     }
     for (const uint32_t n : dividends) ASSERT_EQ(divider.quotient(n), n / d) << n << "/" << d;

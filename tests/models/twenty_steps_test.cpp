@@ -91,7 +91,7 @@ double apart(const Case& c, const Training& training, const Training& reference)
 // Roundings alone add up to little (1e-6 in fp32). Occasionally a rounding crosses a ReLU or
 // changes a maximum, which moves the weights by a sample's share in any precision, and more often
 // with fewer bits. Measured on the CPU: 0.004 with 23 bits, 0.03 with 11, 0.07 with 8.
-double most_apart(const BackendCase& backend) {
+double max_distance(const BackendCase& backend) {
   if (backend.bits() == 24) return 0.02;
   return backend.bits() == 8 ? 0.12 : 0.06;
 }
@@ -110,10 +110,10 @@ TEST_P(TwentySteps, EndNearTheCpu) {
     const Training training = run(on(c));
     const double off = apart(c, training, reference);
     std::printf("%s: %.2g of the way\n", c.model.c_str(), off);
-    EXPECT_LE(off, GetParam().needs_device ? most_apart(GetParam()) : 0.0);
+    EXPECT_LE(off, GetParam().needs_device ? max_distance(GetParam()) : 0.0);
     for (size_t step = 0; step < training.losses.size(); ++step) {
       EXPECT_NEAR(training.losses[step], reference.losses[step],
-                  most_apart(GetParam()) * reference.losses.front());
+                  max_distance(GetParam()) * reference.losses.front());
     }
     EXPECT_LT(training.losses.back(), 0.95F * training.losses.front());
   }
@@ -130,9 +130,9 @@ TEST(TwentyStepsBounds, HoldForRoundedNumbersButNotForWrongSteps) {
       const int bits = std::min(rounds.bits(), 23);
       const double off = apart(c, run(c, {.bits = bits}), reference);
       EXPECT_GT(off, 0.0);
-      EXPECT_LE(off, most_apart(rounds)) << to_string(precision);
+      EXPECT_LE(off, max_distance(rounds)) << to_string(precision);
       const double wrong = apart(c, run(c, {.bits = bits, .wrong_steps = 4}), reference);
-      EXPECT_GT(wrong, most_apart(rounds)) << to_string(precision);
+      EXPECT_GT(wrong, max_distance(rounds)) << to_string(precision);
     }
   }
 }

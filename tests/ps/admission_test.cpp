@@ -134,6 +134,17 @@ TEST_F(AdmissionTest, WaitingServerIsToldThatTheJobIsOver) {
   EXPECT_EQ(refused_text(), "") << "only once";
 }
 
+TEST_F(AdmissionTest, ServerThatHasTakenAPlaceWaitsNoMore) {
+  server(50, "tcp://10.0.0.1:7000");
+  server(51, "tcp://10.0.0.2:7000");
+  members_.remove(50);
+  EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
+  EXPECT_EQ(members_.count(wire::ROLE_SERVER), 2);
+  out_.take_messages();
+  admission().refuse_waiting();
+  EXPECT_EQ(refused_text(), "");
+}
+
 TEST_F(AdmissionTest, MembersAreBoundedAndSilentOnesAreDroppedFirst) {
   for (uint64_t who = 1000; who < 1000 + 4099; ++who, ++now_ms_) {
     ASSERT_EQ(hello(hello_of(who)), "") << who;

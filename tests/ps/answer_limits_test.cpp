@@ -19,7 +19,7 @@ TEST(AnswerLimits, ConnectionThatNeverReadsHasABoundedCost) {
   AnswerLimits limits;
   int64_t answers = 0;
   for (int64_t ms = 0; ms < 600'000; ms += 100) answers += limits.take(ms, "anna") ? 1 : 0;
-  EXPECT_EQ(answers, AnswerLimits::kMostOfConnection);
+  EXPECT_EQ(answers, AnswerLimits::kMaxOfConnection);
 }
 
 TEST(AnswerLimits, ConnectionsShareTheTotal) {
@@ -28,7 +28,7 @@ TEST(AnswerLimits, ConnectionsShareTheTotal) {
   for (int i = 0; i < 10'000; ++i) {
     answers += limits.take(10'000 + i / 10, "peer " + std::to_string(i)) ? 1 : 0;
   }
-  EXPECT_EQ(answers, AnswerLimits::kMostPerSecond);
+  EXPECT_EQ(answers, AnswerLimits::kMaxPerSecond);
   EXPECT_TRUE(limits.take(12'000, "anna")) << "a new second";
 }
 
@@ -36,10 +36,10 @@ TEST(AnswerLimits, RemembersABoundedNumberOfConnections) {
   AnswerLimits limits;
   EXPECT_TRUE(limits.take(0, "first"));
   int64_t ms = 1000;
-  for (size_t i = 0; i < AnswerLimits::kMostConnections; ++i, ms += 25) {
+  for (size_t i = 0; i < AnswerLimits::kMaxConnections; ++i, ms += 25) {
     EXPECT_TRUE(limits.take(ms, std::to_string(i)));
   }
-  EXPECT_FALSE(limits.take(ms, std::to_string(AnswerLimits::kMostConnections - 1)));
+  EXPECT_FALSE(limits.take(ms, std::to_string(AnswerLimits::kMaxConnections - 1)));
 }
 
 }  // namespace

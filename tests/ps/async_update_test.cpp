@@ -51,7 +51,7 @@ TEST(HandedWeights, KeepsTheNewestVersionsUntilTheirPushArrives) {
     handed.keep(version, 0, constant_payload(4, 1.0F));
     handed.keep(version, 2, constant_payload(4, 2.0F));
   }
-  EXPECT_EQ(handed.versions(), HandedWeights::kMostVersions);
+  EXPECT_EQ(handed.versions(), HandedWeights::kMaxVersions);
   EXPECT_EQ(handed.find(1), nullptr);
   ASSERT_NE(handed.find(3), nullptr);
   EXPECT_EQ(handed.find(3)->size(), 2U);

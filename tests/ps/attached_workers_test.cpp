@@ -47,7 +47,7 @@ class DeviceAttachedWorkers : public testing::Test {
     device_ = std::move(device);
     const Job job = parse_job_text("dataset = dummy\nslice-bytes = 4096\n" + keys, "test");
     server_ = std::make_unique<AttachedWorkers>(
-        job, kRun, map_, [this](const std::string& why) { said_.push_back(why); }, device_);
+        job, kRun, map_, [this](const std::string& why) { warnings_.push_back(why); }, device_);
     wire::State state;
     state.add_workers()->set_incarnation(kWorker);
     server_->on_state(state);
@@ -145,7 +145,7 @@ class DeviceAttachedWorkers : public testing::Test {
   }
 
   SliceMap map_{kElements, 4096, 1};
-  std::vector<std::string> said_;
+  std::vector<std::string> warnings_;
   int64_t pulls_ = 0;
   // the worker's side
   std::shared_ptr<FakeDevice> worker_ = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
@@ -153,7 +153,7 @@ class DeviceAttachedWorkers : public testing::Test {
   DevicePool device_pool_{worker_, [](const std::string& why) { FAIL() << why; }};
   std::shared_ptr<float[]> host_probe_;
   std::shared_ptr<float[]> device_probe_;
-  PeerMemory peer_{most_segment_bytes(map_), {}, worker_};
+  PeerMemory peer_{max_segment_bytes(map_), {}, worker_};
   // the server's side
   std::shared_ptr<FakeDevice> device_;
   std::unique_ptr<AttachedWorkers> server_;
@@ -273,7 +273,7 @@ TEST_F(DeviceAttachedWorkers, ServerInHostMemoryReportsIt) {
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
   EXPECT_FALSE(attached.has_device_probe());
-  EXPECT_EQ(attached.device_text(), "its weights lie in host memory");
+  EXPECT_EQ(attached.device_text(), "its weights are in host memory");
 }
 
 TEST_F(DeviceAttachedWorkers, AnotherGpuIsReported) {
@@ -281,7 +281,7 @@ TEST_F(DeviceAttachedWorkers, AnotherGpuIsReported) {
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
   EXPECT_FALSE(attached.has_device_probe());
-  EXPECT_EQ(attached.device_text(), "its weights lie on another GPU, fake:0");
+  EXPECT_EQ(attached.device_text(), "its weights are on another GPU, fake:0");
   ASSERT_FALSE(pull(true, true));
   Message message = sent(weights(generation()));
   resolve(message, peer_, map_);
@@ -300,7 +300,7 @@ TEST_F(DeviceAttachedWorkers, ProbeThatCannotBeOpenedFallsBackToHostMemory) {
 TEST_F(DeviceAttachedWorkers, DeviceThatCannotShareMemoryStillServes) {
   serve(std::make_shared<Unshared>());
   const auto there = generation();
-  EXPECT_THAT(said_, testing::ElementsAre("[device] shares nothing"));
+  EXPECT_THAT(warnings_, testing::ElementsAre("[device] shares nothing"));
   const wire::Attached attached = attach();
   EXPECT_TRUE(attached.ok());
   EXPECT_THAT(attached.device_text(), HasSubstr("others cannot read"));
@@ -322,15 +322,16 @@ TEST_F(DeviceAttachedWorkers, WithoutSharedMemoryTheDeviceIsPrivateToTheServer) 
 TEST_F(DeviceAttachedWorkers, SlowerCopiesAreReportedOnce) {
   serve(std::make_shared<FakeDevice>(FakeOptions{.registers = false}));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(sent(weights(generation())).payloads[0].floats()[3], 3.0F);
-  EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("copies to the host take longer")));
+  EXPECT_THAT(warnings_, testing::ElementsAre(HasSubstr("copies to the host take longer")));
   ASSERT_TRUE(attach("").ok());
   for (int i = 0; i < 2; ++i) {
     const auto gradient = pool_.get(kElements);
     Message taken = push(gradient, false);
     ASSERT_FALSE(server_->on_message("peer", taken)) << "an unregistered gradient is still read";
   }
-  EXPECT_THAT(said_, testing::ElementsAre(
-                         testing::_, HasSubstr("copies of workers' gradients to the device take")));
+  EXPECT_THAT(warnings_,
+              testing::ElementsAre(testing::_,
+                                   HasSubstr("copies of workers' gradients to the device take")));
 }
 
 // A lost device is the server's fault: it does not make the worker fall back to the socket.

@@ -15,7 +15,7 @@ TEST(BarrierSnapshots, InitialWeightsAreTheFirstSnapshot) {
   EXPECT_FALSE(snapshots.take_request());
 }
 
-TEST(BarrierSnapshots, WhereTheRunStartsAtItsEndServerZeroOpensTheOnlyOne) {
+TEST(BarrierSnapshots, ServerZeroOpensTheOnlyBarrierOfARunAtItsEnd) {
   BarrierSnapshots snapshots({0, 4, 10, 10, 1});
   EXPECT_FALSE(snapshots.take_request());
   EXPECT_TRUE(snapshots.open(10, 80));

@@ -92,9 +92,9 @@ TEST(CheckpointPace, CheckpointsCostOnePercentOfTheTime) {
         EXPECT_LT(share, 0.0105);
         EXPECT_GT(run.checkpoints(), 3);
         const double each_ms = run.lost_ms() / static_cast<double>(run.checkpoints());
-        const double least_ms = std::max(each_ms * 100, static_cast<double>(write_ms) * 5);
+        const double min_ms = std::max(each_ms * 100, static_cast<double>(write_ms) * 5);
         EXPECT_LT(static_cast<double>(run.longest_ms()),
-                  3 * std::max(least_ms, 10'000.0) + 4 * static_cast<double>(write_ms))
+                  3 * std::max(min_ms, 10'000.0) + 4 * static_cast<double>(write_ms))
             << "checkpoints are rarer than necessary";
       }
     }

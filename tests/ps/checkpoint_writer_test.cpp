@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/ps/cluster_parts.h"
 

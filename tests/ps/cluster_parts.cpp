@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/layout/slice_map.h"
+#include "ps/server/grants.h"
+#include "ps/server/server_setup.h"
 
 namespace pushpull {
 

@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "common/job/job.h"
-#include "common/layout/slice_map.h"
-#include "common/layout/tensor_table.h"
+#include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "ps/server/server.h"
+#include "ps/aggregation/commit.h"
 
 namespace pushpull {
+
+struct Job;
+struct ServerSetup;
+struct TensorTable;
 
 // Returns a job of dummy data, plain SGD, a global batch of 4 x 2 and 10 steps. `keys` are lines of
 // a job file that add to these or override them.

@@ -41,8 +41,9 @@ class CoordinatorTest : public testing::Test {
     join(kBert);
     ASSERT_TRUE(coordinator_->wants_start());
     coordinator_->start(now_, {});
-    EXPECT_EQ(coordinator_->take_snapshot_request(), 0) << "the initial weights are hashed";
-    coordinator_->checkpoint_done(now_, 0);
+    EXPECT_EQ(coordinator_->training_run().snapshots().take_request(), 0)
+        << "the initial weights are hashed";
+    coordinator_->training_run().checkpoint_done(0);
     tick();
   }
 

@@ -29,7 +29,7 @@ TEST_F(CoordinatorTest, AbortEndsTheJobAndNamesTheLostWorker) {
 
 TEST_F(CoordinatorTest, ClosedConnectionIsNoticedSoonerThanSilence) {
   train("strategy = sync\non-worker-loss = abort\nheartbeat-timeout = 10\n");
-  coordinator_->on_gone(now_, peer_of(kBert));
+  coordinator_->on_disconnect(now_, peer_of(kBert));
   live(2500, {kAnna});
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("connection closed"));
@@ -134,6 +134,47 @@ TEST_F(CoordinatorTest, LostServerEndsTheJobAndPointsAtTheCheckpoint) {
   EXPECT_EQ(coordinator_->culprit()->pid, 1050);
   EXPECT_EQ(coordinator_->culprit()->host, "node");
   EXPECT_THAT(coordinator_->culprit()->reason, HasSubstr("no heartbeat for"));
+}
+
+// A job of two servers that continues by peers; server 51 is in the place of the lost server 50.
+class JobWithoutItsServer : public CoordinatorTest {
+ protected:
+  void lose_and_replace() {
+    make("strategy = sync\nrecovery = peers\n", 2);
+    hello(50, wire::ROLE_SERVER);
+    join(kAnna);
+    join(kBert);
+    coordinator_->start(now_, {});
+    coordinator_->training_run().places().copied(0, 0);
+    leave(50, 5, "killed");
+    hello(51, wire::ROLE_SERVER);
+    tick();
+    EXPECT_FALSE(states_.contains(peer_of(51))) << "it gets its weights first";
+  }
+};
+
+TEST_F(JobWithoutItsServer, ReplacementWithoutWeightsHearsOfAFailure) {
+  lose_and_replace();
+  coordinator_->fail(ErrorCode::kIo, "[out] full");
+  tick();
+  EXPECT_EQ(state_of(51).phase(), wire::PHASE_FAILED);
+  EXPECT_EQ(state_of(51).text(), "[out] full");
+}
+
+TEST_F(JobWithoutItsServer, EndDoesNotWaitForAReplacementWithoutWeights) {
+  lose_and_replace();
+  coordinator_->checkpoint_done(now_, 0);
+  commit_all(10);
+  evaluate(10);
+  coordinator_->checkpoint_done(now_, 10);
+  tick();
+  ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
+  for (const uint64_t who : {kAnna, kBert}) heartbeat(who, state_of(who).version());
+  tick();
+  EXPECT_TRUE(coordinator_->wants_summary());
+  coordinator_->finish();
+  tick();
+  EXPECT_EQ(state_of(51).phase(), wire::PHASE_FINISHED);
 }
 
 TEST_F(CoordinatorTest, DeviceFailureOfServerZeroIsToldToAll) {
@@ -353,7 +394,7 @@ TEST_F(BackupJob, EndNoticeCountsDroppedPushes) {
     if (step % 3 == 0) coordinator_->on_commit(late);
   }
   evaluate(10);
-  coordinator_->checkpoint_done(now_, 10);
+  coordinator_->training_run().checkpoint_done(10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   EXPECT_THAT(notices(), HasSubstr("dropped 4 pushes of worker 2"));

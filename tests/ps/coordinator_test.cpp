@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/slice_map.h"
+#include "common/update/norm.h"
 #include "tests/ps/coordinator_fixture.h"
 
 namespace pushpull {
@@ -347,7 +349,7 @@ TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
   coordinator_->start(now_, {});
   tick();
   const SliceMap map(3000, 4096, 2);
-  std::vector<PeerId> told;
+  std::vector<PeerId> recipients;
   for (const uint64_t server : {kSelf, uint64_t{50}}) {
     Message message;
     message.header.mutable_norms()->set_incarnation(server);
@@ -365,10 +367,10 @@ TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
     for (const Outgoing& out : coordinator_->take_outgoing()) {
       ASSERT_TRUE(out.message.header.has_norm_total());
       EXPECT_DOUBLE_EQ(out.message.header.norm_total().norm(), 3.0);
-      told.push_back(out.to);
+      recipients.push_back(out.to);
     }
   }
-  EXPECT_THAT(told, testing::UnorderedElementsAre("", peer_of(50), peer_of(50)));
+  EXPECT_THAT(recipients, testing::UnorderedElementsAre("", peer_of(50), peer_of(50)));
 }
 
 // ---- statistics ----
@@ -414,9 +416,9 @@ TEST_F(CoordinatorTest, EndsWhenAllIsComputedEvaluatedAndOnDisk) {
   coordinator_->on_barrier_open(10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
-  EXPECT_EQ(coordinator_->take_snapshot_request(), 10);
-  EXPECT_FALSE(coordinator_->take_snapshot_request());
-  coordinator_->checkpoint_done(now_, 10);
+  EXPECT_EQ(coordinator_->training_run().snapshots().take_request(), 10);
+  EXPECT_FALSE(coordinator_->training_run().snapshots().take_request());
+  coordinator_->training_run().checkpoint_done(10);
   tick();
   EXPECT_EQ(state_of(kSelf).released_barrier(), 10);
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "the last step is not evaluated yet";
@@ -447,7 +449,7 @@ TEST_F(CoordinatorTest, WaitForLastStatisticsIsBounded) {
   train("strategy = sync\nheartbeat-timeout = 3600\n");
   commit_all(10);
   coordinator_->on_barrier_open(10);
-  coordinator_->checkpoint_done(now_, 10);
+  coordinator_->training_run().checkpoint_done(10);
   evaluate(10);
   tick();
   tick(5001);

@@ -60,8 +60,8 @@ class DataPlaneTest : public testing::Test {
     peer_.send(message);
     EXPECT_TRUE(serves_until([&] { return plane_.router().rejected_frames() > before; }));
   }
-  // Text that the sender has been told of its refused messages, once something else is answered.
-  std::vector<std::string> told() {
+  // Returns the texts sent about refused messages. Waits until a later question is answered.
+  std::vector<std::string> reasons_sent() {
     Message question;
     wire::Fetch* fetch = question.header.mutable_fetch();
     fetch->mutable_sender()->set_run(kRun);
@@ -99,25 +99,25 @@ class DataPlaneTest : public testing::Test {
   std::vector<Message> heard_;
 };
 
-TEST_F(DataPlaneTest, AMembersRefusedPushIsLoggedCountedAndToldOnce) {
+TEST_F(DataPlaneTest, AMembersRefusedPushIsLoggedCountedAndAnsweredOnce) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) is_dropped(push({1, 3}));
   const std::string log = testing::internal::GetCapturedStderr();
   const std::string line =
       "[push-share] expected one of the 2 shares of a step, got [1, 3) from worker 0";
   EXPECT_THAT(log, HasSubstr("warning: dropped a message: " + line + "\n"));
-  EXPECT_EQ(log.find(line), log.rfind(line)) << "people are told of the first alone: " << log;
-  EXPECT_EQ(told(), std::vector<std::string>{line});
+  EXPECT_EQ(log.find(line), log.rfind(line)) << "only the first is logged: " << log;
+  EXPECT_EQ(reasons_sent(), std::vector<std::string>{line});
   EXPECT_THAT(counts(), UnorderedElementsAre(Pair("push-share", 3)));
 }
 
-TEST_F(DataPlaneTest, AStrangerIsCountedAndHearsNothing) {
+TEST_F(DataPlaneTest, AStrangerIsCountedAndGetsNoAnswer) {
   Message strange = push({0, 2});
   strange.header.mutable_exchange()->mutable_sender()->set_run(kRun + 1);
   testing::internal::CaptureStderr();
   is_dropped(strange);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[run] expected this run"));
-  EXPECT_EQ(told(), std::vector<std::string>{});
+  EXPECT_EQ(reasons_sent(), std::vector<std::string>{});
   EXPECT_THAT(counts(), UnorderedElementsAre(Pair("run", 1)));
 }
 

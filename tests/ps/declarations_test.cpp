@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "common/net/tensor_wire.h"
 #include "tests/ps/cluster_parts.h"
 

@@ -169,10 +169,11 @@ TEST_F(DeparturesTest, QuarantinedWorkerIsLostAndItsShareReassigned) {
   EXPECT_TRUE(phase_.training());
   EXPECT_EQ(members_.find(kBert), nullptr);
   EXPECT_EQ(departures_->quarantined(), 1);
-  const std::string said = notices();
-  EXPECT_THAT(said, HasSubstr("lost worker 1 (node, pid 1102) at step 0: [train] the loss is nan; "
-                              "another worker computes it again (on-bad-gradient = quarantine)"));
-  EXPECT_THAT(said, HasSubstr("micro-batches 2 to 3 go to worker 0"));
+  const std::string notice = notices();
+  EXPECT_THAT(notice,
+              HasSubstr("lost worker 1 (node, pid 1102) at step 0: [train] the loss is nan; "
+                        "another worker computes it again (on-bad-gradient = quarantine)"));
+  EXPECT_THAT(notice, HasSubstr("micro-batches 2 to 3 go to worker 0"));
 }
 
 TEST_F(DeparturesTest, SecondBadGradientOfAMicroBatchEndsTheJob) {
@@ -223,7 +224,7 @@ TEST_F(DeparturesTest, SpareWithANonFiniteLossIsOnlyLost) {
   EXPECT_THAT(notices(), HasSubstr("[train] the loss is nan"));
 }
 
-TEST_F(DeparturesTest, BeforeTheStartWorkersAreDroppedWhateverTheyReport) {
+TEST_F(DeparturesTest, WorkersThatFailBeforeTheStartAreDropped) {
   make("on-worker-loss = abort\n");
   leave(kBert, 0);
   EXPECT_THAT(notices(), HasSubstr("before the start: it left; the job waits for another"));
@@ -243,10 +244,10 @@ TEST_F(DeparturesTest, ReportsOfMembersBecomeOnePrintableLine) {
   make("on-worker-loss = abort\n");
   notices();
   leave(kAnna, 3, "a\nb\x1b[2J" + std::string(100'000, 'x'));
-  const std::string said = notices();
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
-  EXPECT_EQ(said.find('\x1b'), std::string::npos);
-  EXPECT_LT(said.size(), 2000U);
+  const std::string notice = notices();
+  EXPECT_EQ(std::count(notice.begin(), notice.end(), '\n'), 1);
+  EXPECT_EQ(notice.find('\x1b'), std::string::npos);
+  EXPECT_LT(notice.size(), 2000U);
 }
 
 TEST_F(DeparturesTest, DeclarationIsDroppedWithItsLastWorker) {

@@ -53,7 +53,7 @@ TEST(EndedRun, AMemberHearsWhyTheRunHasFailed) {
   EXPECT_EQ(answer->header.state().text(), "[job] stopped by SIGTERM");
 }
 
-TEST(EndedRun, OtherProcessesDoNotJoinAndHearNothingOfTheRun) {
+TEST(EndedRun, OtherProcessesDoNotJoinAndLearnNothing) {
   EndedRun run(finished(1));
   Message hello;
   hello.header.mutable_hello()->set_incarnation(2);

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "common/job/job.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -53,7 +53,7 @@ TEST_F(HangingFiles, StartIsNamedAndEndsTheJobWithCodeEight) {
   EXPECT_THAT(failure(), HasSubstr("(progress-timeout = 25.0)"));
 }
 
-TEST_F(HangingFiles, StartGoesOnWhenTheFileSystemAnswers) {
+TEST_F(HangingFiles, StartContinuesWhenTheFileSystemAnswers) {
   file_system_hangs_ = true;
   make("heartbeat-timeout = 3600\n");
   join();
@@ -106,12 +106,12 @@ TEST_F(HangingFiles, TermBeginsOnlyWhenTermJsonIsWritten) {
   EXPECT_EQ(saved_terms_, std::vector<int64_t>{2});
   EXPECT_TRUE(terms_.empty()) << "no member hears of a term that is not on disk";
   EXPECT_THAT(lines_, HasSubstr("for the file system to write out/term.json"));
-  const std::vector<wire::Header> said = messages_to("anna");
-  ASSERT_FALSE(said.empty());
-  ASSERT_TRUE(said.back().has_state());
-  ASSERT_EQ(said.back().state().places().absent_size(), 1)
+  const std::vector<wire::Header> sent = messages_to("anna");
+  ASSERT_FALSE(sent.empty());
+  ASSERT_TRUE(sent.back().has_state());
+  ASSERT_EQ(sent.back().state().places().absent_size(), 1)
       << "workers wait for the lost server without their own deadline";
-  EXPECT_EQ(said.back().state().places().absent(0), 1);
+  EXPECT_EQ(sent.back().state().places().absent(0), 1);
 
   join_server();
   const std::vector<wire::Header> answers = messages_to("bert");
@@ -209,14 +209,14 @@ TEST_F(HangingFiles, FailureReachesMembersOnceTermJsonHasIt) {
   EXPECT_THAT(ends_[0].text, HasSubstr("out of luck"));
   pass(1);
   EXPECT_TRUE(messages_to("anna").empty());
-  EXPECT_FALSE(driver_->end_told());
+  EXPECT_FALSE(driver_->end_announced());
   file_system_hangs_ = false;
   turn();
-  EXPECT_TRUE(driver_->end_told());
+  EXPECT_TRUE(driver_->end_announced());
   turn();
-  const std::vector<wire::Header> said = messages_to("anna");
-  ASSERT_FALSE(said.empty());
-  EXPECT_EQ(said[0].state().phase(), wire::PHASE_FAILED);
+  const std::vector<wire::Header> sent = messages_to("anna");
+  ASSERT_FALSE(sent.empty());
+  EXPECT_EQ(sent[0].state().phase(), wire::PHASE_FAILED);
   EXPECT_EQ(ends_.size(), 1U);
 }
 
@@ -228,13 +228,13 @@ TEST_F(HangingFiles, FailureReachesMembersAfterTwoSecondsWithoutTermJson) {
   driver_->fail(ErrorCode::kFailed, "out of luck");
   pass(5);
   EXPECT_TRUE(file_work_) << "it still hangs";
-  const std::vector<wire::Header> said = messages_to("anna");
-  ASSERT_FALSE(said.empty());
-  EXPECT_EQ(said[0].state().phase(), wire::PHASE_FAILED);
+  const std::vector<wire::Header> sent = messages_to("anna");
+  ASSERT_FALSE(sent.empty());
+  EXPECT_EQ(sent[0].state().phase(), wire::PHASE_FAILED);
   EXPECT_FALSE(driver_->over()) << "the member has its time to leave";
 }
 
-TEST_F(HangingFiles, FailureWhileTheEndIsSavedIsSavedAnew) {
+TEST_F(HangingFiles, FailureWhileTheEndIsSavedIsSavedNext) {
   train_to_the_end();
   driver_->on_files(now(), *std::exchange(file_work_, {}));
   ASSERT_EQ(ends_.size(), 1U);
@@ -242,12 +242,12 @@ TEST_F(HangingFiles, FailureWhileTheEndIsSavedIsSavedAnew) {
   EXPECT_EQ(phase(), wire::PHASE_FINISHING) << "members leave once term.json has the end";
   driver_->fail(ErrorCode::kFailed, "out of luck");
   driver_->on_files(now(), *std::exchange(file_work_, {}));
-  EXPECT_FALSE(driver_->end_told());
+  EXPECT_FALSE(driver_->end_announced());
   file_system_hangs_ = false;
   turn();
   ASSERT_EQ(ends_.size(), 2U);
   EXPECT_FALSE(ends_[1].finished);
-  EXPECT_TRUE(driver_->end_told());
+  EXPECT_TRUE(driver_->end_announced());
 }
 
 }  // namespace

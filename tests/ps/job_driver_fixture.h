@@ -172,8 +172,8 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     terms_.push_back(term);
     return {kRun + static_cast<uint64_t>(term), "another key"};
   }
-  void started(const Coordinator& coordinator) override {
-    EXPECT_EQ(coordinator.phase(), wire::PHASE_TRAINING);
+  void started(const Declaration& /*declaration*/, int64_t /*start_step*/) override {
+    EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_TRAINING);
     ++started_;
   }
   void hash_weights(GatheredState snapshot) override { hashed_.push_back(snapshot.step); }

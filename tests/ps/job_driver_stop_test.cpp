@@ -110,19 +110,19 @@ TEST_F(JobDriverTest, WorkerThatIsToldToEndIsReleasedUnlessTheJobStops) {
     message.header.mutable_heartbeat()->set_incarnation(kAnna);
     message.header.mutable_heartbeat()->set_told_to_end(15);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
-    const auto let_go = [this] {
+    const auto released = [this] {
       const auto headers = messages_to("anna");
       return std::any_of(headers.begin(), headers.end(),
                          [](const auto& header) { return header.state().let_go(); });
     };
     turn(900);
-    EXPECT_FALSE(let_go());
+    EXPECT_FALSE(released());
     if (stops) {
       EXPECT_FALSE(driver_->on_signal(now(), 15));
     }
     turn(200);
     turn();
-    EXPECT_EQ(let_go(), !stops);
+    EXPECT_EQ(released(), !stops);
     data_.end_term(kRun);
   }
 }

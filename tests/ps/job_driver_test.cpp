@@ -281,13 +281,13 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_THAT(lines_, HasSubstr("all members go back to the newest checkpoint"));
   EXPECT_EQ(data_.server(), nullptr) << "its weights belong to the old term";
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
-  const std::vector<wire::Header> said = messages_to("anna");
-  ASSERT_FALSE(said.empty());
-  ASSERT_TRUE(said.back().has_job_text());
+  const std::vector<wire::Header> sent = messages_to("anna");
+  ASSERT_FALSE(sent.empty());
+  ASSERT_TRUE(sent.back().has_job_text());
   const uint64_t run = kRun + 2;
-  EXPECT_EQ(said.back().job_text().run(), run);
-  EXPECT_EQ(said.back().job_text().term(), 2);
-  EXPECT_EQ(said.back().job_text().first_run(), kRun);
+  EXPECT_EQ(sent.back().job_text().run(), run);
+  EXPECT_EQ(sent.back().job_text().term(), 2);
+  EXPECT_EQ(sent.back().job_text().first_run(), kRun);
 
   report_wait();  // a message of the old term: the worker has not heard of the new one
   const std::vector<wire::Header> again = messages_to("anna");

@@ -42,12 +42,12 @@ TEST_F(Members, NewestFormerMembersAreKnownWithTheirReason) {
   members_.add({.role = wire::ROLE_WORKER, .incarnation = 2});
   EXPECT_TRUE(members_.former().empty()) << "the member is back";
   members_.remove(2, "it left", 1500);
-  for (uint64_t who = 10; who < 10 + Membership::kMostFormer; ++who) {
+  for (uint64_t who = 10; who < 10 + Membership::kMaxFormer; ++who) {
     members_.add({.role = wire::ROLE_WORKER, .incarnation = who});
     members_.remove(who, "lost", 2000);
   }
-  EXPECT_EQ(members_.former().size(), Membership::kMostFormer);
-  EXPECT_EQ(members_.former().back().member.incarnation, 9 + Membership::kMostFormer);
+  EXPECT_EQ(members_.former().size(), Membership::kMaxFormer);
+  EXPECT_EQ(members_.former().back().member.incarnation, 9 + Membership::kMaxFormer);
   EXPECT_EQ(members_.forgotten(), 1);
   members_.remove(1);
   EXPECT_EQ(members_.former().back().reason, "lost");
@@ -87,9 +87,9 @@ TEST_F(Members, UnheardMemberIsNotedLongBeforeItIsLost) {
 }
 
 TEST_F(Members, ClosedConnectionIsALossUnlessThePeerReturnsSoon) {
-  members_.gone("peer", 2000);
+  members_.on_disconnect("peer", 2000);
   EXPECT_TRUE(members_.lost(3999).empty());
-  members_.gone("peer", 3900);  // a repeat; the first report counts
+  members_.on_disconnect("peer", 3900);  // a repeat; the first report counts
   ASSERT_EQ(members_.lost(4001).size(), 1U);
   EXPECT_EQ(members_.lost(4001)[0].reason, "its connection closed 2.0 s ago");
   members_.heard(*members_.find(2), "new peer", 4001);
@@ -107,9 +107,9 @@ TEST(Membership, ShortTimeoutShortensTheGraceOfAClosedConnection) {
   MemberInfo worker;
   worker.incarnation = 2;
   members.heard(members.add(worker), "peer", 0);
-  members.gone("peer", 0);
+  members.on_disconnect("peer", 0);
   members.heard(*members.find(2), "peer", 0);
-  members.gone("peer", 0);
+  members.on_disconnect("peer", 0);
   EXPECT_EQ(members.lost(501).size(), 1U);
 }
 

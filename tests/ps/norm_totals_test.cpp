@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/layout/slice_map.h"
 #include "common/update/norm.h"
 
 namespace pushpull {

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "common/job/job.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -51,7 +51,7 @@ TEST(PendingPull, OnlySlicesSentBeforeAHeardReportAreResent) {
   for (const int slice : {0, 2}) again.add_missing(slice);
   pending.repeat(again, kNumbers, 2);
   EXPECT_FALSE(pending.wants(0)) << "it may be in flight";
-  pending.on_progress_told(kSlices);
+  pending.on_progress_report(kSlices);
   pending.on_sent(1, 10);
   again.set_asked(2);
   pending.repeat(again, kNumbers, 2);
@@ -70,7 +70,7 @@ TEST(PendingPull, MissingSlicesOfAnotherServerAreIgnored) {
   wire::Pull again = pull_of();
   again.set_asked(1);
   pending.repeat(again, kNumbers, 2);
-  pending.on_progress_told(kSlices);
+  pending.on_progress_report(kSlices);
   again.set_asked(2);
   again.set_heard(1);
   for (const int slice : {1, -3, 8, 1000000}) again.add_missing(slice);

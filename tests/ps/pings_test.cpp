@@ -35,7 +35,7 @@ TEST(Pings, AnswersInFlightShareOneBuffer) {
   Pings pings;
   std::vector<Message> answers(8);
   for (Message& answer : answers) {
-    ASSERT_TRUE(taken(pings.take(1000, ping(1, Pings::kMostBytes), answer)));
+    ASSERT_TRUE(taken(pings.take(1000, ping(1, Pings::kMaxBytes), answer)));
     EXPECT_EQ(answer.payloads[0].bytes.data(), answers[0].payloads[0].bytes.data());
   }
 }
@@ -44,7 +44,7 @@ TEST(Pings, AnswerSizeIsBounded) {
   Pings pings;
   Message answer;
   for (const int64_t bytes :
-       {Pings::kMostBytes + 4, int64_t{-4}, int64_t{6}, INT64_MAX, INT64_MIN}) {
+       {Pings::kMaxBytes + 4, int64_t{-4}, int64_t{6}, INT64_MAX, INT64_MIN}) {
     EXPECT_EQ(reason_of(pings.take(1000, ping(1, bytes), answer)), "ping-bytes") << bytes;
   }
   EXPECT_FALSE(answer.header.has_pong());
@@ -55,18 +55,18 @@ TEST(Pings, AnswersToAFloodAreBounded) {
   int64_t bytes = 0;
   for (int i = 0; i < 10'000; ++i) {
     Message answer;
-    if (taken(pings.take(5000 + i / 20, ping(i, Pings::kMostBytes), answer))) {
+    if (taken(pings.take(5000 + i / 20, ping(i, Pings::kMaxBytes), answer))) {
       bytes += static_cast<int64_t>(answer.payloads[0].bytes.size());
     }
   }
-  EXPECT_EQ(bytes, Pings::kMostBytesPerSecond);
+  EXPECT_EQ(bytes, Pings::kMaxBytesPerSecond);
   Message answer;
   EXPECT_EQ(reason_of(pings.take(5600, ping(1, 4), answer)), "ping-rate");
   EXPECT_TRUE(taken(pings.take(6000, ping(1, 4), answer))) << "a new second";
   Pings others;
   int64_t answers = 0;
   for (int i = 0; i < 10'000; ++i) answers += taken(others.take(1000, ping(i), answer)) ? 1 : 0;
-  EXPECT_EQ(answers, Pings::kMostPerSecond);
+  EXPECT_EQ(answers, Pings::kMaxPerSecond);
 }
 
 TEST(Pings, ClientOnThisHostGetsAPageToMap) {

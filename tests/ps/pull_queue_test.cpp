@@ -111,6 +111,16 @@ TEST_F(PullQueueTest, RepeatedPullIsToldItsProgress) {
   EXPECT_EQ(outbox_[0].message.header.status().pushes_through(), 42);
 }
 
+TEST_F(PullQueueTest, RepeatOfALostPullIsToldItsProgress) {
+  wire::Pull again = pull();
+  again.set_asked(1);
+  ask(again);
+  sent();
+  ASSERT_EQ(outbox_.size(), 1U);
+  EXPECT_EQ(outbox_[0].message.header.status().asked(), 1);
+  EXPECT_EQ(outbox_[0].message.header.status().pushes_through(), 42);
+}
+
 TEST_F(PullQueueTest, InvalidPullIsRefusedWithItsReason) {
   EXPECT_EQ(reason_of(queue_->check(kAnna, pull(0, 1, 0))), "pull-number");
   EXPECT_EQ(line_of(queue_->check(kAnna, pull(2, 2))),

@@ -123,7 +123,7 @@ TEST_F(PushIntakeTest, EveryPushNeedsItsGrant) {
   EXPECT_TRUE(taken(take(push(3, 2))));
 }
 
-TEST_F(PushIntakeTest, AggregationHasTheLastWord) {
+TEST_F(PushIntakeTest, AggregationRefusesInvalidReadVersions) {
   Message early = push(1);
   early.header.mutable_exchange()->mutable_push()->set_read_versions(0, 5);
   EXPECT_EQ(reason_of(take(early)), "push-reads");

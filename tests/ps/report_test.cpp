@@ -217,9 +217,9 @@ TEST(Report, FailedMetricsWriteLeavesTheReportRunning) {
     for (int i = 1; i <= 3; ++i) printed(report, {moment_at(0.1 * i, i)});
     summarise(report);
   }
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("metrics.jsonl: No space left on device; training goes on"));
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("metrics.jsonl: No space left on device; training goes on"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
   EXPECT_TRUE(std::filesystem::exists(folder / "summary.json"));
 }
 

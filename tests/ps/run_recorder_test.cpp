@@ -84,7 +84,7 @@ TEST_F(RecordTest, JobEndsWhenAllEntriesAreReported) {
   commit_all(1);
   coordinator_->on_barrier_open(1);
   evaluate(1);
-  coordinator_->checkpoint_done(now_, 1);
+  coordinator_->training_run().checkpoint_done(1);
   tick();
   ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   heartbeat(kAnna, 1000);

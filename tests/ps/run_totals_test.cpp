@@ -44,23 +44,22 @@ TEST(RunTotals, SumsByRoleAndKeepsTheLargest) {
 }
 
 TEST(RunTotals, SumsSaturate) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   wire::Stats stats = stats_of(1.0, 1);
-  stats.set_computed(kMost);
-  stats.set_bytes_pushed(kMost);
-  stats.set_bytes_pulled(kMost);
-  stats.set_rejected_frames(kMost);
+  stats.set_computed(kMax);
+  stats.set_bytes_pushed(kMax);
+  stats.set_bytes_pulled(kMax);
+  stats.set_rejected_frames(kMax);
   wire::Refusal* refusal = stats.add_refusals();
   refusal->set_reason("push-share");
-  refusal->set_count(kMost - 5);
+  refusal->set_count(kMax - 5);
   RunTotals totals;
   for (int i = 0; i < 2; ++i) totals.add(wire::ROLE_WORKER, stats);
-  EXPECT_EQ(totals.tasks, kMost);
-  EXPECT_EQ(totals.bytes_pushed, kMost);
-  EXPECT_EQ(totals.bytes_pulled, kMost);
-  EXPECT_EQ(totals.rejected_frames, kMost);
-  EXPECT_EQ(totals.refusals,
-            (std::map<std::string, int64_t>{{"other", 10}, {"push-share", kMost}}));
+  EXPECT_EQ(totals.tasks, kMax);
+  EXPECT_EQ(totals.bytes_pushed, kMax);
+  EXPECT_EQ(totals.bytes_pulled, kMax);
+  EXPECT_EQ(totals.rejected_frames, kMax);
+  EXPECT_EQ(totals.refusals, (std::map<std::string, int64_t>{{"other", 10}, {"push-share", kMax}}));
 }
 
 TEST(RunTotals, RefusalsAreSummedByReason) {

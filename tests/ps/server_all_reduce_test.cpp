@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/net/shard_client.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/coordinator_fixture.h"
 #include "tests/ps/refusals.h"

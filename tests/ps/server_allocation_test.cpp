@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "ps/server/server.h"
 #include "tests/datasets/allocations.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {
@@ -58,10 +59,10 @@ TEST(ServerDevice, NamedDeviceMustExist) {
 }
 
 TEST(ServerDevice, AutoReportsWhyItTakesNone) {
-  std::string said;
-  const auto device = open_server_device("auto", [&](const std::string& text) { said = text; });
+  std::string notice;
+  const auto device = open_server_device("auto", [&](const std::string& text) { notice = text; });
   const std::string why = "keeps weights in host memory: [device] cuda:0";
-  EXPECT_TRUE(device ? said.empty() : said.starts_with(why)) << said;
+  EXPECT_TRUE(device ? notice.empty() : notice.starts_with(why)) << notice;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/device_lab.h"
 #include "tests/ps/refusals.h"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -66,9 +66,9 @@ TEST(UpdateLog, PartsAreBounded) {
   UpdateLog log;
   constexpr int kEntries = 10'000;
   for (int i = 0; i < kEntries; ++i) log.add(applied(0, i, {0, 1}, {i, i}));
-  EXPECT_EQ(log.part()->applied_size(), static_cast<int>(UpdateLog::kMostEntries));
+  EXPECT_EQ(log.part()->applied_size(), static_cast<int>(UpdateLog::kMaxEntries));
   EXPECT_TRUE(log.due(1));
-  log.confirm(static_cast<int64_t>(UpdateLog::kMostEntries));
+  log.confirm(static_cast<int64_t>(UpdateLog::kMaxEntries));
   EXPECT_TRUE(log.due(1)) << "a full part does not wait";
   int64_t next = log.confirmed();
   for (const wire::RecordPart& rest : log.take_rest()) {
@@ -81,7 +81,7 @@ TEST(UpdateLog, PartsAreBounded) {
   UpdateLog wide;
   std::vector<int64_t> reads(20'000, INT64_MAX);
   for (int i = 0; i < 9; ++i) wide.add(applied(0, i, {0, 1}, reads));
-  EXPECT_LE(wide.part()->ByteSizeLong(), UpdateLog::kMostBytes + 64);
+  EXPECT_LE(wide.part()->ByteSizeLong(), UpdateLog::kMaxBytes + 64);
   EXPECT_GE(wide.part()->applied_size(), 1);
 }
 
@@ -120,7 +120,7 @@ TEST(ServerLogs, RefusesImpossibleEntries) {
     EXPECT_EQ(logs.have(0), 0) << "the entries before the bad one are not taken either";
   }
   EXPECT_EQ(reason_of(logs.take(
-                0, part(0, std::vector<wire::Applied>(UpdateLog::kMostEntries + 1, good)))),
+                0, part(0, std::vector<wire::Applied>(UpdateLog::kMaxEntries + 1, good)))),
             "bad-record-part");
 }
 

@@ -45,13 +45,13 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
         to_ini(job_of("heartbeat-timeout = 3\nclip-norm = 1\n")));
     member_.on_message(now_, message);
   }
-  void send_state(int64_t version, wire::Phase phase, uint64_t run = kRun, bool let_go = false) {
+  void send_state(int64_t version, wire::Phase phase, uint64_t run = kRun, bool released = false) {
     Message message;
     message.header.set_run(run);
     wire::State* state = message.header.mutable_state();
     state->set_version(version);
     state->set_phase(phase);
-    state->set_let_go(let_go);
+    state->set_let_go(released);
     state->set_rank(0);
     if (phase == wire::PHASE_FAILED) {
       state->set_code(5);
@@ -248,7 +248,7 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalArrives) {
   EXPECT_EQ(norms(), 0);
 }
 
-TEST_F(ServerMemberTest, NewTermDropsItsWeightsAndIsJoinedAnew) {
+TEST_F(ServerMemberTest, NewTermDropsItsWeightsAndRejoins) {
   join();
   send_state(2, wire::PHASE_TRAINING);
   ASSERT_NE(data_.server(), nullptr);

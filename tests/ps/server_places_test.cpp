@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/job/job.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

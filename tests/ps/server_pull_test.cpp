@@ -246,7 +246,7 @@ TEST_F(ServerPull, ExcessiveReceivedBytesAreNotBelieved) {
 TEST_F(ServerPull, AnswersToAWorkerThatDoesNotReadAreBounded) {
   make("async");
   constexpr int64_t kShardBytes = kElements * 4;
-  constexpr int64_t kMost = 3 * kShardBytes + (1 << 20);
+  constexpr int64_t kMax = 3 * kShardBytes + (1 << 20);
   const auto bytes_of = [](const std::vector<Outgoing>& messages) {
     int64_t bytes = 0;
     for (const Outgoing& out : messages) {
@@ -265,7 +265,7 @@ TEST_F(ServerPull, AnswersToAWorkerThatDoesNotReadAreBounded) {
   };
   for (int64_t number = 1; number <= 200; ++number) ask_for_newest(kAnna, number);
   EXPECT_GT(bytes_of(unread), kShardBytes);
-  EXPECT_LE(bytes_of(unread), kMost) << "200 answers would be " << 200 * kShardBytes;
+  EXPECT_LE(bytes_of(unread), kMax) << "200 answers would be " << 200 * kShardBytes;
   EXPECT_EQ(ask_for_newest(kBert, 1), kShardBytes) << "other workers are not affected";
   unread.clear();
   EXPECT_EQ(ask_for_newest(kAnna, 201), kShardBytes) << "the worker has read";

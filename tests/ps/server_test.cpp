@@ -273,9 +273,9 @@ TEST_F(ServerTest, RepeatedPullIsAnsweredAgainOrToldToWait) {
   pull(kAnna, 1, 0);
   EXPECT_TRUE(answered(kAnna));
   pull(kAnna, 1, 0);
-  const auto told = server_->take_outgoing();
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_TRUE(told[0].message.header.has_status()) << "the answer may still be in flight";
+  const auto sent = server_->take_outgoing();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_TRUE(sent[0].message.header.has_status()) << "the answer may still be in flight";
   push(kAnna, 1, 0, kFirst);
   pull(kAnna, 2, 1);
   EXPECT_TRUE(server_->take_outgoing().empty());
@@ -307,7 +307,7 @@ TEST_F(ServerTest, AnswerGoesToTheWorkersCurrentConnection) {
   EXPECT_EQ(out[0].to, "new connection");
 }
 
-TEST_F(ServerTest, UnknownWorkerIsToldToAskAgain) {
+TEST_F(ServerTest, UnknownWorkerIsAskedToRetry) {
   make("strategy = sync\n");
   EXPECT_TRUE(taken(server_->on_data("x", push_message(setup_, 999, 1, 0, kFirst, 1.0F))));
   EXPECT_TRUE(server_->take_outgoing()[0].message.header.status().not_ready());

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/thread_pool.h"
+#include "common/update/norm.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull::shard_test {

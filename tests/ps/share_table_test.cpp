@@ -124,7 +124,7 @@ TEST(ShareTable, BarrierIsEvaluatedByTheOwnersOfTheNextStep) {
   EXPECT_FALSE(table.may_evaluate(kBert, 9, 7, 8));
 }
 
-TEST(ShareTable, OfARunThatStartsAtItsEndEachOwnerEvaluatesItsChunks) {
+TEST(ShareTable, OwnersEvaluateTheirChunksOfARunAtItsEnd) {
   ShareTable table(2, 4, {100, 100});
   table.give(0, kAnna);
   table.give(1, kBert);

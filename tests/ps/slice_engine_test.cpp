@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
+#include "common/update/norm.h"
 #include "ps/engine/shard.h"
 #include "tests/device/failure.h"
 #include "tests/device/fake_device.h"

@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/io/safetensors.h"
+#include "common/job/job.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/ps/cluster_parts.h"
 
@@ -205,7 +206,7 @@ TEST_F(StartStateTest, ALaterTermMayStartAtTheEndOfTheRun) {
     checkpoint(5, same, "run a");
     checkpoint(end, same, "run a");
     StartState start(same, "unused", "run a");
-    EXPECT_TRUE(start.goes_on());
+    EXPECT_TRUE(start.continues_run());
     EXPECT_FALSE(start.complete()) << "the evaluation is left";
     EXPECT_EQ(start.match(same, declaration_)->step, end) << keys;
     EXPECT_TRUE(start.take_notices().empty());

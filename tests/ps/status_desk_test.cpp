@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "common/job/job.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -41,7 +41,7 @@ TEST_F(StoredWeightsTest, EvaluationAloneNeedsNoWeights) {
   EXPECT_EQ(observer_.barriers, std::vector<int64_t>{1});
 }
 
-TEST_F(StoredWeightsTest, LossesNearAHeldStepArePutOff) {
+TEST_F(StoredWeightsTest, LossesNearAHeldStepAreDelayed) {
   make("strategy = allreduce:tree\ncheckpoint-every = auto\n");
   wire::Push push;
   push.set_step(5);

@@ -127,12 +127,12 @@ TEST_F(TrainingRunTest, ZeroedGradientsAreReportedAtFirstAndAtEachDoubling) {
       testing::Contains(AllOf(HasSubstr("[train] the gradient of worker 0"),
                               HasSubstr("at step 3, micro-batch 2, is not finite in tensor "),
                               HasSubstr(": it counts as zeros"), HasSubstr("1 so far"))));
-  size_t said = 1;
+  size_t notices = 1;
   for (commit.step = 4; commit.step < 104; ++commit.step) {
     run.on_commit(commit);
-    said += out_.take_notices().size();
+    notices += out_.take_notices().size();
   }
-  EXPECT_EQ(said, 8U + 3U) << "at 16, 32 and 64";
+  EXPECT_EQ(notices, 8U + 3U) << "at 16, 32 and 64";
   commit.counted = false;
   run.on_commit(commit);
   EXPECT_EQ(run.committed().counts().bad_gradients, 101);

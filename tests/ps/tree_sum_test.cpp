@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/update/optimizer.h"
 #include "common/update/range_update.h"
+#include "ps/engine/partial_sum.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull::tree_sum_test {

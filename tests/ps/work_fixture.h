@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "common/job/job.h"
 #include "common/layout/fixed_tree.h"
 #include "ps/work/work_assignment.h"
 #include "tests/ps/cluster_parts.h"

@@ -243,7 +243,7 @@ class Run {
       // a member that is told before it hears of the start leaves at once
       const std::string at_start = "at step " + std::to_string(scenario_.start_step) + ": it left";
       const bool early =
-          scenario_.all_are_told && coordinator.failure_text().find(at_start) != std::string::npos;
+          scenario_.all_signalled && coordinator.failure_text().find(at_start) != std::string::npos;
       if (!ended && !early) complain("the job failed: " + coordinator.failure_text());
       if (cluster_->summary) complain("a run without a cut has a summary");
       return false;

@@ -7,6 +7,7 @@
 #include "common/net/tensor_wire.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/describe.h"
+#include "tests/simulation/forger.h"
 #include "tests/simulation/server_node.h"
 #include "tests/simulation/worker_node.h"
 
@@ -19,7 +20,7 @@ namespace {
 // Time for a job to end after the last fault. A job's own waits (lost members, repeats) are much
 // shorter.
 constexpr int64_t kPatienceMs = 150'000;
-constexpr int64_t kMostEvents = 3'000'000;
+constexpr int64_t kMaxEvents = 3'000'000;
 
 }  // namespace
 
@@ -42,11 +43,15 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   for (const Silence& s : scenario.silences) {
     clock_.after(s.at_ms * 1000, [this, s] { silence(s); });
   }
+  for (const Partition& p : scenario.partitions) {
+    clock_.after(p.at_ms * 1000, [this, p] { partition(p); });
+  }
+  if (scenario.forgery.on) forger_ = std::make_unique<Forger>(*this);
   if (scenario.declares_again_ms >= 0) {
     clock_.after(scenario.declares_again_ms * 1000, [this] { declare_again(0); });
   }
   if (scenario.stop_ms >= 0) {
-    clock_.after(scenario.stop_ms * 1000, [this] { tell_to_end(); });
+    clock_.after(scenario.stop_ms * 1000, [this] { request_end(); });
   }
   if (scenario.server_killed_ms >= 0) {
     clock_.after(scenario.server_killed_ms * 1000, [this] { servers_.front()->kill(); });
@@ -86,6 +91,20 @@ void Cluster::silence(const Silence& silence) {
   if (silence.server && number < servers_.size()) {
     network_.silence(servers_[number]->control(), until_ms);
   }
+}
+
+void Cluster::partition(const Partition& partition) {
+  const auto worker = static_cast<size_t>(std::max(partition.worker, 0));
+  const int64_t until_ms = clock_.now_ms() + partition.ms;
+  if (partition.worker < 0) {
+    network_.cut_off(data_router(partition.server), until_ms);
+  } else if (worker < workers_.size()) {
+    workers_[worker]->silence_links(partition.server, until_ms);
+  }
+}
+
+bool Cluster::forged(const PeerId& peer) const {
+  return forger_ && forger_->owns(Network::dealer_of(peer));
 }
 
 // Simulates a faulty program: a worker declares again, with other data.
@@ -149,7 +168,7 @@ void Cluster::note_chosen(const wire::Chosen& set) {
 void Cluster::plan(const Accident& accident) {
   clock_.after(accident.at_ms * 1000, [this, accident] {
     const auto victim = static_cast<size_t>(accident.worker);
-    if (victim < workers_.size() && !workers_[victim]->gone()) {
+    if (victim < workers_.size() && !workers_[victim]->has_ended()) {
       if (accident.trainer_only) {
         workers_[victim]->stop_trainer();
       } else if (accident.freeze_ms > 0) {
@@ -173,7 +192,7 @@ void Cluster::lose_server(const ServerLoss& loss) {
   const bool first = loss.server == 0;
   if (over() || coordinator().phase() >= wire::PHASE_FINISHING) return;
   const auto number = static_cast<size_t>(loss.server) - 1;
-  if (!first && (number >= servers_.size() || servers_[number]->gone())) return;
+  if (!first && (number >= servers_.size() || servers_[number]->has_ended())) return;
   if (!first) {
     servers_[number]->kill();
     return clock_.after(loss.back_ms * 1000, [this] { replace_server(); });
@@ -184,19 +203,19 @@ void Cluster::lose_server(const ServerLoss& loss) {
     const int control = coordinator_->control_router();
     dead_.push_back(std::move(coordinator_));
     coordinator_ = std::make_unique<CoordinatorNode>(*this, control);
-    if (told_) coordinator_->tell_to_end();  // as the launcher does
+    if (end_requested_) coordinator_->request_end();  // as the launcher does
   });
 }
 
-void Cluster::tell_to_end() {
-  told_ = true;
-  clock_.after(dice_.between(0, 500'000), [this] { coordinator_->tell_to_end(); });
-  if (!scenario_.all_are_told) return;
+void Cluster::request_end() {
+  end_requested_ = true;
+  clock_.after(dice_.between(0, 500'000), [this] { coordinator_->request_end(); });
+  if (!scenario_.all_signalled) return;
   for (size_t i = 0; i < servers_.size(); ++i) {
-    clock_.after(dice_.between(0, 500'000), [this, i] { servers_[i]->tell_to_end(); });
+    clock_.after(dice_.between(0, 500'000), [this, i] { servers_[i]->request_end(); });
   }
   for (size_t i = 0; i < workers_.size(); ++i) {
-    clock_.after(dice_.between(0, 500'000), [this, i] { workers_[i]->tell_to_end(); });
+    clock_.after(dice_.between(0, 500'000), [this, i] { workers_[i]->request_end(); });
   }
 }
 
@@ -246,10 +265,10 @@ void Cluster::guarded(const std::string& who, const std::function<void()>& event
   }
 }
 
-bool Cluster::all_gone() const {
-  const auto gone = [](const auto& process) { return process->gone(); };
-  return coordinator_->over() && std::all_of(servers_.begin(), servers_.end(), gone) &&
-         std::all_of(workers_.begin(), workers_.end(), gone);
+bool Cluster::all_ended() const {
+  const auto ended = [](const auto& process) { return process->has_ended(); };
+  return coordinator_->over() && std::all_of(servers_.begin(), servers_.end(), ended) &&
+         std::all_of(workers_.begin(), workers_.end(), ended);
 }
 
 void Cluster::run() {
@@ -261,10 +280,14 @@ void Cluster::run() {
   for (const ServerLoss& loss : scenario_.server_losses) {
     deadline_ms = std::max(deadline_ms, loss.at_ms + loss.back_ms + kPatienceMs);
   }
-  while (trouble_.empty() && !all_gone()) {
+  deadline_ms = std::max(deadline_ms, scenario_.forgery.until_ms + kPatienceMs);
+  for (const Partition& partition : scenario_.partitions) {
+    deadline_ms = std::max(deadline_ms, partition.at_ms + partition.ms + kPatienceMs);
+  }
+  while (trouble_.empty() && !all_ended()) {
     if (!clock_.advance()) wrong("no event is left");
     if (clock_.now_ms() > deadline_ms) wrong("the job has not ended in time");
-    if (clock_.events() > kMostEvents) wrong("too many events");
+    if (clock_.events() > kMaxEvents) wrong("too many events");
   }
 }
 

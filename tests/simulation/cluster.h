@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/net/shard_client.h"
+#include "common/net/flat_state.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"
@@ -30,6 +30,7 @@ constexpr int64_t kWorkerTickUs = 20'000;
 std::string endpoint_of(int number);
 
 class CoordinatorNode;
+class Forger;
 class ServerNode;
 class WorkerNode;
 
@@ -75,6 +76,7 @@ class Cluster {
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
   int64_t servers_on_devices = 0;
+  int64_t refused_forgeries = 0;   // by data connections
   int64_t checkpoint_waits = 0;    // coordinators that reported a wait for the disk
   int64_t in_place_tasks = 0;      // tasks computed on weights in a server's memory
   int64_t side_by_side_tasks = 0;  // ... in the memory of several servers
@@ -95,6 +97,8 @@ class Cluster {
   wire::Declare declaration(const std::string& digest) const;
   // Returns true if the coordinator has ended.
   bool over() const;
+  // Returns true if the connection belongs to a process that forges.
+  bool forged(const PeerId& peer) const;
   // Under backup: stores a set that a server received, and checks that all servers receive the
   // same.
   void note_chosen(const wire::Chosen& chosen);
@@ -114,12 +118,13 @@ class Cluster {
   void start_worker(const Newcomer& newcomer = {});
   void start_newcomer(const Newcomer& newcomer);
   void silence(const Silence& silence);
+  void partition(const Partition& partition);
   void declare_again(int worker);
   void plan(const Accident& accident);
   void plan(const ServerLoss& loss);
   void lose_server(const ServerLoss& loss);
-  void tell_to_end();
-  bool all_gone() const;
+  void request_end();
+  bool all_ended() const;
 
   const Scenario& scenario_;
   std::shared_ptr<const FlatState> start_;
@@ -129,11 +134,12 @@ class Cluster {
   Toy toy_;
   ControlWatch watch_{*this};
   std::string trouble_;
-  bool told_ = false;  // the job has been told to end
+  bool end_requested_ = false;  // the job has been told to end
   std::unique_ptr<CoordinatorNode> coordinator_;
   std::vector<std::unique_ptr<CoordinatorNode>> dead_;  // killed; their events may still be queued
   std::vector<std::unique_ptr<ServerNode>> servers_;    // all but server 0
   std::vector<std::unique_ptr<WorkerNode>> workers_;
+  std::unique_ptr<Forger> forger_;
 };
 
 }  // namespace pushpull::sim

@@ -134,7 +134,7 @@ void ControlWatch::answered(const PeerId& to, const Message& answer) {
 
 void ControlWatch::asked(const Coordinator& coordinator, const PeerId& from,
                          const Message& message) {
-  if (refused_.contains(from)) return;
+  if (refused_.contains(from) || cluster_.forged(from)) return;
   if (stranger_) cluster_.wrong("the heartbeat of a process that was given up is not refused");
   if (!message.header.has_hello() || welcomed_.contains(from)) return;
   if (coordinator.run() != asked_run_) return;  // a new term: answers of the old one are void

@@ -46,7 +46,7 @@ class ControlWatch {
  private:
   struct Life {
     Process process;
-    AwakeClock clock;  // stands still while the process is frozen: no message is missing then
+    AwakeClock clock;  // stops while the process is frozen: no message is missing then
     int64_t began_ms = 0;
     bool joined = false;
     bool left = false;

@@ -27,7 +27,7 @@ void CoordinatorNode::kill() {
   data_.close();
 }
 
-void CoordinatorNode::tell_to_end() {
+void CoordinatorNode::request_end() {
   happen([this] { driver_.on_signal(now(), SIGTERM); });
 }
 

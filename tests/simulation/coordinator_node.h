@@ -16,7 +16,7 @@ class CoordinatorNode : private JobResults {
   explicit CoordinatorNode(Cluster& cluster, int control = -1);
 
   void kill();
-  void tell_to_end();
+  void request_end();
   bool killed() const { return killed_; }
 
   int control_router() const { return control_; }

@@ -56,7 +56,9 @@ void DataNode::take(const PeerId& peer, const Message& message) {
     // after a restart a server may receive messages of a term that it does not know
     const bool stale =
         refusal && std::string_view(refusal->reason) == "run" && cluster_.recoveries > 0;
-    if (refusal && !stale) {
+    const bool forged = cluster_.forged(peer);
+    if (refusal && forged) ++cluster_.refused_forgeries;
+    if (refusal && !stale && !forged) {
       cluster_.wrong(refusal->line() + " in " + message.header.ShortDebugString());
     }
     if (data_.server() == nullptr) return send();

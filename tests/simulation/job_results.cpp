@@ -56,9 +56,8 @@ void JobResults::open_files(const Declaration& /*declaration*/, const StartPoint
   });
 }
 
-void JobResults::started(const Coordinator& coordinator) {
-  const int64_t step = coordinator.barriers().start_step;
-  cluster_.chosen.erase(cluster_.chosen.lower_bound(step), cluster_.chosen.end());
+void JobResults::started(const Declaration& /*declaration*/, int64_t start_step) {
+  cluster_.chosen.erase(cluster_.chosen.lower_bound(start_step), cluster_.chosen.end());
 }
 
 void JobResults::hash_weights(GatheredState snapshot) {

@@ -24,7 +24,7 @@ class JobResults : public JobEffects {
 
  private:
   TermIds begin_term(int64_t term) override;
-  void started(const Coordinator& coordinator) override;
+  void started(const Declaration& declaration, int64_t start_step) override;
   void load_start(const Declaration& declaration) override;
   void open_files(const Declaration& declaration, const StartPoint& start,
                   const RunHistory& history) override;

@@ -68,7 +68,9 @@ PeerId Network::peer_of(int dealer, int64_t epoch) {
 }
 
 void Network::to_router(int dealer, Message message) {
-  if (!dealers_[static_cast<size_t>(dealer)].open) return;
+  const Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  if (!d.open) return;
+  if (tap_) tap_(dealer, d.router, message);
   transmit(dealer, true, std::make_shared<const Message>(std::move(message)));
 }
 
@@ -87,6 +89,8 @@ void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>
     if (dice_.chance(faults_.duplicate)) ++copies;
   }
   if (clock_.now_ms() < d.silent_until_ms || d.deaf[up ? 1 : 0]) copies = 0;
+  const auto cut = cut_until_ms_.find(d.router);
+  if (cut != cut_until_ms_.end() && clock_.now_ms() < cut->second) copies = 0;
   for (int i = 0; i < copies; ++i) {
     int64_t at = clock_.now_us() + dice_.between(20, faults_.delay_us);
     if (faulty() && !d.lossless && (i > 0 || dice_.chance(faults_.reorder))) {
@@ -162,6 +166,11 @@ void Network::restart_router(int router, RouterHandler handler) {
 void Network::silence(int dealer, int64_t until_ms) {
   Dealer& d = dealers_[static_cast<size_t>(dealer)];
   d.silent_until_ms = std::max(d.silent_until_ms, until_ms);
+}
+
+void Network::cut_off(int router, int64_t until_ms) {
+  int64_t& until = cut_until_ms_[router];
+  until = std::max(until, until_ms);
 }
 
 void Network::close(int dealer) {

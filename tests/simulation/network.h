@@ -10,6 +10,7 @@
 #include <memory>
 #include <queue>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/net/message.h"
@@ -77,6 +78,14 @@ class Network {
   bool to_dealer(const PeerId& peer, Message message);
   // Delivers nothing on the connection until then, in both directions.
   void silence(int dealer, int64_t until_ms);
+  // Delivers nothing on any connection to this router until then, in both directions.
+  void cut_off(int router, int64_t until_ms);
+  // Calls `hear` with each message to a router before any fault.
+  void tap(std::function<void(int dealer, int router, const Message& message)> hear) {
+    tap_ = std::move(hear);
+  }
+  // Returns the dealer at the other end of the connection.
+  static int dealer_of(const PeerId& peer) { return std::stoi(peer); }
   // Allows damage on connections to this router.
   void may_damage(int router) { damaged_router_ = router; }
   // Opens a second connection of the owner beside the old one. It replaces the old one if that is
@@ -120,6 +129,8 @@ class Network {
   std::vector<RouterHandler> routers_;
   std::vector<Dealer> dealers_;
   std::map<PeerId, int> peers_;
+  std::map<int, int64_t> cut_until_ms_;  // by router
+  std::function<void(int dealer, int router, const Message& message)> tap_;
 };
 
 }  // namespace pushpull::sim

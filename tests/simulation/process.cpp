@@ -6,7 +6,7 @@
 namespace pushpull::sim {
 
 void Process::happen(std::function<void()> event) {
-  if (gone_) return;
+  if (ended_) return;
   if (cluster_.clock().now_us() < frozen_until_us_) {
     frozen_.push_back(std::move(event));
     return;

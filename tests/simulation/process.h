@@ -25,10 +25,10 @@ class Process {
   void later(int64_t delay_us, std::function<void()> event);
   // Stops all events of the process for so long. Its messages wait.
   void freeze(int64_t ms);
-  bool gone() const { return gone_; }
+  bool has_ended() const { return ended_; }
 
  protected:
-  void go() { gone_ = true; }
+  void mark_ended() { ended_ = true; }
   const std::string& name() const { return name_; }
   // Ends the process with an Error that an event threw. Returns false if that must not happen.
   virtual bool ends_with(const Error& /*error*/) { return false; }
@@ -36,7 +36,7 @@ class Process {
  private:
   Cluster& cluster_;
   const std::string name_;
-  bool gone_ = false;
+  bool ended_ = false;
   int64_t frozen_until_us_ = 0;
   std::deque<std::function<void()>> frozen_;
 };

@@ -30,7 +30,9 @@ enum class Part : uint64_t {
   kServers = 11,
   kPeers = 12,
   kStop = 13,
-  kChosen = 14
+  kChosen = 14,
+  kPartitions = 15,
+  kForgery = 16
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -306,7 +308,58 @@ void add_stop(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kStop);
   s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
   s.stop_ms = dice.between(0, dice.chance(0.6) ? 600 : 6000);
-  s.all_are_told = dice.chance(0.5);
+  s.all_signalled = dice.chance(0.5);
+}
+
+namespace {
+
+Partition draw_partition(const Scenario& s, Dice& dice) {
+  Partition out;
+  out.server = static_cast<int>(dice.between(0, s.servers - 1));
+  if (dice.chance(0.6)) out.worker = static_cast<int>(dice.between(0, s.workers - 1));
+  out.at_ms = s.servers_late_ms + dice.between(0, dice.chance(0.5) ? 500 : 5000);
+  return out;
+}
+
+}  // namespace
+
+void add_short_partitions(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kPartitions);
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
+  // A worker repeats its question each second, and gives up heartbeat-timeout after the last answer.
+  // That answer comes up to a second before the partition, the next one up to a second after it.
+  const auto max_ms = static_cast<int64_t>(s.job.heartbeat_timeout_s * 1000) - 2300;
+  int64_t at_ms = 0;
+  for (int64_t i = dice.between(1, 3); i > 0; --i) {
+    Partition partition = draw_partition(s, dice);
+    partition.ms = dice.between(50, max_ms);
+    partition.at_ms += at_ms;
+    at_ms = partition.at_ms + partition.ms + 2500;  // an answer comes between two of them
+    s.partitions.push_back(partition);
+  }
+}
+
+void add_long_partitions(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kPartitions);
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
+  if (s.job.on_worker_loss == OnWorkerLoss::kAbort) s.job.on_worker_loss = OnWorkerLoss::kWait;
+  for (int64_t i = dice.between(1, 3); i > 0; --i) {
+    Partition partition = draw_partition(s, dice);
+    const auto timeout_ms = static_cast<int64_t>(s.job.heartbeat_timeout_s * 1000);
+    partition.ms = dice.between(timeout_ms, 3 * timeout_ms);
+    s.partitions.push_back(partition);
+  }
+}
+
+void add_forgery(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kForgery);
+  s.forgery.on = true;
+  s.forgery.until_ms = dice.between(500, 20'000);
+  constexpr int64_t kEveryUs[] = {1000, 10'000, 100'000};
+  s.forgery.every_us = kEveryUs[dice.between(0, 2)];
+  if (dice.chance(0.7)) s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;
+  // the repeated Hello of a process that has ended makes it a member, which is then lost
+  if (s.job.on_worker_loss == OnWorkerLoss::kAbort) s.job.on_worker_loss = OnWorkerLoss::kWait;
 }
 
 std::string Scenario::to_string() const {
@@ -332,7 +385,7 @@ std::string Scenario::to_string() const {
   }
   if (on_device) out += ", servers on devices";
   if (stop_ms >= 0) {
-    out += std::string(all_are_told ? ", all are" : ", the coordinator is") + " told to end at " +
+    out += std::string(all_signalled ? ", all are" : ", the coordinator is") + " told to end at " +
            std::to_string(stop_ms) + " ms";
   }
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
@@ -345,6 +398,15 @@ std::string Scenario::to_string() const {
     out += std::string("; ") + (silence.server ? "joined server " : "worker ") +
            std::to_string(silence.number) + " is silent at " + std::to_string(silence.at_ms) +
            " ms for " + std::to_string(silence.ms) + " ms";
+  }
+  for (const Partition& partition : partitions) {
+    out += "; server " + std::to_string(partition.server) + " is cut off from " +
+           (partition.worker < 0 ? "all" : "worker " + std::to_string(partition.worker)) + " at " +
+           std::to_string(partition.at_ms) + " ms for " + std::to_string(partition.ms) + " ms";
+  }
+  if (forgery.on) {
+    out += "; a process forges every " + std::to_string(forgery.every_us) + " us until " +
+           std::to_string(forgery.until_ms) + " ms";
   }
   for (const ServerLoss& loss : server_losses) {
     out += "; server " + std::to_string(loss.server) + " dies at " + std::to_string(loss.at_ms) +

@@ -36,6 +36,22 @@ struct Silence {
   int64_t ms = 0;
 };
 
+// A time in which no message passes on data connections of a server. Control connections work.
+struct Partition {
+  int server = 0;   // in the order of their start
+  int worker = -1;  // process; -1 = from all processes, also from those that start meanwhile
+  int64_t at_ms = 0;
+  int64_t ms = 0;
+};
+
+// A process with the job's key that repeats messages of others on its own connections, and sends
+// messages that it may not send.
+struct Forgery {
+  bool on = false;
+  int64_t until_ms = 0;
+  int64_t every_us = 10'000;  // mean time between its messages
+};
+
 // The death of a server process, with a replacement.
 struct ServerLoss {
   int64_t at_ms = 0;
@@ -67,13 +83,15 @@ struct Scenario {
   std::vector<ServerLoss> server_losses;
   std::vector<Newcomer> newcomers;
   std::vector<Silence> silences;
+  std::vector<Partition> partitions;
+  Forgery forgery;
   int64_t declares_again_ms = -1;  // a worker then declares other data; -1 = never
   bool servers_lossy = false;      // joined servers' control connections also lose messages
   double join_timeout_s = 60.0;    // of joining members
   double start_timeout_s = 1e6;    // of the coordinator
   int64_t servers_late_ms = 0;     // all servers but the first start so much later
   int64_t stop_ms = -1;            // the coordinator is then told to end; -1 = never
-  bool all_are_told = false;       // all members are told to end too, within half a second
+  bool all_signalled = false;      // all members are told to end too, within half a second
   int64_t server_killed_ms = -1;   // the second server dies then; -1 = never
   int64_t compute_us = 1000;       // longest time of one micro-batch
   int64_t write_us = 1000;         // longest time of a checkpoint's write
@@ -119,5 +137,11 @@ void add_chosen_checkpoints(Scenario& scenario);
 void add_server_losses(Scenario& scenario);
 // Kills servers that are replaced within the term. The coordinator lives.
 void add_replaced_servers(Scenario& scenario);
+// Interrupts data connections for less time than it takes a worker to give up.
+void add_short_partitions(Scenario& scenario);
+// Interrupts data connections for up to several times heartbeat-timeout.
+void add_long_partitions(Scenario& scenario);
+// Adds a process that forges messages.
+void add_forgery(Scenario& scenario);
 
 }  // namespace pushpull::sim

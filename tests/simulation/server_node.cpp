@@ -63,20 +63,21 @@ void ServerNode::check_end() {
   const JobEnd& end = *member_.end();
   // the job has all its servers, or is over
   const bool refused = end.code == ErrorCode::kUsage || end.code == ErrorCode::kUnreachable;
-  const bool late = end.text == "[join] the job is over";  // its predecessor died at the very end
+  // its predecessor died at the very end, and it has not taken the place
+  const bool late = !member_.joined() && end.text == "[join] the job is over";
   // before the first step, only the coordinator is told to end
-  const bool signalled = end.signal != 0 && cluster_.scenario().all_are_told;
-  const bool told =
+  const bool signalled = end.signal != 0 && cluster_.scenario().all_signalled;
+  const bool informed =
       end.success || late || signalled || member_.state().phase() == wire::PHASE_FAILED;
   // a server that was given up by mistake is replaced
   const bool given_up = end.code == ErrorCode::kPeerLost;
   if (given_up && !cluster_.scenario().server_losses.empty()) return cluster_.replace_server();
-  if (surplus_ ? !refused : !told && !cluster_.over()) {
+  if (surplus_ ? !refused : !informed && !cluster_.over()) {
     cluster_.wrong("server process " + std::to_string(number_) + " ended: " + end.text);
   }
 }
 
-void ServerNode::tell_to_end() {
+void ServerNode::request_end() {
   if (over_) return;
   cluster_.guarded("server " + std::to_string(number_), [&] {
     member_.on_signal(cluster_.clock().now_ms(), SIGTERM);

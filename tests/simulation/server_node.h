@@ -16,8 +16,8 @@ class ServerNode : private ServerHost {
   ServerNode(Cluster& cluster, int number, bool surplus = false);
 
   void kill();
-  void tell_to_end();
-  bool gone() const { return over_; }
+  void request_end();
+  bool has_ended() const { return over_; }
   const DataNode& node() const { return data_; }
   int data_router() const { return data_.router(); }
   int control() const { return control_; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/job/barriers.h"
+#include "common/layout/fixed_tree.h"
 #include "tests/simulation/toy.h"
 
 namespace pushpull::sim {

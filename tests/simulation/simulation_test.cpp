@@ -264,9 +264,9 @@ TEST(Simulation, CheckpointsChosenByTheCoordinatorChangeNoBits) {
     if (strategy == "local:3") scenario.job.optimizer.kind = OptimizerKind::kSgd;
     add_chosen_checkpoints(scenario);
     if (seed % 16 >= 8) add_faults(scenario);
-    const bool goes_on = strategy != "local:3" && seed % 8 > 0;
+    const bool continues = strategy != "local:3" && seed % 8 > 0;
     if (seed % 5 < 2) {
-      add_accidents(scenario, goes_on ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
+      add_accidents(scenario, continues ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
     }
     const int64_t compute_us = scenario.compute_us;
     if (seed % 3 == 0) add_server_losses(scenario);

@@ -23,7 +23,7 @@ void stop(Scenario scenario, int& stopped) {
     const std::optional<int> code = run.cluster().exit_code(worker);
     if (!scenario.faults.until_ms && scenario.accidents.empty() && scenario.server_losses.empty()) {
       // a worker that is told before it is a member leaves at once
-      const bool early = scenario.all_are_told && code == 143;
+      const bool early = scenario.all_signalled && code == 143;
       EXPECT_TRUE(early || code == 75) << code.value_or(-1) << ", " << scenario.to_string();
     }
     EXPECT_NE(code, 0) << scenario.to_string();
@@ -86,6 +86,20 @@ TEST(StopSimulation, JobStopsWhenServersDie) {
     if (seed % 2 == 0) add_faults(scenario);
     if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kContinue);
     add_server_losses(scenario);
+    stop(scenario, stopped);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST(StopSimulation, JobStopsWhenServersAreReplacedWithinTheTerm) {
+  int stopped = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = job_of(seed, seed % 3 == 0 ? rounds_of(seed) : "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kContinue);
+    add_replaced_servers(scenario);
+    if (seed % 5 == 0) scenario.server_losses.front().server = 0;
     stop(scenario, stopped);
     if (::testing::Test::HasFailure()) return;
   }

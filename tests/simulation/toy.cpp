@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/base/random.h"
+#include "common/layout/slice_map.h"
 #include "common/net/head_wire.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"

@@ -16,10 +16,11 @@
 
 #include "common/base/hash_sum.h"
 #include "common/job/job.h"
+#include "common/layout/fixed_tree.h"
 #include "common/layout/tensor_table.h"
 #include "common/metrics/metric.h"
+#include "common/net/flat_state.h"
 #include "common/net/message.h"
-#include "common/net/shard_client.h"
 #include "ps/work/evaluations.h"
 
 namespace pushpull::sim {

@@ -20,7 +20,7 @@ WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
 bool WorkerNode::ends_with(const Error& error) {
   if (error.code() != ErrorCode::kUnreachable) return false;
   if (!cluster_.scenario().server_losses.empty()) {
-    leave_unless_told(error);
+    stop_and_wait_for_reason(error);
     return true;
   }
   member_.leave(static_cast<int>(error.code()), error.what());
@@ -28,7 +28,7 @@ bool WorkerNode::ends_with(const Error& error) {
   return true;
 }
 
-void WorkerNode::tell_to_end() {
+void WorkerNode::request_end() {
   happen([this] {
     member_.on_signal(now_ms(), SIGTERM);
     step();
@@ -36,7 +36,7 @@ void WorkerNode::tell_to_end() {
 }
 
 void WorkerNode::kill() {
-  go();
+  mark_ended();
   cluster_.network().close(control_);
   trainer_->close_links();
 }
@@ -45,7 +45,7 @@ void WorkerNode::kill() {
 void WorkerNode::end(const JobEnd& end) {
   send();
   exit_code_ = end.exit_code();
-  go();
+  mark_ended();
   trainer_->close_links();
   cluster_.watch().ended(member_.incarnation(), end, member_.state().phase());
   if (!end.success && newcomer_.replaced) cluster_.replace_worker();
@@ -63,7 +63,7 @@ void WorkerNode::take(const Message& message) {
   member_.on_message(now_ms(), message);
   take_term();
   step();
-  if (!gone() && member_.state().version() != version) trainer_->on_news();
+  if (!has_ended() && member_.state().version() != version) trainer_->on_news();
 }
 
 void WorkerNode::step() {
@@ -77,7 +77,7 @@ void WorkerNode::step() {
 
 void WorkerNode::tick() {
   step();
-  if (gone()) return;
+  if (has_ended()) return;
   cluster_.watch().lives(member_.incarnation(), member_.joined());
   later(kWorkerTickUs, [this] { tick(); });
   trainer_->turn();  // last: it may throw, and the next turn must already be scheduled
@@ -93,7 +93,7 @@ void WorkerNode::report(wire::EvalResult result) {
 std::string WorkerNode::describe() const {
   const std::string out = name() + ": ";
   if (exit_code_) return out + "left with " + std::to_string(*exit_code_);
-  if (gone()) return out + "killed";
+  if (has_ended()) return out + "killed";
   return out + sim::describe(member_) + (member_.joined() ? ", " + trainer_->describe() : "");
 }
 

@@ -14,7 +14,7 @@ class WorkerNode : public WorkerTerms {
   WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer);
 
   void kill();
-  void tell_to_end();
+  void request_end();
   // Empty while the worker runs, or if it was killed.
   const std::optional<int>& exit_code() const { return exit_code_; }
   int control() const { return control_; }

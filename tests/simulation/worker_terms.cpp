@@ -40,7 +40,7 @@ void WorkerTerms::prepare() {
   });
 }
 
-void WorkerTerms::leave_unless_told(const Error& error) {
+void WorkerTerms::stop_and_wait_for_reason(const Error& error) {
   trainer_->stop();
   wait_for_reason(error, run_);
 }

@@ -17,6 +17,8 @@ class WorkerTerms : public Process {
   WorkerTerms(Cluster& cluster, WorkerNode& self, int number, const Newcomer& newcomer);
 
   void stop_trainer() { trainer_->stop(); }
+  // Delivers nothing on the data connections to this server until then.
+  void silence_links(int server, int64_t until_ms) { trainer_->silence_links(server, until_ms); }
   const WorkerMember& member() const { return member_; }
   bool prepared() const { return prepared_; }
 
@@ -25,7 +27,7 @@ class WorkerTerms : public Process {
   // Starts a term that the member has joined.
   void take_term();
   // Ends the worker unless the coordinator announces a new term soon.
-  void leave_unless_told(const Error& error);
+  void stop_and_wait_for_reason(const Error& error);
   virtual void send() = 0;
   virtual void end(const JobEnd& end) = 0;
 

@@ -23,6 +23,13 @@ void WorkerTrainer::close_links() {
   }
 }
 
+void WorkerTrainer::silence_links(int server, int64_t until_ms) {
+  if (static_cast<size_t>(server) >= servers_.size()) return;
+  for (const int dealer : servers_[static_cast<size_t>(server)]) {
+    cluster_.network().silence(dealer, until_ms);
+  }
+}
+
 std::string WorkerTrainer::describe() const {
   if (busy_) return "computing";
   return push_pull_ ? "waits for " + push_pull_->waiting_for() : "no trainer";
@@ -141,7 +148,7 @@ void WorkerTrainer::exchange() {
 
 void WorkerTrainer::turn() {
   const wire::State& state = process_.member().state();
-  if (process_.gone() || stopped_ || busy_ || !process_.prepared()) return;
+  if (process_.has_ended() || stopped_ || busy_ || !process_.prepared()) return;
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
   if (!push_pull_) make(state);
   if (forward_) return forward();
@@ -162,7 +169,7 @@ bool WorkerTrainer::begin_early() {
   return true;
 }
 
-bool WorkerTrainer::forward_may_go_on() const {
+bool WorkerTrainer::forward_may_continue() const {
   const std::vector<TensorInfo>& tensors = cluster_.toy().table().tensors;
   if (forward_->tensor == tensors.size()) return push_pull_->all_here();
   const TensorInfo& next = tensors[forward_->tensor];
@@ -172,13 +179,13 @@ bool WorkerTrainer::forward_may_go_on() const {
 // Computes layer by layer. Each layer waits for its own tensors, and the last for the end of the
 // pull.
 void WorkerTrainer::forward() {
-  if (!forward_may_go_on()) {
+  if (!forward_may_continue()) {
     exchange();
-    if (!push_pull_->stands(forward_->task)) {
+    if (!push_pull_->is_current(forward_->task)) {
       forward_.reset();
       return turn();
     }
-    if (!forward_may_go_on()) {
+    if (!forward_may_continue()) {
       ++cluster_.early_waits;
       return;
     }

@@ -34,6 +34,8 @@ class WorkerTrainer {
   void on_news();
   // Call when the process has ended.
   void close_links();
+  // Delivers nothing on the data connections to this server until then.
+  void silence_links(int server, int64_t until_ms);
   // Stops the trainer, though the process lives.
   void stop() { stopped_ = true; }
   // Returns the trainer's statistics for a heartbeat.
@@ -61,7 +63,7 @@ class WorkerTrainer {
   void check_read_versions(const std::vector<ToServer>& messages);
   bool begin_early();
   void forward();
-  bool forward_may_go_on() const;
+  bool forward_may_continue() const;
   void compute(const Task& task);
   void sum_gradients(std::span<const float> weights, int64_t step, Range node,
                      const GradientSum::SliceReady& ready, std::vector<float>& losses);

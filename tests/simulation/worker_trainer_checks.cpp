@@ -95,10 +95,10 @@ void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
     const int64_t updates = updates_of(pushes, cluster_.scenario().job.strategy.buffer,
                                        cluster_.coordinator().barriers(), shares) +
                             (start ? start->updates : 0);
-    const int64_t said = push.read_versions(out.server);
-    if (updates == said) continue;
+    const int64_t claimed = push.read_versions(out.server);
+    if (updates == claimed) continue;
     cluster_.wrong("worker " + std::to_string(number_) + " has read " + std::to_string(updates) +
-                   " updates and says " + std::to_string(said));
+                   " updates and says " + std::to_string(claimed));
   }
 }
 

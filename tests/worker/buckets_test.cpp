@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/layout/slice_map.h"
+
 namespace pushpull {
 namespace {
 

@@ -159,7 +159,7 @@ int play_hints(uint64_t seed, Bench& plain, Bench& bench) {
 
 // Hinted inputs are on the device before the step begins, and are not computed if the step is
 // another one.
-TEST(DeviceCompute, ComputesTheStepWhateverWasHinted) {
+TEST(DeviceCompute, HintsDoNotChangeTheStep) {
   Bench plain(small_job(), {});
   int ahead = 0;
   int unstaged = 0;

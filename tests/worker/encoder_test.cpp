@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 namespace {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/job/job.h"
+
 namespace pushpull::local_steps_test {
 namespace {
 

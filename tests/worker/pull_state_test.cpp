@@ -93,7 +93,7 @@ TEST(ProgressOfOneServer, ReportsWeightsThatAreNotContiguous) {
     message.add_slices()->set_slice(slice);
     payloads.push_back(floats_of(1024, 1.0F));  // not contiguous
   }
-  EXPECT_EQ(progress.take(0, message, payloads, true), PullState::kApart);
+  EXPECT_EQ(progress.take(0, message, payloads, true), PullState::kNotContiguous);
 }
 
 }  // namespace

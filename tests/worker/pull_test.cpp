@@ -13,7 +13,7 @@ namespace {
 class NoSchedule : public Schedule {
  public:
   std::optional<PullAim> on_weights(const PulledWeights& /*weights*/) override { return {}; }
-  void on_weights_let_go() override {}
+  void on_weights_released() override {}
   void on_pushed(int64_t /*step*/, Range /*range*/) override {}
   void on_evaluated() override {}
   Decision next() const override { return {}; }
@@ -91,7 +91,7 @@ class Request : public testing::Test {
   std::vector<ToServer> outgoing_;
   PushDelivery delivery_{{11, 101}, map_, {}, outgoing_};
   Pull request_{{11, 101},
-                {.most_window_bytes = 16384, .timeout_ms = 5000},
+                {.max_window_bytes = 16384, .timeout_ms = 5000},
                 {map_, schedule_, weights_, delivery_, outgoing_}};
 };
 

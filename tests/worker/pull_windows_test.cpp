@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kMost = int64_t{8} << 20;
+constexpr int64_t kMax = int64_t{8} << 20;
 
 TEST(PullWindows, ReportsEachReceivedQuarterOfTheWindow) {
   PullWindows windows(ConnectionMap(three_slices(), 1), 0, 4096);
@@ -46,8 +46,8 @@ TEST(PullWindows, UnknownConnectionIsNotCounted) {
 
 // 2 MiB arrive in a second: 50 ms of that rate are less than the smallest window.
 TEST(PullWindows, SlowLinkHasASmallWindowAndItsBestRateFadesSlowly) {
-  PullWindows windows(ConnectionMap(three_slices(), 1), 0, kMost);
-  EXPECT_EQ(windows.open(0, 0, true, true), kMost) << "the rate is unknown";
+  PullWindows windows(ConnectionMap(three_slices(), 1), 0, kMax);
+  EXPECT_EQ(windows.open(0, 0, true, true), kMax) << "the rate is unknown";
   windows.count(0, 0, 1 << 20, false, 1000);
   windows.count(0, 0, 2 << 20, true, 2000);
   EXPECT_EQ(windows.open(0, 0, true, true), int64_t{2} << 20);

@@ -20,7 +20,7 @@ class Connections : public Exchange {
     make("strategy = sync\nconnections = " + std::to_string(connections) + "\n");
     assign({0});
   }
-  std::vector<wire::Received> said() {
+  std::vector<wire::Received> reports() {
     std::vector<wire::Received> out;
     for (const ToServer& o : worker_->take_outgoing()) {
       if (o.message.header.has_received()) out.push_back(o.message.header.received());
@@ -101,13 +101,13 @@ TEST_F(Connections, ReceivedBytesAreReportedToTheServer) {
   const wire::Pull pull = newest_pull();
   EXPECT_EQ(pull.window_bytes(), 4 * 4096);
   hear(0, one(pull.number(), 0, 0, 1));
-  const auto reported = said();
+  const auto reported = reports();
   ASSERT_EQ(reported.size(), 1U);
   EXPECT_EQ(reported[0].sender().incarnation(), 101U);
   EXPECT_EQ(reported[0].pull(), pull.number());
   EXPECT_EQ(reported[0].bytes(), 4096);
   hear(0, one(pull.number(), 2, 0, 1));
-  EXPECT_TRUE(said().empty()) << "the pull is complete";
+  EXPECT_TRUE(reports().empty()) << "the pull is complete";
 }
 
 // Queued messages cannot be reordered, so little may be in flight on a slow link.
@@ -130,7 +130,7 @@ TEST_F(Connections, LessThanAQuarterOfTheWindowIsNotReported) {
   make_connections(1, 4 * 4096 + 4);
   push(ready_at(0));
   hear(0, one(newest_pull().number(), 0, 0, 1));
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(reports().empty());
 }
 
 TEST_F(Connections, UnknownConnectionIsNotCounted) {
@@ -139,7 +139,7 @@ TEST_F(Connections, UnknownConnectionIsNotCounted) {
   const int64_t number = newest_pull().number();
   for (const int connection : {-1, 2, INT_MAX, INT_MIN}) {
     hear(0, one(number, 0, connection, 1));
-    EXPECT_TRUE(said().empty());
+    EXPECT_TRUE(reports().empty());
   }
 }
 
@@ -150,7 +150,7 @@ TEST_F(Connections, PullForAnyVersionHasNoWindow) {
   EXPECT_TRUE(pull.latest());
   EXPECT_EQ(pull.window_bytes(), 0);
   hear(0, one(pull.number(), 0, 0));
-  EXPECT_TRUE(said().empty());
+  EXPECT_TRUE(reports().empty());
 }
 
 }  // namespace

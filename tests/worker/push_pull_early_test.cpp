@@ -45,7 +45,7 @@ TEST_F(Early, TaskBeginsWithTheFirstSliceAndEachTensorWaitsForItsSlices) {
   hear(1, weights(1, number_, 5, 8.0F, 1));
   EXPECT_TRUE(worker_->here(kSecond));
   EXPECT_TRUE(worker_->all_here());
-  EXPECT_TRUE(worker_->stands(*task));
+  EXPECT_TRUE(worker_->is_current(*task));
   EXPECT_EQ(weights_then[1024], 8.0F);
   EXPECT_EQ(worker_->weights_of(*task).data(), weights_then.data()) << "the same memory";
   EXPECT_EQ(worker_->weights().data(), weights_then.data());
@@ -71,7 +71,7 @@ TEST_F(Early, TakenOverShareComesFirstOnThePreviousWeights) {
   const auto task = worker_->early();
   ASSERT_TRUE(task);
   assign({0, 1}, 2, 4);
-  EXPECT_FALSE(worker_->stands(*task));
+  EXPECT_FALSE(worker_->is_current(*task));
   const Task lost = next();
   EXPECT_EQ(lost.kind, Task::kCompute);
   EXPECT_EQ(lost.step, 4);
@@ -87,7 +87,7 @@ TEST_F(Early, TaskOfARemovedShareIsDropped) {
   const auto task = worker_->early();
   ASSERT_TRUE(task);
   assign({}, 2);
-  EXPECT_FALSE(worker_->stands(*task));
+  EXPECT_FALSE(worker_->is_current(*task));
 }
 
 TEST_F(Early, NewcomerAndEvaluationWaitForAllWeights) {

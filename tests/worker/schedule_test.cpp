@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "common/base/error.h"
+#include "common/job/strategy.h"
 #include "tests/worker/exchange_parts.h"
 #include "worker/schedule/make_schedule.h"
 
@@ -226,7 +227,7 @@ TEST(Schedule, ReleasedWeightsAreNotUsed) {
     answer_pull(*schedule, 0, 0);
     const Task task = schedule->next().task;
     EXPECT_TRUE(schedule->weights_fit(task)) << strategy;
-    schedule->on_weights_let_go();
+    schedule->on_weights_released();
     EXPECT_FALSE(schedule->weights_fit(task)) << strategy;
   }
 }

@@ -160,13 +160,13 @@ TEST_F(ServerDeviceMemory, GradientsAndWeightsAreReadOnTheDeviceBothWays) {
 
 TEST_F(ServerDeviceMemory, ServerInHostMemoryIsNamed) {
   make({nullptr});
-  EXPECT_THAT(attach(), HasSubstr("shared memory with server 0 (its weights lie in host memory)"));
+  EXPECT_THAT(attach(), HasSubstr("shared memory with server 0 (its weights are in host memory)"));
   EXPECT_FALSE(worker_->device_gradients());
 }
 
 TEST_F(ServerDeviceMemory, ServerOnAnotherGpuIsNamed) {
   make({fake(1)});
-  EXPECT_THAT(attach(), HasSubstr("shared memory with server 0 (its weights lie on another GPU, "
+  EXPECT_THAT(attach(), HasSubstr("shared memory with server 0 (its weights are on another GPU, "
                                   "fake:1)"));
   EXPECT_FALSE(worker_->device_gradients());
 }
@@ -174,7 +174,7 @@ TEST_F(ServerDeviceMemory, ServerOnAnotherGpuIsNamed) {
 TEST_F(ServerDeviceMemory, GradientsStayOnTheDeviceOnlyIfAllServersReadThemThere) {
   make({fake(), nullptr});
   EXPECT_THAT(attach(), HasSubstr("shared device memory with server 0; shared memory with server 1 "
-                                  "(its weights lie in host memory)"));
+                                  "(its weights are in host memory)"));
   EXPECT_FALSE(worker_->device_gradients());
   make({fake(), fake()});
   attach();

@@ -151,9 +151,9 @@ TEST_F(ServerMemoryTest, RefusalIsReportedWithItsReasonAndTheSocketIsUsed) {
     make(warned ? "transport = shm\n" : "", "transport = tcp\n");
     testing::internal::CaptureStderr();
     attach();
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_THAT(said, testing::HasSubstr("sockets to server 0 (the job's transport"));
-    EXPECT_EQ(said.find("warning") != std::string::npos, warned) << said;
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, testing::HasSubstr("sockets to server 0 (the job's transport"));
+    EXPECT_EQ(log.find("warning") != std::string::npos, warned) << log;
     EXPECT_TRUE(worker_->settled());
     EXPECT_EQ(sent(push(worker_->gradients()(kElements))).payloads.size(), 3U);
     EXPECT_TRUE(worker_->due(now_ + 10'000).empty());

@@ -176,11 +176,11 @@ TEST(InPlaceWeights, FallBackFromTheDeviceToTheHostToTheSocket) {
   weights.share(0, true, true);
   weights.ask(0, false);
   EXPECT_TRUE(weights.asked_on_device(0));
-  weights.lies_apart(0, false);
+  weights.set_not_contiguous(0, false);
   weights.ask(0, false);
   EXPECT_TRUE(weights.asked(0));
   EXPECT_FALSE(weights.asked_on_device(0));
-  weights.lies_apart(0, false);
+  weights.set_not_contiguous(0, false);
   weights.ask(0, false);
   EXPECT_FALSE(weights.asked(0));
 }
@@ -189,7 +189,7 @@ TEST(InPlaceWeights, NewestWeightsInSeveralPiecesDoNotAffectOthers) {
   InPlaceWeights weights(1, true);
   weights.share(0, true, false);
   weights.ask(0, true);
-  weights.lies_apart(0, true);
+  weights.set_not_contiguous(0, true);
   weights.ask(0, true);
   EXPECT_FALSE(weights.asked(0));
   weights.ask(0, false);

@@ -137,8 +137,8 @@ TEST(WeightsBuffer, ArrivingSlicesDoNotMoveTheMappedWeightsInUse) {
   const float* in_use = buffer.current().data();
   buffer.expect();
   ASSERT_TRUE(buffer.place(1, 6, generation(1, 4.0F)[0], true));
-  EXPECT_NE(buffer.coming().data(), in_use);
-  EXPECT_EQ(buffer.coming()[1024], 4.0F);
+  EXPECT_NE(buffer.arriving().data(), in_use);
+  EXPECT_EQ(buffer.arriving()[1024], 4.0F);
   EXPECT_EQ(buffer.current().data(), in_use);
   EXPECT_EQ(floats(buffer.current()), mixed(1.0F, 2.0F));
 }

@@ -83,7 +83,7 @@ TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateAcknowledgesIt) {
   EXPECT_TRUE(sent().empty());
 }
 
-TEST_F(WorkerMemberTest, DeclaresAgainAfterItJoinsAnew) {
+TEST_F(WorkerMemberTest, DeclaresAgainAfterItRejoins) {
   join();
   member_.declare({});
   send_state(1, wire::PHASE_GATHERING, true);
@@ -189,8 +189,8 @@ TEST_F(WorkerMemberTest, WorkerThatIsNotReleasedLeavesWhenTheGraceIsOver) {
   join();
   send_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
-  const int64_t told_ms = now_;
-  for (int64_t version = 2; now_ + 10 < told_ms + EndRequest::kGraceMs; ++version) {
+  const int64_t end_request_ms = now_;
+  for (int64_t version = 2; now_ + 10 < end_request_ms + EndRequest::kGraceMs; ++version) {
     tick();
     if (version % 100 == 0) send_state(version, wire::PHASE_TRAINING, true);
     ASSERT_FALSE(member_.end());

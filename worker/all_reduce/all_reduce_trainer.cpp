@@ -8,6 +8,7 @@
 #include "common/base/text.h"
 #include "common/io/sha256.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer.h"
 #include "common/update/range_update.h"
 #include "common/update/schedule.h"
 #include "worker/compute/device_memory.h"
@@ -276,8 +277,8 @@ void AllReduceTrainer::report(int64_t step, const std::vector<float>& losses) {
   servers_[0]->send(out.message);
   reports_.push_back(std::move(out));
   exchange();
-  if (std::ssize(reports_) <= kMostReports) return;
-  until([this] { return std::ssize(reports_) <= kMostReports; }, "an acknowledgement of losses");
+  if (std::ssize(reports_) <= kMaxReports) return;
+  until([this] { return std::ssize(reports_) <= kMaxReports; }, "an acknowledgement of losses");
 }
 
 void AllReduceTrainer::take(const Message& message) {

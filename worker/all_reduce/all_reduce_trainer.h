@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/job/barriers.h"
-#include "common/job/job.h"
 #include "common/net/endpoint.h"
 #include "common/net/job_view.h"
 #include "common/net/shard_client.h"

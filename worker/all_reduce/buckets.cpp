@@ -1,15 +1,16 @@
 #include "worker/all_reduce/buckets.h"
 
 #include "common/base/error.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull {
 
-Buckets::Buckets(const SliceMap& map, int64_t first_bytes, int64_t most_bytes)
+Buckets::Buckets(const SliceMap& map, int64_t first_bytes, int64_t max_bytes)
     : bucket_of_slice_(static_cast<size_t>(map.slices())) {
   for (int slice = map.slices() - 1; slice >= 0; --slice) {
     const Range e = map.elements(slice);
     const int64_t most =
-        (count() <= 1 ? first_bytes : most_bytes) / static_cast<int64_t>(sizeof(float));
+        (count() <= 1 ? first_bytes : max_bytes) / static_cast<int64_t>(sizeof(float));
     if (elements_.empty() || elements_.back().hi - e.lo > most) {
       elements_.push_back(e);
       slices_in_.push_back(0);

@@ -9,16 +9,18 @@
 #include <optional>
 #include <vector>
 
-#include "common/layout/slice_map.h"
+#include "common/layout/fixed_tree.h"
 
 namespace pushpull {
+
+class SliceMap;
 
 class Buckets {
  public:
   // first_bytes: limit of the first bucket; small, so that communication starts early.
-  // most_bytes: limit of the others.
+  // max_bytes: limit of the others.
   // A bucket holds at least one slice.
-  Buckets(const SliceMap& map, int64_t first_bytes, int64_t most_bytes);
+  Buckets(const SliceMap& map, int64_t first_bytes, int64_t max_bytes);
 
   int count() const { return static_cast<int>(elements_.size()); }
   // Returns the elements of a bucket. Bucket 0 is sent first.

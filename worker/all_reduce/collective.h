@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "common/job/job.h"
+#include "common/job/strategy.h"
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "worker/all_reduce/peers.h"

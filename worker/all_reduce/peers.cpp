@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kAskMs = 1000;
 constexpr int kPeersPollMs = 50;
-constexpr int kLeastQuestions = 3;  // before silence counts
+constexpr int kMinQuestions = 3;  // before silence counts
 // Receiving spins for this time before it sleeps: a sleep costs more than a short message takes.
 constexpr int64_t kSpinUs = 50;
 
@@ -230,7 +230,7 @@ void Peers::check(std::span<const int64_t> missing) {
     // silence counts from the first question
     if (link.questions == 0) link.heard_ms = std::max(link.heard_ms, now - kAskMs);
     const int64_t silent = now - link.heard_ms;
-    if (link.questions >= kLeastQuestions && silent > timeout_ms) {
+    if (link.questions >= kMinQuestions && silent > timeout_ms) {
       throw Error(ErrorCode::kUnreachable, "[all-reduce] " + name(r) + " has not answered for " +
                                                std::to_string(silent / 1000) + " s, waiting for " +
                                                std::to_string(missing[static_cast<size_t>(r)]) +

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"
@@ -28,6 +27,8 @@
 #include "worker/trace/trace.h"
 
 namespace pushpull {
+
+struct Job;
 
 class Compute {
  public:

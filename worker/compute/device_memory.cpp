@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/job/job.h"
 #include "models/device_step.h"
 
 namespace pushpull {

@@ -7,12 +7,13 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/device/device.h"
-#include "common/job/job.h"
 #include "common/net/message.h"
 #include "common/shm/segment.h"
 #include "models/model.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Returns the allocator for pulled weights.
 FloatAllocator weights_memory(Model& model);

@@ -26,15 +26,15 @@ TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> members) : members_(std
   choose(choices());
 }
 
-float TeamModel::train(std::span<const float> weights, const float* images, const int32_t* labels,
+float TeamModel::train(std::span<const float> weights, const Samples& samples,
                        std::span<float> gradients, const GradientReady& ready,
                        const WeightsNeeded& needed) {
-  return members_.front()->train(weights, images, labels, gradients, ready, needed);
+  return members_.front()->train(weights, samples, gradients, ready, needed);
 }
 
-void TeamModel::evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                         int64_t valid, std::span<HeadSums> sums) {
-  members_.front()->evaluate(weights, images, labels, valid, sums);
+void TeamModel::evaluate(std::span<const float> weights, const Samples& samples,
+                         std::span<HeadSums> sums) {
+  members_.front()->evaluate(weights, samples, sums);
 }
 
 std::vector<DeviceStep*> TeamModel::device_steps() {
@@ -84,7 +84,7 @@ void DeviceTeam::plan(int64_t leaves) {
   leaves_ = leaves;
   parts_.clear();
   const auto members = static_cast<int64_t>(members_.size());
-  if (leaves < members && !std::exchange(said_idle_, true)) {
+  if (leaves < members && !std::exchange(warned_idle_, true)) {
     Log("worker").warn("a part of " + std::to_string(leaves) + " micro-batches leaves " +
                        std::to_string(members - leaves) + " of " + std::to_string(members) +
                        " devices idle: use a smaller micro-batch or fewer workers");

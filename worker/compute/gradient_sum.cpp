@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/simd.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 

@@ -16,10 +16,11 @@
 #include "common/base/buffer_pool.h"
 #include "common/device/device.h"
 #include "common/layout/slice_map.h"
-#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 
 namespace pushpull {
+
+struct TensorTable;
 
 class GradientSum {
  public:

@@ -8,11 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 #include "models/model.h"
 
 namespace pushpull {
+
+struct TensorTable;
 
 class SkippedGradients {
  public:

@@ -7,7 +7,7 @@ namespace pushpull {
 namespace {
 
 // A sleep ends about 50 us late (timer slack of Linux), so shorter ones are added up first.
-constexpr double kLeastSleep = 1e-4;
+constexpr double kMinSleep = 1e-4;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void Straggling::lag() {
   const double before = clock_();
   owed_s_ += (factor_ - 1.0) * (before - resumed_s_);
   resumed_s_ = before;
-  if (owed_s_ < kLeastSleep) return;
+  if (owed_s_ < kMinSleep) return;
   sleep_(owed_s_);
   resumed_s_ = clock_();
   owed_s_ -= resumed_s_ - before;

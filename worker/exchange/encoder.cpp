@@ -10,6 +10,8 @@
 #include "common/base/error.h"
 #include "common/base/simd.h"
 #include "common/codec/block_codec.h"
+#include "common/job/job.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 

@@ -17,10 +17,13 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/codec/codec_map.h"
-#include "common/job/job.h"
+#include "common/layout/slice_map.h"
 #include "common/net/message.h"
 
 namespace pushpull {
+
+struct Job;
+struct TensorTable;
 
 class Encoder {
  public:

@@ -94,9 +94,9 @@ JobEnd ExchangeLoop::run() {
 
 // Waits while the coordinator hashes the initial weights, which would slow the first steps down.
 void ExchangeLoop::let_servers_settle() {
-  constexpr int64_t kLeastMs = 200;
+  constexpr int64_t kMinMs = 200;
   constexpr int64_t kBytesPerMs = 250'000;
-  const int64_t until_ms = now_ms() + kLeastMs + options_.bytes / kBytesPerMs;
+  const int64_t until_ms = now_ms() + kMinMs + options_.bytes / kBytesPerMs;
   while (now_ms() < until_ms && !control_.over()) {
     links_.wait();
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
+#include "common/layout/tensor_table.h"
 #include "common/net/job_view.h"
 #include "worker/exchange/encoder.h"
 #include "worker/exchange/links.h"

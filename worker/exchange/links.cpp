@@ -100,7 +100,7 @@ void Links::attach() {
   }
 }
 
-void Links::let_go() {
+void Links::wait_for_readers() {
   const int64_t until_ms = now_ms() + kLetGoMs;
   for (const ToServer& ask : memory_.questions_before_leaving()) {
     servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.connection)]->send(

@@ -32,7 +32,7 @@ class Links {
   void attach();
   // Waits until the servers no longer read pushes in the memory of this worker's device, at most a
   // second. Call before the worker ends while the job continues.
-  void let_go();
+  void wait_for_readers();
   // Allocates gradients that are pushed.
   FloatAllocator gradients() { return memory_.gradients(); }
   // Allocates them on the device, once attached. Null unless all servers read them there.

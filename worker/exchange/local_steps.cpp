@@ -7,7 +7,9 @@
 
 #include "common/base/error.h"
 #include "common/base/simd.h"
+#include "common/job/job.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer.h"
 #include "common/update/schedule.h"
 
 namespace pushpull {

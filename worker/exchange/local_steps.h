@@ -15,12 +15,13 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/update/range_update.h"
 
 namespace pushpull {
+
+struct Job;
 
 // Allocators for floats that servers read.
 struct LocalMemory {

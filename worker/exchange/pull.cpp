@@ -10,7 +10,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr size_t kMostRefusalBytes = 400;
+constexpr size_t kMaxRefusalBytes = 400;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void InPlaceWeights::share(int server, bool shared, bool on_device) {
 
 void InPlaceWeights::ask(int server, bool newest) {
   Server& s = servers_[static_cast<size_t>(server)];
-  s.asked = s.in_place && !(newest && newest_lies_apart_);
+  s.asked = s.in_place && !(newest && newest_not_contiguous_);
   s.asked_on_device = s.asked && s.on_device;
 }
 
@@ -40,10 +40,10 @@ bool InPlaceWeights::any() const {
 // Weights of mixed versions may be in two generations. Otherwise the server has stopped sharing, or
 // had no shared memory for a generation. Such weights are copied from now on; from a device, the
 // server copies them.
-void InPlaceWeights::lies_apart(int server, bool newest) {
+void InPlaceWeights::set_not_contiguous(int server, bool newest) {
   Server& s = servers_[static_cast<size_t>(server)];
   if (newest) {
-    newest_lies_apart_ = true;
+    newest_not_contiguous_ = true;
   } else if (s.asked_on_device) {
     s.on_device = false;
   } else {
@@ -59,9 +59,9 @@ Pull::Pull(SenderId sender, const Options& options, const Parts& parts)
       schedule_(parts.schedule),
       delivery_(parts.delivery),
       outgoing_(parts.outgoing),
-      in_place_(connections_.servers(), options.may_lie_in_place),
+      in_place_(connections_.servers(), options.may_be_in_place),
       state_(connections_, parts.weights),
-      windows_(connections_, options.least_window_bytes, options.most_window_bytes),
+      windows_(connections_, options.min_window_bytes, options.max_window_bytes),
       repeats_(connections_, options.timeout_ms) {}
 
 void Pull::share_memory(int server, bool shared, bool on_device) {
@@ -192,8 +192,8 @@ bool Pull::on_weights(int server, const Message& message, int64_t now_ms) {
   if (!brings_weights() || weights.pull() != number_) return false;
   const PullState::Taken taken =
       state_.take(server, weights, message.payloads, in_place_.asked(server));
-  if (taken == PullState::kApart) {
-    in_place_.lies_apart(server, aim_.is_newest());
+  if (taken == PullState::kNotContiguous) {
+    in_place_.set_not_contiguous(server, aim_.is_newest());
     running_ = false;
     return false;
   }
@@ -254,7 +254,7 @@ void Pull::on_status(int server, const wire::Status& status, bool has_lease, int
 
 // Makes the text printable first: it comes from the network.
 void Pull::on_refusal(int server, const std::string& text) {
-  const std::string why = printable(text, kMostRefusalBytes);
+  const std::string why = printable(text, kMaxRefusalBytes);
   if (!repeats_.refuse(server, why)) return;
   warnings_.push_back("server " + std::to_string(server) +
                       " has dropped a message of this worker: " + why);

@@ -42,7 +42,7 @@ class InPlaceWeights {
   bool any() const;
 
   // Records that the weights of the last pull are not contiguous.
-  void lies_apart(int server, bool newest);
+  void set_not_contiguous(int server, bool newest);
 
  private:
   struct Server {
@@ -55,16 +55,16 @@ class InPlaceWeights {
 
   const bool possible_;
   std::vector<Server> servers_;
-  bool newest_lies_apart_ = false;
+  bool newest_not_contiguous_ = false;
 };
 
 class Pull {
  public:
   struct Options {
-    int64_t least_window_bytes = 0;
-    int64_t most_window_bytes = 0;  // 0 = no limit
-    int64_t timeout_ms = 10'000;    // longest silence of a server
-    bool may_lie_in_place = true;   // servers hand out plain weights
+    int64_t min_window_bytes = 0;
+    int64_t max_window_bytes = 0;  // 0 = no limit
+    int64_t timeout_ms = 10'000;   // longest silence of a server
+    bool may_be_in_place = true;   // servers hand out plain weights
   };
   // The parts that a pull works with; all borrowed.
   struct Parts {

@@ -8,13 +8,13 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kNotReadyMs = 20;
-constexpr int kLeastRepeats = 3;  // before silence counts: this process may have been stopped
+constexpr int kMinRepeats = 3;  // before silence counts: this process may have been stopped
 
 // The worker reports after each quarter of a window, so that the server need not stop sending.
 constexpr int64_t kPartsOfWindow = 4;
 // Several round trips: a worker that computes a layer neither receives nor sends.
 constexpr double kWindowMs = 50.0;
-constexpr int64_t kLeastWindow = int64_t{2} << 20;
+constexpr int64_t kMinWindow = int64_t{2} << 20;
 constexpr double kForgetting = 0.9;  // factor of the best rate at each pull
 
 }  // namespace
@@ -91,24 +91,23 @@ bool PullRepeats::answered_since_push(int server, int connections) const {
 std::optional<int64_t> PullRepeats::silent_ms(int server, int64_t now_ms) const {
   const Server& s = at(server);
   const int64_t silent = now_ms - s.heard_ms;
-  if (s.repeats < kLeastRepeats || silent <= timeout_ms_) return std::nullopt;
+  if (s.repeats < kMinRepeats || silent <= timeout_ms_) return std::nullopt;
   return silent;
 }
 
 // ---- PullWindows ----
 
-PullWindows::PullWindows(const ConnectionMap& connections, int64_t least_bytes, int64_t most_bytes)
-    : least_bytes_(std::min(most_bytes, std::max(kLeastWindow, least_bytes))),
-      most_bytes_(most_bytes) {
+PullWindows::PullWindows(const ConnectionMap& connections, int64_t min_bytes, int64_t max_bytes)
+    : min_bytes_(std::min(max_bytes, std::max(kMinWindow, min_bytes))), max_bytes_(max_bytes) {
   for (int server = 0; server < connections.servers(); ++server) {
     connections_.emplace_back(static_cast<size_t>(connections.count(server)));
   }
 }
 
 int64_t PullWindows::window_of(const Connection& connection) const {
-  if (connection.bytes_per_ms == 0) return most_bytes_;
-  return std::clamp(static_cast<int64_t>(connection.bytes_per_ms * kWindowMs), least_bytes_,
-                    most_bytes_);
+  if (connection.bytes_per_ms == 0) return max_bytes_;
+  return std::clamp(static_cast<int64_t>(connection.bytes_per_ms * kWindowMs), min_bytes_,
+                    max_bytes_);
 }
 
 int64_t PullWindows::open(int server, int connection, bool anew, bool limited) {

@@ -92,8 +92,8 @@ class PullRepeats {
 // bytes would only wait in queues, where the slices that forward needs first cannot overtake them.
 class PullWindows {
  public:
-  // least_bytes, most_bytes: limits of a window. most_bytes = 0: no windows.
-  PullWindows(const ConnectionMap& connections, int64_t least_bytes, int64_t most_bytes);
+  // min_bytes, max_bytes: limits of a window. max_bytes = 0: no windows.
+  PullWindows(const ConnectionMap& connections, int64_t min_bytes, int64_t max_bytes);
 
   // Opens the window of a pull on this connection.
   //   anew: no bytes of its answer count so far.
@@ -124,8 +124,8 @@ class PullWindows {
   int64_t window_of(const Connection& connection) const;
   static void measure(std::vector<Connection>& connections, int64_t now_ms);
 
-  const int64_t least_bytes_;
-  const int64_t most_bytes_;
+  const int64_t min_bytes_;
+  const int64_t max_bytes_;
   std::vector<std::vector<Connection>> connections_;  // by server
 };
 

@@ -71,7 +71,7 @@ void PushPull::take_state(const wire::State& state, int64_t now_ms) {
   const bool has_new_share = schedule_->on_shares(state);
   if (!has_new_share || !pull_.brings_weights() || !schedule_->gives_up(pull_.aim())) return;
   pull_.end();
-  if (weights_.current_in_place()) schedule_->on_weights_let_go();
+  if (weights_.current_in_place()) schedule_->on_weights_released();
 }
 
 Task PushPull::next(int64_t now_ms) {
@@ -90,7 +90,7 @@ std::string PushPull::waiting_for() const {
 
 // Returns true if arriving weights are for this task: each slice has one exact version, which
 // servers cannot have passed.
-bool PushPull::coming_for(const Task& task) const {
+bool PushPull::arrives_for(const Task& task) const {
   const PullAim& aim = pull_.aim();
   return pull_.brings_weights() && aim.versions == PullAim::kExact && !aim.may_be_past &&
          task.kind == Task::kCompute && aim.clock == task.step;
@@ -99,17 +99,17 @@ bool PushPull::coming_for(const Task& task) const {
 std::optional<Task> PushPull::early() const {
   if (!pull_.brings_weights() || !weights_.has_any()) return std::nullopt;
   std::optional<Task> task = schedule_->wanted();
-  if (!task || !coming_for(*task)) return std::nullopt;
+  if (!task || !arrives_for(*task)) return std::nullopt;
   return task;
 }
 
-bool PushPull::stands(const Task& task) const {
+bool PushPull::is_current(const Task& task) const {
   return schedule_->wanted() == task &&
-         (coming_for(task) || (!pull_.brings_weights() && schedule_->weights_fit(task)));
+         (arrives_for(task) || (!pull_.brings_weights() && schedule_->weights_fit(task)));
 }
 
 std::span<const float> PushPull::weights_of(const Task& task) const {
-  return coming_for(task) ? weights_.coming() : weights_.current();
+  return arrives_for(task) ? weights_.arriving() : weights_.current();
 }
 
 // ---- pull ----
@@ -138,16 +138,16 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
 void PushPull::finish_if_complete(int64_t now_ms) {
   if (!pull_.brings_weights() || delivery_.is_running() || !pull_.is_complete()) return;
   pull_.end();
-  const PulledWeights pulled{pull_.aim(), weights_.least_version(), weights_.most_version(),
+  const PulledWeights pulled{pull_.aim(), weights_.min_version(), weights_.max_version(),
                              pull_.state().at_barrier()};
   if (const auto instead = schedule_->on_weights(pulled)) return pull_.start(*instead, now_ms);
   weights_.take_over();
-  delivery_.applied(pulled.least_version);
+  delivery_.applied(pulled.min_version);
   const bool per_server = pulled.aim.versions == PullAim::kPerServer;
   for (int server = 0; server < setup_.servers; ++server) {
     if (per_server && connections_.slices(server).empty()) continue;
     read_versions_[static_cast<size_t>(server)] =
-        per_server ? pull_.state().version(server) : pulled.least_version;
+        per_server ? pull_.state().version(server) : pulled.min_version;
   }
 }
 

@@ -60,11 +60,11 @@ class PushPull {
   std::optional<Task> early() const;
   // Returns true if the task is still the next one and its weights are here or arriving. If not,
   // the driver drops it and calls `next`.
-  bool stands(const Task& task) const;
-  // For an early task that stands: true once these weights, or all weights and pushes, have arrived.
+  bool is_current(const Task& task) const;
+  // For a current early task: true once these weights, or all weights and pushes, have arrived.
   bool here(Range elements) const { return all_here() || weights_.has(elements); }
   bool all_here() const { return delivery_.is_running() || !pull_.brings_weights(); }
-  // The weights of a task that stands, also while they arrive. Valid until the next call of `next`.
+  // The weights of a current task, also while they arrive. Valid until the next call of `next`.
   std::span<const float> weights_of(const Task& task) const;
 
   // The version of the current weights, by server.
@@ -98,7 +98,7 @@ class PushPull {
  private:
   void take_state(const wire::State& state, int64_t now_ms);
   void follow_servers(const wire::Places& places, int64_t now_ms);
-  bool coming_for(const Task& task) const;
+  bool arrives_for(const Task& task) const;
   void pull_while_pushing();
   void finish_if_complete(int64_t now_ms);
 

@@ -42,7 +42,7 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
   if (!allowed_) {
     for (Server& server : servers_) server.path = Path::kSocket;
-    said_ = true;
+    logged_ = true;
     return;
   }
   probe_ = pool_.get(1);
@@ -56,7 +56,7 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
     for (int i = 0; i < push_pull.setup().servers; ++i) {
       use_socket(i, "this worker can have no shared memory");
     }
-    say_if_settled();
+    log_if_settled();
   }
 }
 
@@ -68,7 +68,7 @@ std::vector<ToServer> ServerAttachment::due(int64_t now_ms) {
     if (server.asked_ms < 0) server.heard_ms = now_ms;
     if (!server.silent && now_ms - server.heard_ms >= kSilenceMs) {
       server.silent = true;
-      say_if_settled();
+      log_if_settled();
     }
     const int64_t again_ms = server.silent ? kAskSilentMs : kAskAgainMs;
     if (server.asked_ms >= 0 && now_ms - server.asked_ms < again_ms) continue;
@@ -167,19 +167,19 @@ void ServerAttachment::on_attached(int server, const wire::Attached& attached) {
     if (s.path != Path::kSocket) on_refusal(server, attached.text());
   } else if (s.path == Path::kAsked) {
     try {
-      s.memory.emplace(most_segment_bytes(push_pull_.slices()), mapped_,
+      s.memory.emplace(max_segment_bytes(push_pull_.slices()), mapped_,
                        device_pool_ ? device_pool_->device() : nullptr);
       s.memory->map(attached.probe());
       if (device_pool_) attach_device(s, attached);
       s.path = Path::kShared;
       push_pull_.share_memory(server, true, s.on_device);
-      if (said_) say("server " + std::to_string(server) + " shares memory from here on");
+      if (logged_) say("server " + std::to_string(server) + " shares memory from here on");
     } catch (const Error& e) {
       if (e.code() == ErrorCode::kDevice) throw;
       use_socket(server, e.what());
     }
   }
-  say_if_settled();
+  log_if_settled();
 }
 
 void ServerAttachment::attach_device(Server& server, const wire::Attached& attached) {
@@ -213,7 +213,7 @@ void ServerAttachment::use_socket(int server, const std::string& why) {
   s.on_device = false;
   s.why = first_line(why);
   push_pull_.share_memory(server, false);
-  if (said_)
+  if (logged_)
     log_.warn("server " + std::to_string(server) + " is reached over its socket: " + s.why);
 }
 
@@ -226,9 +226,9 @@ void ServerAttachment::start_over(int server) {
 }
 
 // Logs one line for all servers.
-void ServerAttachment::say_if_settled() {
-  if (said_ || !settled()) return;
-  said_ = true;
+void ServerAttachment::log_if_settled() {
+  if (logged_ || !settled()) return;
+  logged_ = true;
   std::vector<int> on_device;
   std::map<std::string, std::vector<int>> shared;   // by the reason against device memory
   std::map<std::string, std::vector<int>> sockets;  // by reason

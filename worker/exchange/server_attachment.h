@@ -74,7 +74,7 @@ class ServerAttachment {
   void attach_device(Server& server, const wire::Attached& attached);
   void on_refusal(int server, const std::string& why);
   void use_socket(int server, const std::string& why);
-  void say_if_settled();
+  void log_if_settled();
   void say(const std::string& text) const;
 
   PushPull& push_pull_;
@@ -87,7 +87,7 @@ class ServerAttachment {
   std::shared_ptr<float[]> probe_;
   std::shared_ptr<float[]> device_probe_;
   std::vector<Server> servers_;
-  bool said_ = false;
+  bool logged_ = false;
   int unanswered_ = 0;
   int64_t rejected_ = 0;
 };

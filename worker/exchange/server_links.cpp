@@ -2,6 +2,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/job/job.h"
 #include "common/net/address.h"
 #include "common/net/local_socket.h"
 

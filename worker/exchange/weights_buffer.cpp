@@ -10,7 +10,7 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kMostMissing = 4096;  // slices named in one repeated pull
+constexpr int kMaxMissing = 4096;  // slices named in one repeated pull
 
 size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
@@ -51,8 +51,8 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
   PP_ASSERT(fits(slice, payload));
   const float* base = payload.address() - map_.elements(slice).lo;
   if (here_ == 0) begin(base, payload, in_place);
-  if (coming_.lies == Lies::kInPlace) {
-    const bool there = in_place && base == coming_.in_place && payload.owner == coming_.owner;
+  if (arriving_.location == Location::kInPlace) {
+    const bool there = in_place && base == arriving_.in_place && payload.owner == arriving_.owner;
     if (!there) return false;
   } else {
     if (payload.on_device) return false;  // the host cannot copy it
@@ -65,26 +65,26 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
 }
 
 void WeightsBuffer::begin(const float* base, const Payload& payload, bool in_place) {
-  coming_.lies = Lies::kOwn;
-  if (in_place && map_.servers() == 1) coming_.lies = Lies::kInPlace;
-  if (in_place && side_by_side_) coming_.lies = Lies::kInView;
-  const bool there = coming_.lies == Lies::kInPlace;
-  coming_.in_place = there ? base : nullptr;
-  coming_.owner = there ? payload.owner : nullptr;
+  arriving_.location = Location::kOwn;
+  if (in_place && map_.servers() == 1) arriving_.location = Location::kInPlace;
+  if (in_place && side_by_side_) arriving_.location = Location::kInView;
+  const bool there = arriving_.location == Location::kInPlace;
+  arriving_.in_place = there ? base : nullptr;
+  arriving_.owner = there ? payload.owner : nullptr;
 }
 
 void WeightsBuffer::put(int slice, const Payload& payload, bool in_place) {
-  if (coming_.lies == Lies::kOwn) {
-    if (!coming_.own) coming_.own = memory_(static_cast<size_t>(map_.total()));
-    return copy(slice, payload, coming_.own.get() + map_.elements(slice).lo);
+  if (arriving_.location == Location::kOwn) {
+    if (!arriving_.own) arriving_.own = memory_(static_cast<size_t>(map_.total()));
+    return copy(slice, payload, arriving_.own.get() + map_.elements(slice).lo);
   }
-  if (!coming_.view) {
-    coming_.view =
+  if (!arriving_.view) {
+    arriving_.view =
         std::make_unique<PageView>(bytes_of(map_.total()), bytes_of(map_.elements(0).size()));
   }
   const auto piece = static_cast<size_t>(slice);
-  if (in_place && coming_.view->show(piece, payload.owner, payload.bytes)) return;
-  copy(slice, payload, coming_.view->own(piece));
+  if (in_place && arriving_.view->show(piece, payload.owner, payload.bytes)) return;
+  copy(slice, payload, arriving_.view->own(piece));
 }
 
 void WeightsBuffer::copy(int slice, const Payload& payload, float* to) {
@@ -92,8 +92,8 @@ void WeightsBuffer::copy(int slice, const Payload& payload, float* to) {
   if (is_encoded(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
   } else if (encoded_) {
-    coming_.whole.resize(static_cast<size_t>(map_.total()));
-    std::memcpy(coming_.whole.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    arriving_.whole.resize(static_cast<size_t>(map_.total()));
+    std::memcpy(arriving_.whole.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
     round_to_bf16(payload.floats(), elements.size(), to);
   } else {
     std::memcpy(to, payload.bytes.data(), payload.bytes.size());
@@ -108,14 +108,15 @@ void WeightsBuffer::forget(int slice) {
 
 std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
   const float* first = weights.in_place;
-  if (weights.lies == Lies::kOwn) first = weights.own.get();
-  if (weights.lies == Lies::kInView) first = weights.view ? weights.view->floats() : nullptr;
+  if (weights.location == Location::kOwn) first = weights.own.get();
+  if (weights.location == Location::kInView)
+    first = weights.view ? weights.view->floats() : nullptr;
   return {first, static_cast<size_t>(map_.total())};
 }
 
 bool WeightsBuffer::is_shared(const Flat& weights) {
-  return weights.lies == Lies::kInPlace ||
-         (weights.lies == Lies::kInView && weights.view && weights.view->shown() > 0);
+  return weights.location == Location::kInPlace ||
+         (weights.location == Location::kInView && weights.view && weights.view->shown() > 0);
 }
 
 bool WeightsBuffer::has(Range elements) const {
@@ -126,11 +127,11 @@ bool WeightsBuffer::has(Range elements) const {
   return std::find(first, last + 1, kNone) == last + 1;
 }
 
-int64_t WeightsBuffer::least_version() const {
+int64_t WeightsBuffer::min_version() const {
   return *std::min_element(version_.begin(), version_.end());
 }
 
-int64_t WeightsBuffer::most_version() const {
+int64_t WeightsBuffer::max_version() const {
   return *std::max_element(version_.begin(), version_.end());
 }
 
@@ -157,8 +158,8 @@ PullState::Taken PullState::take(int server, const wire::Weights& weights,
   for (int i = 0; i < weights.slices_size(); ++i) {
     const wire::SliceVersion& entry = weights.slices(i);
     const Payload& payload = payloads[static_cast<size_t>(i)];
-    if (!is_of_use(server, entry, payload)) continue;
-    if (!weights_.place(entry.slice(), entry.version(), payload, in_place)) return kApart;
+    if (!is_needed(server, entry, payload)) continue;
+    if (!weights_.place(entry.slice(), entry.version(), payload, in_place)) return kNotContiguous;
     taken = kSome;
     from.at_barrier = from.at_barrier && weights.at_barrier();
     --from.missing;
@@ -166,7 +167,7 @@ PullState::Taken PullState::take(int server, const wire::Weights& weights,
   return taken;
 }
 
-bool PullState::is_of_use(int server, const wire::SliceVersion& entry, const Payload& payload) {
+bool PullState::is_needed(int server, const wire::SliceVersion& entry, const Payload& payload) {
   const SliceMap& map = connections_.map();
   if (entry.slice() < 0 || entry.slice() >= map.slices()) return false;
   if (map.server_of(entry.slice()) != server || entry.version() < 0) return false;
@@ -195,7 +196,7 @@ void PullState::put_missing(int server, int connection, wire::Pull* pull) const 
   pull->clear_missing();
   for (const int slice : connections_.slices(server)) {
     if (connections_.of_slice(slice) != connection || weights_.has(slice)) continue;
-    if (pull->missing_size() == kMostMissing) break;
+    if (pull->missing_size() == kMaxMissing) break;
     pull->add_missing(slice);
   }
 }

@@ -44,13 +44,13 @@ class WeightsBuffer {
   bool place(int slice, int64_t version, const Payload& payload, bool in_place = false);
   // Marks the slice as missing again.
   void forget(int slice);
-  // Makes the arriving vector the current one. Its memory does not move: spans of `coming` remain
+  // Makes the arriving vector the current one. Its memory does not move: spans of `arriving` remain
   // valid as spans of `current`.
-  void take_over() { std::swap(current_, coming_); }
+  void take_over() { std::swap(current_, arriving_); }
 
   std::span<const float> current() const { return flat(current_); }
   // The arriving vector; its address is null until the first slice is placed.
-  std::span<const float> coming() const { return flat(coming_); }
+  std::span<const float> arriving() const { return flat(arriving_); }
   bool current_in_place() const { return is_shared(current_); }
   // The current weights without rounding, if they arrived so for an evaluation.
   std::span<const float> whole() const {
@@ -59,18 +59,18 @@ class WeightsBuffer {
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
   // Returns true if all slices that contain these elements have arrived.
   bool has(Range elements) const;
-  bool has_any() const { return most_version() != kNone; }
+  bool has_any() const { return max_version() != kNone; }
   // The lowest version of all slices; kNone while a slice is missing.
-  int64_t least_version() const;
-  int64_t most_version() const;
+  int64_t min_version() const;
+  int64_t max_version() const;
 
   static constexpr int64_t kNone = -1;
 
  private:
-  enum class Lies { kOwn, kInPlace, kInView };
+  enum class Location { kOwn, kInPlace, kInView };
   // The last three are allocated when they are first needed.
   struct Flat {
-    Lies lies = Lies::kOwn;
+    Location location = Location::kOwn;
     const float* in_place = nullptr;    // element 0 in the server's memory
     std::shared_ptr<const void> owner;  // of in_place
     std::unique_ptr<PageView> view;
@@ -92,18 +92,18 @@ class WeightsBuffer {
   FloatAllocator memory_;
   bool side_by_side_;
   Flat current_;
-  Flat coming_;
-  std::vector<int64_t> version_;  // by slice of coming_; kNone if it is missing
-  int here_ = 0;                  // slices of coming_ that have arrived
+  Flat arriving_;
+  std::vector<int64_t> version_;  // by slice of arriving_; kNone if it is missing
+  int here_ = 0;                  // slices of arriving_ that have arrived
 };
 
 // The progress of one pull: the slices that are missing, and the versions of the others.
 class PullState {
  public:
   enum Taken {
-    kNone,   // nothing new
-    kSome,   // slices that were missing
-    kApart,  // shared weights that are not contiguous: the pull must start again
+    kNone,           // nothing new
+    kSome,           // slices that were missing
+    kNotContiguous,  // shared weights that are not contiguous: the pull must start again
   };
 
   // Borrows both. Weights are written to the buffer.
@@ -132,7 +132,7 @@ class PullState {
     bool at_barrier = true;  // the slices that have arrived are those of the barrier
   };
   const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
-  bool is_of_use(int server, const wire::SliceVersion& entry, const Payload& payload);
+  bool is_needed(int server, const wire::SliceVersion& entry, const Payload& payload);
   bool is_one_version(int server, int64_t version);
 
   const ConnectionMap& connections_;

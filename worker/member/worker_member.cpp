@@ -58,8 +58,8 @@ void WorkerMember::take_state(const wire::State& state) {
 void WorkerMember::on_tick(int64_t now_ms) {
   now_ms_ = now_ms;
   if (left_) return;
-  const bool let_go = told_.asked() && member_.state().let_go();
-  if (let_go || told_.overdue(now_ms)) finish_by_signal();
+  const bool released = end_request_.asked() && member_.state().let_go();
+  if (released || end_request_.overdue(now_ms)) finish_by_signal();
   guarded([&] {
     if (member_.joined()) repeat_requests(now_ms);
     // heartbeats continue until Leave: the computation may take a while to stop
@@ -82,9 +82,9 @@ void WorkerMember::repeat_requests(int64_t now_ms) {
 
 bool WorkerMember::on_signal(int64_t now_ms, int signal) {
   now_ms_ = now_ms;
-  if (told_.take(now_ms, signal)) return true;
+  if (end_request_.take(now_ms, signal)) return true;
   if (member_.takes_part()) {
-    member_.told_to_end(told_.signal());
+    member_.set_end_signal(end_request_.signal());
   } else {
     finish_by_signal();
   }
@@ -92,7 +92,8 @@ bool WorkerMember::on_signal(int64_t now_ms, int signal) {
 }
 
 void WorkerMember::finish_by_signal() {
-  finish({false, ErrorCode::kFailed, "ended by " + signal_name(told_.signal()), told_.signal()});
+  finish({false, ErrorCode::kFailed, "ended by " + signal_name(end_request_.signal()),
+          end_request_.signal()});
 }
 
 void WorkerMember::fail(ErrorCode code, const std::string& text) { finish({false, code, text, 0}); }

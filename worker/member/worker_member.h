@@ -80,7 +80,7 @@ class WorkerMember {
   std::map<int64_t, wire::EvalResult> results_;  // not acknowledged yet, by number
   int64_t next_result_ = 1;
   std::optional<wire::Applied> failed_;
-  EndRequest told_;
+  EndRequest end_request_;
   Repeat requests_{kRequestMs};
   std::optional<JobEnd> end_;
   bool left_ = false;   // leave() was called: send nothing more

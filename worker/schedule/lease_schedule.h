@@ -17,7 +17,7 @@ class LeaseSchedule : public Schedule {
   bool on_shares(const wire::State& state) override;
   bool on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) override;
   std::optional<PullAim> on_weights(const PulledWeights& weights) override;
-  void on_weights_let_go() override { clock_ = -1; }
+  void on_weights_released() override { clock_ = -1; }
   void on_pushed(int64_t step, Range range) override;
   void on_evaluated() override;
 

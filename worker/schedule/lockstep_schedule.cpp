@@ -14,10 +14,10 @@ bool LockstepSchedule::on_shares(const wire::State& state) {
 // Only the servers know the current step. Some may be a step ahead; they still have the previous
 // version, and a new worker needs one version of all slices.
 std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
-  if (weights.least_version != weights.most_version) {
-    return PullAim{.clock = weights.least_version, .may_be_past = clock_ < 0};
+  if (weights.min_version != weights.max_version) {
+    return PullAim{.clock = weights.min_version, .may_be_past = clock_ < 0};
   }
-  clock_ = weights.least_version;
+  clock_ = weights.min_version;
   shares_.begin_at(clock_);
   return std::nullopt;
 }

@@ -16,7 +16,7 @@ class LockstepSchedule : public Schedule {
 
   bool on_shares(const wire::State& state) override;
   std::optional<PullAim> on_weights(const PulledWeights& weights) override;
-  void on_weights_let_go() override {}
+  void on_weights_released() override {}
   void on_pushed(int64_t step, Range range) override { shares_.pushed(step, range); }
   void on_evaluated() override { shares_.evaluated(); }
 

@@ -1,5 +1,6 @@
 #include "worker/schedule/make_schedule.h"
 
+#include "common/job/strategy.h"
 #include "worker/schedule/lease_schedule.h"
 #include "worker/schedule/lockstep_schedule.h"
 #include "worker/schedule/newest_schedule.h"

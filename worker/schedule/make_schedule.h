@@ -3,11 +3,12 @@
 
 #include <memory>
 
-#include "common/job/job.h"
 #include "worker/schedule/schedule.h"
 #include "worker/schedule/share_list.h"
 
 namespace pushpull {
+
+struct Strategy;
 
 std::unique_ptr<Schedule> make_schedule(const Strategy& strategy, const WorkPlan& plan);
 

@@ -81,10 +81,10 @@ std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) 
     finish_barrier(weights);
     return std::nullopt;
   }
-  if (weights.least_version != weights.most_version) {
-    return PullAim{.clock = weights.least_version, .may_be_past = true};
+  if (weights.min_version != weights.max_version) {
+    return PullAim{.clock = weights.min_version, .may_be_past = true};
   }
-  clock_ = weights.least_version;
+  clock_ = weights.min_version;
   newest_ = std::max(newest_, clock_);
   shares_.begin_at(clock_);
   return std::nullopt;

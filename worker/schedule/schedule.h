@@ -35,8 +35,8 @@ struct PullAim {
 // Describes the weights of a complete pull.
 struct PulledWeights {
   PullAim aim;
-  int64_t least_version = 0;  // over all slices
-  int64_t most_version = 0;
+  int64_t min_version = 0;  // over all slices
+  int64_t max_version = 0;
   bool at_barrier = false;  // the weights are exactly those at the aim's barrier
 };
 
@@ -62,7 +62,7 @@ class Schedule {
   virtual std::optional<PullAim> on_weights(const PulledWeights& weights) = 0;
   // Called when a pull is abandoned while the weights in use are in a server's memory. The server
   // may overwrite them now, because it takes a newer pull as proof that they are no longer read.
-  virtual void on_weights_let_go() = 0;
+  virtual void on_weights_released() = 0;
   // Called when the push of a task is complete, or when the evaluation is reported.
   virtual void on_pushed(int64_t step, Range range) = 0;
   virtual void on_evaluated() = 0;

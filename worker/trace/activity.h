@@ -33,9 +33,9 @@ class Activity {
   const std::function<int64_t()> clock_;
   std::atomic<int64_t> computed_ = 0;
   mutable std::mutex mutex_;
-  std::string what_;         // guarded by mutex_
-  int64_t said_ms_ = -1;     // guarded by mutex_; -1 before the first wait
-  int64_t next_say_ms_ = 0;  // trainer's thread only
+  std::string what_;          // guarded by mutex_
+  int64_t text_ms_ = -1;      // guarded by mutex_; -1 before the first wait
+  int64_t next_text_ms_ = 0;  // trainer's thread only
 };
 
 }  // namespace pushpull

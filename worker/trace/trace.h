@@ -1,5 +1,5 @@
 // A Chrome trace of a worker: a JSON array of complete events ("Trace Event Format", Google 2016)
-// that chrome://tracing and Perfetto show. Keeps the newest kMost events in memory allocated by the
+// that chrome://tracing and Perfetto show. Keeps the newest kMax events in memory allocated by the
 // constructor; the destructor writes them. Single-threaded.
 #pragma once
 
@@ -31,7 +31,7 @@ class Trace {
     kDeviceWeights,  // tensor `number`, and perhaps tensors after it, are copied in
     kDeviceSlice,    // slice `number` is copied out
   };
-  static constexpr size_t kMost = size_t{1} << 18;
+  static constexpr size_t kMax = size_t{1} << 18;
   // Wait from the end of a push until the next task begins.
   static constexpr int64_t kFirstWeights = -1;
   // Wait until all weights and the acknowledgements of all pushes have arrived, so that a push may
@@ -40,7 +40,7 @@ class Trace {
 
   // Keeps no events if `file` is empty. Throws Error(kIo) if the file cannot be written.
   //   most: events kept.
-  explicit Trace(std::string file, size_t most = kMost);
+  explicit Trace(std::string file, size_t most = kMax);
   // Writes the file. Logs an error if that fails.
   ~Trace();
   Trace(const Trace&) = delete;

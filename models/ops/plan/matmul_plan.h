@@ -44,11 +44,12 @@ struct MatmulPlan {
 
 inline MatmulPlan plan_matmul(const Product& p) {
   // row-major [rows, columns] is column-major [columns, rows]
-  const auto lies = [](int64_t rows, int64_t columns, bool transpose) {
+  const auto column_major = [](int64_t rows, int64_t columns, bool transpose) {
     return ColumnMajor{columns, rows, columns, transpose};
   };
-  return {p.transpose_b ? lies(p.n, p.k, true) : lies(p.k, p.n, false),
-          p.transpose_a ? lies(p.k, p.m, true) : lies(p.m, p.k, false), lies(p.m, p.n, false)};
+  return {p.transpose_b ? column_major(p.n, p.k, true) : column_major(p.k, p.n, false),
+          p.transpose_a ? column_major(p.k, p.m, true) : column_major(p.m, p.k, false),
+          column_major(p.m, p.n, false)};
 }
 
 // The three products of a layer y [samples, outputs] = x [samples, inputs] wᵀ, w [outputs, inputs].

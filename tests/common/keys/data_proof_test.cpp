@@ -108,20 +108,20 @@ TEST_F(ServerProofTest, WrongAnswersEndTheConnection) {
     EXPECT_FALSE(machine.on_proof(answer, kStartMs)) << answer;
     EXPECT_FALSE(machine.proven());
     EXPECT_FALSE(machine.open_due(kStartMs));
-    EXPECT_TRUE(machine.open_due(kStartMs + ServerProof::kLeastWaitMs));
+    EXPECT_TRUE(machine.open_due(kStartMs + ServerProof::kMinWaitMs));
     EXPECT_FALSE(machine.on_proof(right(kNonce), kStartMs)) << "an answer after the end";
   }
 }
 
-TEST_F(ServerProofTest, AConnectionThatEndsIsReplacedAndMustBeProvenAnew) {
+TEST_F(ServerProofTest, AReplacedConnectionMustBeProvenAgain) {
   machine_.open(kNonce, kStartMs);
   machine_.on_proof(right(kNonce), kStartMs);
   machine_.on_end(kStartMs);
   EXPECT_FALSE(machine_.proven());
   EXPECT_FALSE(machine_.on_proof(right(kNonce), kStartMs));
-  EXPECT_TRUE(machine_.open_due(kStartMs + ServerProof::kLeastWaitMs));
+  EXPECT_TRUE(machine_.open_due(kStartMs + ServerProof::kMinWaitMs));
   const std::string other(32, '0');
-  machine_.open(other, kStartMs + ServerProof::kLeastWaitMs);
+  machine_.open(other, kStartMs + ServerProof::kMinWaitMs);
   EXPECT_FALSE(machine_.on_proof(right(kNonce), kStartMs)) << "the answer to an earlier nonce";
 }
 
@@ -138,7 +138,7 @@ TEST_F(ServerProofTest, TheWaitDoublesUntilAServerIsProven) {
   machine_.open(kNonce, now);
   EXPECT_TRUE(machine_.on_proof(right(kNonce), now));
   machine_.on_end(now);
-  EXPECT_TRUE(machine_.open_due(now + ServerProof::kLeastWaitMs));
+  EXPECT_TRUE(machine_.open_due(now + ServerProof::kMinWaitMs));
 }
 
 TEST_F(ServerProofTest, ASilentServerIsGivenUp) {

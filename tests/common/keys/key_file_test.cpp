@@ -183,8 +183,8 @@ TEST_F(KeyFile, AFileIsNoHome) {
   EXPECT_TRUE(no_home_for_a_key());
   EXPECT_THAT(error_of([] { find_keys(""); }),
               AllOf(HasSubstr("/file is not a folder"), HasSubstr("--key")));
-  const std::string said = set_keys_of_children({});
-  EXPECT_THAT(said, HasSubstr("a key of its own"));
+  const std::string note = set_keys_of_children({});
+  EXPECT_THAT(note, HasSubstr("a key of its own"));
   EXPECT_THAT(find_keys("").source(), HasSubstr("PUSHPULL_KEY_FD"));
 }
 

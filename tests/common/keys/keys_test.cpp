@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "common/keys/data_proof.h"
 
 namespace pushpull {

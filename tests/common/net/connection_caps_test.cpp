@@ -9,12 +9,12 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kDescriptors = 1000;
-constexpr int64_t kMost = 5;
+constexpr int64_t kMax = 5;
 
 std::string reason(const Checked& refusal) { return refusal ? refusal->reason : ""; }
 
 TEST(ConnectionCaps, OneMoreUnfinishedHandshakeThanAllowedIsClosed) {
-  ConnectionCaps caps(kDescriptors, kMost);
+  ConnectionCaps caps(kDescriptors, kMax);
   for (int fd = 10; fd < 15; ++fd) EXPECT_EQ(reason(caps.accepted(fd, 0)), "");
   EXPECT_EQ(reason(caps.accepted(15, 1)), "unfinished");
   caps.closed(15);
@@ -22,7 +22,7 @@ TEST(ConnectionCaps, OneMoreUnfinishedHandshakeThanAllowedIsClosed) {
 }
 
 TEST(ConnectionCaps, AFinishedOrClosedConnectionMakesRoom) {
-  ConnectionCaps caps(kDescriptors, kMost);
+  ConnectionCaps caps(kDescriptors, kMax);
   for (int fd = 10; fd < 15; ++fd) caps.accepted(fd, 0);
   caps.finished(1);
   caps.closed(12);
@@ -33,7 +33,7 @@ TEST(ConnectionCaps, AFinishedOrClosedConnectionMakesRoom) {
 }
 
 TEST(ConnectionCaps, ConnectionsThatLastLongerThanAHandshakeHaveFinishedIt) {
-  ConnectionCaps caps(kDescriptors, kMost);
+  ConnectionCaps caps(kDescriptors, kMax);
   for (int fd = 10; fd < 15; ++fd) caps.accepted(fd, 0);
   caps.finished(0);
   EXPECT_EQ(caps.unfinished(ConnectionCaps::kHandshakeMs), 4);
@@ -44,7 +44,7 @@ TEST(ConnectionCaps, ConnectionsThatLastLongerThanAHandshakeHaveFinishedIt) {
 }
 
 TEST(ConnectionCaps, AReusedDescriptorIsAnotherConnection) {
-  ConnectionCaps caps(kDescriptors, kMost);
+  ConnectionCaps caps(kDescriptors, kMax);
   caps.accepted(10, 0);
   caps.closed(10);
   caps.accepted(10, 4000);

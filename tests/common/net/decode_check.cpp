@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "common/base/error.h"
+#include "common/layout/tensor_table.h"
 #include "common/net/frames.h"
 #include "common/net/tensor_wire.h"
 

@@ -54,8 +54,9 @@ TEST_F(Endpoint, ASecondConnectionReplacesTheFirstOnceItDeliversAMessage) {
   EXPECT_EQ(receive_one(dealer)->header.hello().host(), "from the first");
   ASSERT_EQ(router_.send(second, hello("from the second")), SendResult::kSent);
   EXPECT_EQ(receive_one(dealer)->header.hello().host(), "from the second");
-  EXPECT_TRUE(serve_until(
-      router_, [&] { return router_.send(first->first, hello("gone?")) == SendResult::kGone; }));
+  EXPECT_TRUE(serve_until(router_, [&] {
+    return router_.send(first->first, hello("gone?")) == SendResult::kDisconnected;
+  }));
   dealer.send(hello("once"));
   const auto last = receive_one(router_);
   ASSERT_TRUE(last);
@@ -146,8 +147,8 @@ TEST_F(Endpoint, ReportsThatAPeerIsGone) {
     EXPECT_EQ(router_.send(peer, hello("there")), SendResult::kSent);
   }
   EXPECT_TRUE(serve_until(
-      router_, [&] { return router_.send(peer, hello("hello?")) == SendResult::kGone; }));
-  EXPECT_EQ(router_.send("never seen", hello("")), SendResult::kGone);
+      router_, [&] { return router_.send(peer, hello("hello?")) == SendResult::kDisconnected; }));
+  EXPECT_EQ(router_.send("never seen", hello("")), SendResult::kDisconnected);
 }
 
 // The sender then blocks. The kernel buffers some megabytes more.

@@ -187,10 +187,10 @@ TEST(Member, ANewTermReplacesTheOldOneAndNeedsANewHello) {
   EXPECT_EQ(member.earlier_run(), 5U);
   EXPECT_EQ(member.state().version(), -1);
   member.on_tick(20, stats);
-  const std::vector<Message> said = member.take_outgoing();
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(said[0].header.has_hello());
-  EXPECT_EQ(said[0].header.run(), 6U);
+  const std::vector<Message> sent = member.take_outgoing();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_TRUE(sent[0].header.has_hello());
+  EXPECT_EQ(sent[0].header.run(), 6U);
   EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone) << "from the old term";
   EXPECT_EQ(member.on_message(30, job_text(6, 2)), Member::News::kJoined);
   EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone);

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "common/job/job.h"
 #include "common/keys/data_proof.h"
 #include "common/keys/keys.h"
 #include "common/net/endpoint.h"

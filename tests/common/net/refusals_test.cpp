@@ -47,7 +47,7 @@ TEST(Refusals, AFloodOfStrangersIsReportedAFewTimesInEachWindow) {
   for (int i = 0; i < 50'000; ++i) {
     reported += refusals.add("stranger " + std::to_string(i), kShare, i) ? 1 : 0;
   }
-  EXPECT_EQ(reported, 5 * Refusals::kMostReports) << "five windows of 10 s";
+  EXPECT_EQ(reported, 5 * Refusals::kMaxReports) << "five windows of 10 s";
   EXPECT_EQ(refusals.counts().at("push-share"), 50'000);
 }
 

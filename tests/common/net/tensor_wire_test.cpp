@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/layout/tensor_table.h"
 
 namespace pushpull {
 namespace {

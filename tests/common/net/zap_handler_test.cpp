@@ -15,10 +15,11 @@
 
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
+#include "common/job/job.h"
 #include "common/keys/data_proof.h"
 #include "common/keys/keys.h"
 #include "common/net/endpoint.h"
-#include "common/net/greeting.h"
+#include "common/net/handshake_watch.h"
 #include "tests/common/net/loopback.h"
 #include "tests/common/net/raw_zmtp.h"
 #include "tests/common/scratch_folder.h"
@@ -46,8 +47,8 @@ class Guarded {
  public:
   explicit Guarded(Demand demand, const std::string& address = kAnyPort,
                    int64_t descriptors = ZapHandler::descriptor_limit(),
-                   int64_t most_unfinished = ConnectionCaps::kMostUnfinished)
-      : handler(context, std::move(demand), ConnectionCaps(descriptors, most_unfinished)),
+                   int64_t max_unfinished = ConnectionCaps::kMaxUnfinished)
+      : handler(context, std::move(demand), ConnectionCaps(descriptors, max_unfinished)),
         router(handler, address, data_limits(4096)) {}
 
   std::unique_ptr<Dealer> client_with(const Credentials& credentials) {
@@ -192,7 +193,7 @@ TEST_F(ZapHandlerTest, AMemberThatLooksForAnEarlierProcessIsRefusedWithThatReaso
 }
 
 // A program that has read the traffic shows the same proof again.
-TEST_F(ZapHandlerTest, AProofThatWasHeardAdmitsNoSecondConnection) {
+TEST_F(ZapHandlerTest, AReplayedProofAdmitsNoSecondConnection) {
   Guarded data(job_.data_demand(false, kRun, kHere));
   const std::string nonce = new_nonce();
   const KeyNumber key = job_.data_credentials(false, kRun).data_key;

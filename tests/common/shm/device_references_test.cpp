@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/layout/slice_map.h"
 #include "common/shm/references.h"
 #include "tests/device/fake_device.h"
 
@@ -88,7 +89,7 @@ class DeviceReferences : public testing::Test {
   SegmentPool host_pool_{[](const std::string& why) { FAIL() << why; }};
   DevicePool device_pool_{device_, [](const std::string& why) { FAIL() << why; }};
   std::shared_ptr<float[]> flat_;
-  PeerMemory memory_{most_segment_bytes(map_), {}, peer_};
+  PeerMemory memory_{max_segment_bytes(map_), {}, peer_};
 };
 
 TEST_F(DeviceReferences, SlicesTravelAsReferencesAndStayInPlace) {
@@ -137,12 +138,12 @@ TEST_F(DeviceReferences, WithoutADevicePoolSlicesStayPayloads) {
 }
 
 TEST_F(DeviceReferences, MemoryThatIsNotSharedStaysAPayload) {
-  std::vector<std::string> said;
+  std::vector<std::string> warnings;
   DevicePool pool(std::make_shared<Unshared>(),
-                  [&](const std::string& why) { said.push_back(why); });
+                  [&](const std::string& why) { warnings.push_back(why); });
   const auto first = pool.get(1024);
   const auto second = pool.get(1024);
-  EXPECT_THAT(said, testing::ElementsAre("[device] fake:0 shares nothing"));
+  EXPECT_THAT(warnings, testing::ElementsAre("[device] fake:0 shares nothing"));
   EXPECT_EQ(pool.find(bytes_of(second.get(), 1024)).segment, nullptr);
   Message message;
   add(message, 0, {first, bytes_of(first.get(), 1024), true});
@@ -179,7 +180,7 @@ TEST_F(DeviceReferences, BuffersAreFoundWhileAllocatedAndMayOutliveThePool) {
 }
 
 TEST_F(DeviceReferences, AProcessWithoutADeviceRefusesDeviceReferences) {
-  PeerMemory none(most_segment_bytes(map_));
+  PeerMemory none(max_segment_bytes(map_));
   EXPECT_THAT(refusal(referred(), none), testing::HasSubstr("cannot map any"));
 }
 
@@ -190,7 +191,7 @@ TEST_F(DeviceReferences, MemoryOfAnotherDeviceIsRefused) {
 }
 
 TEST_F(DeviceReferences, HostileSizesAreRefused) {
-  const int64_t most = most_segment_bytes(map_);
+  const int64_t most = max_segment_bytes(map_);
   for (const int64_t bytes : {int64_t{0}, int64_t{-1}, most + 1, INT64_MAX, INT64_MIN}) {
     Message message = referred();
     segment(message).set_bytes(bytes);

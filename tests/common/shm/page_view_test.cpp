@@ -15,12 +15,12 @@ namespace pushpull {
 namespace {
 
 const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-constexpr int64_t kMost = int64_t{1} << 30;
+constexpr int64_t kMax = int64_t{1} << 30;
 
 // A segment in its owner, and the same segment mapped as in another process.
 struct Peer {
   explicit Peer(size_t bytes)
-      : segment(bytes), mapping(std::make_shared<const Mapping>(segment.description(), kMost)) {}
+      : segment(bytes), mapping(std::make_shared<const Mapping>(segment.description(), kMax)) {}
   void write(float value) {
     std::fill_n(reinterpret_cast<float*>(segment.data()), segment.bytes() / sizeof(float), value);
   }
@@ -138,22 +138,22 @@ TEST(PageView, APieceCanBecomePrivateMemoryAgain) {
 
 TEST(PageView, PiecesAreWholePagesAndLimitedInNumber) {
   EXPECT_TRUE(PageView::possible(100 * page_bytes + 4, page_bytes));
-  EXPECT_TRUE(PageView::possible(PageView::kMostPieces * page_bytes, page_bytes));
-  EXPECT_FALSE(PageView::possible(PageView::kMostPieces * page_bytes + 4, page_bytes));
+  EXPECT_TRUE(PageView::possible(PageView::kMaxPieces * page_bytes, page_bytes));
+  EXPECT_FALSE(PageView::possible(PageView::kMaxPieces * page_bytes + 4, page_bytes));
   EXPECT_FALSE(PageView::possible(100 * page_bytes, page_bytes + page_bytes / 2));
   EXPECT_FALSE(PageView::possible(100 * page_bytes, 0));
 }
 
 TEST(PageView, TheMaximalNumberOfPiecesCanBeShown) {
-  const size_t bytes = PageView::kMostPieces * page_bytes;
+  const size_t bytes = PageView::kMaxPieces * page_bytes;
   Peer peer(bytes);
   peer.write(1.0F);
   // adjacent pieces are apart in the segment, so each needs a mapping of its own; two views, as in
   // a worker
   PageView a(bytes, page_bytes);
   PageView b(bytes, page_bytes);
-  for (size_t i = 0; i < PageView::kMostPieces; ++i) {
-    const size_t from = (PageView::kMostPieces - 1 - i) * page_bytes;
+  for (size_t i = 0; i < PageView::kMaxPieces; ++i) {
+    const size_t from = (PageView::kMaxPieces - 1 - i) * page_bytes;
     ASSERT_TRUE(a.show(i, peer.mapping, peer.bytes(from, page_bytes)));
     ASSERT_TRUE(b.show(i, peer.mapping, peer.bytes(from, page_bytes)));
   }

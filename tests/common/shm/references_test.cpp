@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/layout/slice_map.h"
 
 namespace pushpull::references_test {
 namespace {
@@ -70,7 +71,7 @@ class References : public testing::Test {
   SegmentPool pool_{[](const std::string& why) { FAIL() << why; }};
   SliceMap map_{kElements, 4096, 1};
   std::shared_ptr<float[]> flat_;
-  PeerMemory memory_{most_segment_bytes(map_)};
+  PeerMemory memory_{max_segment_bytes(map_)};
 };
 
 TEST_F(References, SlicesInASegmentTravelAsReferences) {
@@ -189,7 +190,7 @@ TEST_F(References, PayloadsMustMatchThePartsWithoutASegment) {
 }
 
 TEST_F(References, ASegmentThatIsTooLargeForTheJobIsNotMapped) {
-  const auto huge = pool_.get(static_cast<size_t>(most_segment_bytes(map_)));
+  const auto huge = pool_.get(static_cast<size_t>(max_segment_bytes(map_)));
   Message message = push();
   add(message, 0, {huge, std::as_bytes(std::span<const float>(huge.get(), 1024))});
   refer(message, pool_, map_);
@@ -199,14 +200,14 @@ TEST_F(References, ASegmentThatIsTooLargeForTheJobIsNotMapped) {
 
 TEST_F(References, ThePeersMappingsAreLimited) {
   std::vector<std::shared_ptr<float[]>> buffers;
-  for (size_t i = 0; i < PeerMemory::kMostMappings + 10; ++i) {
+  for (size_t i = 0; i < PeerMemory::kMaxMappings + 10; ++i) {
     buffers.push_back(pool_.get(1024));
     Message message = push();
     add(message, 0, {buffers.back(), std::as_bytes(std::span(buffers.back().get(), 1024))});
     refer(message, pool_, map_);
     ASSERT_EQ(refusal(message), "");
   }
-  EXPECT_EQ(memory_.mappings(), PeerMemory::kMostMappings);
+  EXPECT_EQ(memory_.mappings(), PeerMemory::kMaxMappings);
 }
 
 // Random numbers in all fields: the reference is refused, or resolves to memory that can be read.

@@ -60,8 +60,8 @@ TEST(SegmentPool, BuffersMayOutliveThePool) {
 }
 
 TEST(SegmentPool, WithoutSharedMemoryItReportsOnceAndUsesTheHeap) {
-  std::vector<std::string> said;
-  SegmentPool pool([&](const std::string& why) { said.push_back(why); });
+  std::vector<std::string> warnings;
+  SegmentPool pool([&](const std::string& why) { warnings.push_back(why); });
   constexpr size_t kFloats = size_t{1} << 19;
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -70,8 +70,8 @@ TEST(SegmentPool, WithoutSharedMemoryItReportsOnceAndUsesTheHeap) {
   const auto a = pool.get(kFloats);
   const auto b = pool.get(kFloats);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_NE(said[0].find("[shm]"), std::string::npos) << said[0];
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("[shm]"), std::string::npos) << warnings[0];
   for (const auto& buffer : {a, b}) {
     std::memset(buffer.get(), 1, kFloats * sizeof(float));
     EXPECT_FALSE(pool.find(bytes_of(buffer.get(), kFloats)).segment);

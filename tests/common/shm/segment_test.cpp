@@ -21,10 +21,10 @@
 namespace pushpull::segment_test {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 24;
+constexpr int64_t kMax = int64_t{1} << 24;
 
 // Returns why the mapping is refused, or "".
-std::string refusal(const wire::Segment& segment, int64_t most = kMost) {
+std::string refusal(const wire::Segment& segment, int64_t most = kMax) {
   try {
     const Mapping mapping(segment, most);
     return "";
@@ -54,7 +54,7 @@ constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 TEST(Segment, AMappingReadsTheBytesWritten) {
   const Segment segment(100'000);
-  const Mapping mapping(segment.description(), kMost);
+  const Mapping mapping(segment.description(), kMax);
   ASSERT_GE(segment.bytes(), 100'000U);
   ASSERT_EQ(mapping.bytes().size(), segment.bytes());
   EXPECT_TRUE(std::all_of(segment.data(), segment.data() + 100'000,
@@ -141,7 +141,7 @@ TEST(Segment, AMappingOutlivesTheProcessThatMadeTheSegment) {
   ASSERT_GT(got, 0);
   wire::Segment description;
   ASSERT_TRUE(description.ParseFromArray(text.data(), static_cast<int>(got)));
-  const Mapping mapping(description, kMost);
+  const Mapping mapping(description, kMax);
   ASSERT_EQ(kill(child, SIGKILL), 0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(std::all_of(mapping.bytes().begin(), mapping.bytes().begin() + (1 << 20),

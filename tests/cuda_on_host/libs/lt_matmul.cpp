@@ -231,8 +231,8 @@ bool pointers_fit(const Problem& p, const Algorithm& algorithm, const Operands& 
 }  // namespace
 
 size_t Algorithm::workspace(const Problem& p) const {
-  if (least_workspace == 0) return 0;
-  return std::max(least_workspace, slices * p.m * p.n * sizeof(float));
+  if (min_workspace == 0) return 0;
+  return std::max(min_workspace, slices * p.m * p.n * sizeof(float));
 }
 
 bool Algorithm::fits(const Problem& p) const {

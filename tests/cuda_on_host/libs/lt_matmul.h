@@ -42,8 +42,8 @@ struct Algorithm {
   size_t slices = 1;
   bool from_the_end = false;
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-  size_t alignment = 1;        // bytes, of A, B, C and D; 1: of an element
-  size_t least_workspace = 0;  // bytes
+  size_t alignment = 1;      // bytes, of A, B, C and D; 1: of an element
+  size_t min_workspace = 0;  // bytes
 
   bool sums_in_any_order() const { return reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE; }
   size_t workspace(const Problem& problem) const;
