@@ -163,10 +163,10 @@ TEST_F(JobWithoutItsServer, ReplacementWithoutWeightsHearsOfAFailure) {
 
 TEST_F(JobWithoutItsServer, EndDoesNotWaitForAReplacementWithoutWeights) {
   lose_and_replace();
-  coordinator_->checkpoint_done(now_, 0);
+  coordinator_->training_run().checkpoint_done(0);
   commit_all(10);
   evaluate(10);
-  coordinator_->checkpoint_done(now_, 10);
+  coordinator_->training_run().checkpoint_done(10);
   tick();
   ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   for (const uint64_t who : {kAnna, kBert}) heartbeat(who, state_of(who).version());

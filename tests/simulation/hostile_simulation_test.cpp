@@ -7,7 +7,7 @@
 namespace pushpull::sim {
 namespace {
 
-Scenario any(uint64_t seed) {
+Scenario any_hostile(uint64_t seed) {
   constexpr const char* kStrategies[] = {"sync",    "async", "backup:1",   "ssp:2",
                                          "local:2", "sync",  "buffered:3", "backup:2"};
   Scenario scenario = draw(seed, kStrategies[seed % 8]);
@@ -49,7 +49,7 @@ bool withstands(const Scenario& scenario, int64_t& refused) {
 TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeights) {
   int64_t refused = 0;
   for (const uint64_t seed : seeds(1500)) {
-    Scenario scenario = any(seed);
+    Scenario scenario = any_hostile(seed);
     if (seed % 4 == 1) add_faults(scenario);
     add_forgery(scenario);
     if (!withstands(scenario, refused)) return;
@@ -61,7 +61,7 @@ TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeights) {
 TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeightsWhenMembersDie) {
   int64_t refused = 0;
   for (const uint64_t seed : seeds(1500)) {
-    Scenario scenario = any(seed);
+    Scenario scenario = any_hostile(seed);
     if (seed % 4 == 0) add_faults(scenario);
     if (seed % 3 > 0) {
       add_accidents(scenario, seed % 2 == 0 ? OnWorkerLoss::kWait : OnWorkerLoss::kContinue);
@@ -85,7 +85,7 @@ TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeightsWhenMembersDie) {
 
 TEST(HostileSimulation, ShortPartitionOfDataConnectionsCostsNoMember) {
   for (const uint64_t seed : seeds(1500)) {
-    Scenario scenario = any(seed);
+    Scenario scenario = any_hostile(seed);
     add_short_partitions(scenario);
     sim::Run run(scenario);
     run.go();
@@ -100,7 +100,7 @@ TEST(HostileSimulation, ShortPartitionOfDataConnectionsCostsNoMember) {
 TEST(HostileSimulation, DISABLED_LongPartitionOfDataConnectionsCostsWorkersNotTheJob) {
   int64_t lost = 0;
   for (const uint64_t seed : seeds(1500)) {
-    Scenario scenario = any(seed);
+    Scenario scenario = any_hostile(seed);
     if (seed % 4 == 0) add_faults(scenario);
     if (seed % 3 == 0) scenario.job.on_worker_loss = OnWorkerLoss::kContinue;
     const bool by_peers = scenario.job.strategy.kind == StrategyKind::kSync ||
