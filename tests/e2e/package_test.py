@@ -103,7 +103,7 @@ def mistakes_are_refused_in_one_line(lab):
             ([SOURCE / "scripts" / "gpu-check.sh"], USAGE, "is not a package"),
             ([SOURCE / "scripts" / "gpu-check.sh", "--ouT"], USAGE, "--ouT"),
             ([SOURCE / "scripts" / "gpu-check.sh", "--only", "tests,all"], USAGE, "there are machine tests"),
-            ([SOURCE / "scripts" / "gpu-check.sh", "--budget", "8m"], USAGE, "no number"),
+            ([SOURCE / "scripts" / "gpu-check.sh", "--budget", "8m"], USAGE, "whole number"),
             ([SOURCE / "scripts" / "gpu-check.sh", "--out"], USAGE, "lacks a folder")):
         seen, text = called(words, cwd=lab.folder)
         expect(seen == code and word in text and len(text.splitlines()) == 1, f"{words}: {seen}: {text}")
