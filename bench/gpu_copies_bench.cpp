@@ -118,9 +118,9 @@ void pipeline() {
   job.hidden = {kWidth, kWidth, kWidth};
   job.micro_batch = kSamples;
   job.global_batch = kSamples;
-  const auto model = make_model(job, {1, 1, kWidth}, 10, {device::DeviceName::kCuda, 0});
-  Pipeline ours(*model, static_cast<size_t>(kWidth * kSamples), static_cast<size_t>(kSamples),
-                job.slice_bytes);
+  const FieldTable fields = image_fields({1, 1, kWidth}, 10);
+  const auto model = make_model(job, fields, {device::DeviceName::kCuda, 0});
+  Pipeline ours(*model, BatchLayout(fields, kSamples), job.slice_bytes);
   Lab lab;
   const device::Memory memory = lab.device->allocate(ours.bytes());
   const Pinned host = pinned(ours.bytes());

@@ -18,12 +18,13 @@ DeviceStep& step_of(Model& model) {
 
 }  // namespace
 
-Pipeline::Pipeline(Model& model, size_t images, size_t samples, int64_t slice_bytes)
+Pipeline::Pipeline(Model& model, const BatchLayout& layout, int64_t slice_bytes)
     : model_(model),
       step_(step_of(model)),
       weights_(weights_memory(model)(static_cast<size_t>(model.table().total))),
-      images_(images, 0.5F),
-      labels_(samples, 0) {
+      block_(layout.words(), 0.0F),
+      indices_(static_cast<size_t>(layout.samples())) {
+  std::fill_n(block_.begin(), layout.size(0), 0.5F);
   // Small numbers of both signs: zeros would draw less power.
   const int64_t total = model.table().total;
   uint32_t random = 1;
@@ -40,7 +41,7 @@ PipelineTimes Pipeline::run() {
   const GradientSum::SliceReady ready = [&](int /*slice*/, const Payload& part) {
     times.bytes_out += part.bytes.size();
   };
-  step_.stage(images_, labels_);
+  step_.stage({0, 0, indices_, block_});
   sum_->begin(1);
   const double begin_s = now_seconds();
   step_.begin(weights());

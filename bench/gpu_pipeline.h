@@ -23,8 +23,8 @@ struct PipelineTimes {
 class Pipeline {
  public:
   // model: on a device, outlives the pipeline; its micro-batch is so small that copies take longer
-  // than computing. images: floats of a micro-batch.
-  Pipeline(Model& model, size_t images, size_t samples, int64_t slice_bytes);
+  // than computing. block: words of a micro-batch's block, samples: its samples.
+  Pipeline(Model& model, const BatchLayout& layout, int64_t slice_bytes);
 
   // Runs one step on the same weights and images.
   PipelineTimes run();
@@ -39,8 +39,8 @@ class Pipeline {
   Model& model_;
   DeviceStep& step_;
   std::shared_ptr<float[]> weights_;
-  std::vector<float> images_;
-  std::vector<int32_t> labels_;
+  std::vector<float> block_;
+  std::vector<int64_t> indices_;
   std::unique_ptr<GradientSum> sum_;
 };
 

@@ -37,12 +37,12 @@ std::string flag(const CommandLine& line, const std::string& key) {
 
 wire::Declare declaration(const Job& job) {
   const std::unique_ptr<Dataset> dataset = open_dataset(job, "");
-  const std::unique_ptr<Model> model = make_model(job, dataset->input(), dataset->classes(), {});
+  const std::unique_ptr<Model> model = make_model(job, dataset->fields(), {});
   wire::Declare declare;
   to_wire(model->table(), declare.mutable_tensors());
   to_wire(model->heads(), declare.mutable_heads());
-  declare.set_train_samples(dataset->train_size());
-  declare.set_test_samples(dataset->test_size());
+  declare.set_train_samples(dataset->size(Split::kTrain));
+  declare.set_test_samples(dataset->size(Split::kTest));
   declare.set_data_digest(dataset->digest());
   declare.set_numerics(model->numerics());
   declare.set_choices(model->choices());

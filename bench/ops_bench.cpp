@@ -149,7 +149,8 @@ void cross_entropy(benchmark::State& state) {
 }
 
 void run_model(benchmark::State& state, const Job& job, const InputShape& input, bool training) {
-  const auto model = make_model(job, input, 10);
+  const FieldTable fields = image_fields({input.channels, input.height, input.width}, 10);
+  const auto model = make_model(job, fields);
   const auto total = static_cast<size_t>(model->table().total);
   std::vector<float> weights = numbers(total, 0.05F);
   for (const TensorInfo& tensor : model->table().tensors) {  // variances must not be negative
@@ -157,16 +158,20 @@ void run_model(benchmark::State& state, const Job& job, const InputShape& input,
     std::fill_n(weights.begin() + tensor.offset, tensor.size, tensor.value);
   }
   std::vector<float> gradients(total);
-  const auto images = numbers(static_cast<size_t>(job.micro_batch * input.size()));
-  std::vector<int32_t> labels(static_cast<size_t>(job.micro_batch));
-  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i % 10);
+  const BatchLayout layout(fields, job.micro_batch);
+  std::vector<float> block = numbers(layout.words());
+  for (size_t i = 0; i < layout.size(1); ++i) {
+    as_ints(block.data() + layout.offset(1))[i] = static_cast<int32_t>(i % 10);
+  }
+  const std::vector<int64_t> indices(static_cast<size_t>(job.micro_batch));
+  const Samples samples{0, 0, indices, block};
   const GradientReady ready = [](size_t) {};
   std::vector<HeadSums> sums(model->heads().size());
   while (state.KeepRunning()) {
     if (training) {
-      model->train(weights, images.data(), labels.data(), gradients, ready);
+      model->train(weights, samples, gradients, ready);
     } else {
-      model->evaluate(weights, images.data(), labels.data(), job.micro_batch, sums);
+      model->evaluate(weights, samples, sums);
     }
   }
   state.SetItemsProcessed(state.iterations() * job.micro_batch);  // samples

@@ -104,7 +104,7 @@ void print_json(const std::string& path, const Checkpoint& checkpoint, const Job
 
 std::vector<HeadResult> evaluate_all(const Job& job, const Dataset& dataset, Model& model,
                                      std::span<const float> weights) {
-  if (dataset.test_size() == 0) {
+  if (dataset.size(Split::kTest) == 0) {
     throw Error(ErrorCode::kData, "[eval] the test split of " + job.dataset + " has no samples");
   }
   Evaluator evaluator(job, dataset, model);
@@ -172,8 +172,7 @@ int eval_command(int argc, const char* const* argv) {
   const device::DeviceName device =
       choose_device(flag == line.local.end() ? "" : flag->second,
                     [](const std::string& text) { std::cerr << "[eval] " << text << std::endl; });
-  const std::unique_ptr<Model> model =
-      make_model(job, dataset->input(), dataset->classes(), device);
+  const std::unique_ptr<Model> model = make_model(job, dataset->fields(), device);
   const std::vector<float> weights = weights_for(checkpoint, model->table(), path);
   const std::vector<HeadResult> heads = evaluate_all(job, *dataset, *model, weights);
   if (line.local.contains("json")) {

@@ -1,4 +1,4 @@
-// Datasets: classification samples, read by index in any order and from any thread.
+// Datasets: samples of named fields, read by index in any order and from any thread.
 #pragma once
 
 #include <cstdint>
@@ -6,33 +6,37 @@
 #include <span>
 #include <string>
 
+#include "common/layout/fields.h"
+
 namespace pushpull {
 
-struct InputShape;
 struct Job;
+
+enum class Split { kTrain, kTest };
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   // Returns the number of samples, limited by train-samples and test-samples of the job.
-  virtual int64_t train_size() const = 0;
-  virtual int64_t test_size() const = 0;
-  virtual InputShape input() const = 0;
-  virtual int64_t classes() const = 0;
+  virtual int64_t size(Split split) const = 0;
+  // Returns the fields of a sample. Image datasets have `pixels` ([C, H, W] in 0..1) and `label`.
+  virtual const FieldTable& fields() const = 0;
 
-  // Returns a hash, in hexadecimal, of everything that a run reads: both splits, labels and pixels.
+  // Returns a hash, in hexadecimal, of everything that a run reads: all fields of both splits.
   // It must be equal in all workers of a job.
   virtual const std::string& digest() const = 0;
 
-  // Copies the samples with these indices. Thread-safe.
-  //   images: [indices.size(), C, H, W] f32 in 0..1.
-  //   labels: [indices.size()].
-  // An index out of range is a programming error (PP_ASSERT).
-  virtual void read_train(std::span<const int64_t> indices, float* images,
-                          int32_t* labels) const = 0;
-  virtual void read_test(std::span<const int64_t> indices, float* images,
-                         int32_t* labels) const = 0;
+  struct Request {
+    Split split = Split::kTrain;
+    int64_t epoch = 0;                 // kTrain: of the step that the samples are for
+    std::span<const int64_t> indices;  // at most layout.samples()
+    const BatchLayout& layout;         // of fields()
+  };
+  // Copies the samples with these indices into `block` (layout.words() words), from its first
+  // sample on; the rest of the block is left as it is. Integers are within their field's range.
+  // Thread-safe. An index out of range is a programming error (PP_ASSERT).
+  virtual void read(const Request& request, float* block) const = 0;
 };
 
 // Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then in

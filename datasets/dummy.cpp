@@ -53,6 +53,7 @@ Dummy::Dummy(const Job& job)
     : seed_(job.seed),
       input_(checked(job.input)),
       classes_(checked("classes", job.classes, 2, kMaxClasses)),
+      fields_(image_fields({input_.channels, input_.height, input_.width}, classes_)),
       train_size_(
           checked("train-samples", or_default(job.train_samples, kDefaultTrain), 1, kMaxSamples)),
       test_size_(
@@ -127,26 +128,20 @@ void Dummy::make_sample(uint32_t sample, float* image, int32_t* label) const {
   }
 }
 
-void Dummy::read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const {
-  const int64_t size = input_.size();
-  for (size_t k = 0; k < indices.size(); ++k) {
-    const int64_t sample = indices[k];
-    PP_ASSERT(sample >= 0 && sample < train_size_);
-    float* image = images + static_cast<int64_t>(k) * size;
-    if (cache_labels_.empty()) {
-      make_sample(static_cast<uint32_t>(sample), image, &labels[k]);
+void Dummy::read(const Request& request, float* block) const {
+  float* image = block + request.layout.offset(0);
+  int32_t* label = as_ints(block + request.layout.offset(1));
+  const bool train = request.split == Split::kTrain;
+  for (const int64_t sample : request.indices) {
+    PP_ASSERT(sample >= 0 && sample < size(request.split));
+    if (!train || cache_labels_.empty()) {
+      make_sample((train ? 0 : kFirstTest) + static_cast<uint32_t>(sample), image, label);
     } else {
-      std::copy_n(cache_images_.data() + sample * size, size, image);
-      labels[k] = cache_labels_[static_cast<size_t>(sample)];
+      std::copy_n(cache_images_.data() + sample * input_.size(), input_.size(), image);
+      *label = cache_labels_[static_cast<size_t>(sample)];
     }
-  }
-}
-
-void Dummy::read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const {
-  for (size_t k = 0; k < indices.size(); ++k) {
-    PP_ASSERT(indices[k] >= 0 && indices[k] < test_size_);
-    make_sample(kFirstTest + static_cast<uint32_t>(indices[k]),
-                images + static_cast<int64_t>(k) * input_.size(), &labels[k]);
+    image += input_.size();
+    ++label;
   }
 }
 

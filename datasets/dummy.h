@@ -22,13 +22,12 @@ class Dummy final : public Dataset {
   // the job. Throws Error(kUsage), which names the key that does not fit.
   explicit Dummy(const Job& job);
 
-  int64_t train_size() const override { return train_size_; }
-  int64_t test_size() const override { return test_size_; }
-  InputShape input() const override { return input_; }
-  int64_t classes() const override { return classes_; }
+  int64_t size(Split split) const override {
+    return split == Split::kTrain ? train_size_ : test_size_;
+  }
+  const FieldTable& fields() const override { return fields_; }
   const std::string& digest() const override { return digest_; }
-  void read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const override;
-  void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override;
+  void read(const Request& request, float* block) const override;
 
  private:
   // One cell of the pattern covers a run of pixels in a row.
@@ -47,6 +46,7 @@ class Dummy final : public Dataset {
   uint64_t seed_;
   InputShape input_;
   int64_t classes_;
+  FieldTable fields_;
   int64_t train_size_;
   int64_t test_size_;
   std::string digest_;

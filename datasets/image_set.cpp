@@ -11,14 +11,13 @@ ImageSet::ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, i
                    float white)
     : train_(std::move(train)),
       test_(std::move(test)),
-      input_(input),
-      classes_(classes),
+      fields_(image_fields({input.channels, input.height, input.width}, classes)),
       white_(white) {
   Digest digest;
   for (const ImageSplit* split : {&train_, &test_}) {
-    PP_ASSERT(split->pixels.size() == split->labels.size() * static_cast<size_t>(input_.size()));
-    for (const int64_t size : {std::ssize(split->labels), input_.channels, input_.height,
-                               input_.width, classes_, static_cast<int64_t>(white_)}) {
+    PP_ASSERT(split->pixels.size() == split->labels.size() * static_cast<size_t>(input.size()));
+    for (const int64_t size : {std::ssize(split->labels), input.channels, input.height, input.width,
+                               classes, static_cast<int64_t>(white_)}) {
       digest.add(std::to_string(size));
     }
     digest.add(std::as_bytes(std::span(split->labels)));
@@ -27,13 +26,15 @@ ImageSet::ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, i
   digest_ = digest.hex();
 }
 
-void ImageSet::read(const ImageSplit& split, std::span<const int64_t> indices, float* images,
-                    int32_t* labels) const {
-  const int64_t size = input_.size();
+void ImageSet::read(const Request& request, float* block) const {
+  const ImageSplit& split = samples_of(request.split);
+  float* images = block + request.layout.offset(0);
+  int32_t* labels = as_ints(block + request.layout.offset(1));
+  const int64_t size = fields_.fields[0].size();
   // divided, not multiplied by 1/white: gives the same bits as PyTorch's ToTensor
   const float white = white_;
-  for (size_t k = 0; k < indices.size(); ++k) {
-    const int64_t sample = indices[k];
+  for (size_t k = 0; k < request.indices.size(); ++k) {
+    const int64_t sample = request.indices[k];
     PP_ASSERT(sample >= 0 && sample < std::ssize(split.labels));
     labels[k] = split.labels[static_cast<size_t>(sample)];
     const uint8_t* pixels = split.pixels.data() + sample * size;

@@ -24,26 +24,19 @@ class ImageSet final : public Dataset {
   ImageSet(ImageSplit train, ImageSplit test, const InputShape& input, int64_t classes,
            float white);
 
-  int64_t train_size() const override { return std::ssize(train_.labels); }
-  int64_t test_size() const override { return std::ssize(test_.labels); }
-  InputShape input() const override { return input_; }
-  int64_t classes() const override { return classes_; }
+  int64_t size(Split split) const override { return std::ssize(samples_of(split).labels); }
+  const FieldTable& fields() const override { return fields_; }
   const std::string& digest() const override { return digest_; }
-  void read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
-    read(train_, indices, images, labels);
-  }
-  void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
-    read(test_, indices, images, labels);
-  }
+  void read(const Request& request, float* block) const override;
 
  private:
-  void read(const ImageSplit& split, std::span<const int64_t> indices, float* images,
-            int32_t* labels) const;
+  const ImageSplit& samples_of(Split split) const {
+    return split == Split::kTrain ? train_ : test_;
+  }
 
   ImageSplit train_;
   ImageSplit test_;
-  InputShape input_;
-  int64_t classes_;
+  FieldTable fields_;
   float white_;
   std::string digest_;
 };

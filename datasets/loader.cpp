@@ -15,7 +15,7 @@ namespace {
 
 // Smaller micro-batches are read in `get`, without the thread. On two x86-64 cores a hand-over
 // costs 5 to 8 us, and reading 256 KiB from memory takes 10 us.
-constexpr int64_t kSmallBytes = int64_t{256} << 10;
+constexpr size_t kSmallBytes = size_t{256} << 10;
 // The announced micro-batches, the micro-batch that the trainer holds, and one dropped mid-read.
 constexpr size_t kSlots = Loader::kMaxHints + 2;
 
@@ -45,11 +45,9 @@ struct Slot {
 struct Loader::Impl {
   Impl(const Job& job, const Dataset& data)
       : dataset(data),
-        sampler(job, data.train_size()),
-        micro_batch(job.micro_batch),
-        sample_size(data.input().size()) {
-    const int64_t bytes = micro_batch * sample_size * static_cast<int64_t>(sizeof(float));
-    if (bytes >= kSmallBytes) thread = std::thread([this] { run(); });
+        sampler(job, data.size(Split::kTrain)),
+        layout(data.fields(), job.micro_batch) {
+    if (layout.words() * sizeof(float) >= kSmallBytes) thread = std::thread([this] { run(); });
   }
 
   ~Impl() {
@@ -66,14 +64,12 @@ struct Loader::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // Allocates only when a buffer is first used.
-  void make_buffer(MicroBatch& batch) const {
-    batch.images.resize(static_cast<size_t>(micro_batch * sample_size));
-    batch.labels.resize(static_cast<size_t>(micro_batch));
-  }
+  void make_buffer(MicroBatch& batch) const { batch.block.resize(layout.words()); }
 
   // Reads the samples with the batch's indices into the batch.
-  void read(MicroBatch& batch) const {
-    dataset.read_train(batch.indices, batch.images.data(), batch.labels.data());
+  void read(MicroBatch& batch, int64_t step) const {
+    const int64_t epoch = step / sampler.steps_per_epoch();
+    dataset.read({Split::kTrain, epoch, batch.indices, layout}, batch.block.data());
   }
 
   // The loader's thread: repeatedly reads the oldest queued micro-batch.
@@ -88,7 +84,7 @@ struct Loader::Impl {
       lock.unlock();
       std::exception_ptr error;
       try {
-        read(slot->batch);
+        read(slot->batch, slot->batch.step);
       } catch (...) {
         error = std::current_exception();
       }
@@ -175,8 +171,7 @@ struct Loader::Impl {
   // Constant after construction.
   const Dataset& dataset;
   Sampler sampler;  // used by the trainer only
-  const int64_t micro_batch;
-  const int64_t sample_size;
+  const BatchLayout layout;
   MicroBatch direct;  // used by the trainer only: read without the thread
 
   std::mutex mutex;  // guards the members below, except `batch` of kReading and kTaken slots
@@ -213,7 +208,7 @@ const MicroBatch& Loader::get(int64_t step, int64_t index) {
   impl_->make_buffer(batch);
   const std::span<const int64_t> samples = impl_->sampler.indices(step, index);
   batch.indices.assign(samples.begin(), samples.end());
-  impl_->read(batch);
+  impl_->read(batch, step);
   batch.step = step;
   batch.index = index;
   return batch;

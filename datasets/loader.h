@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/layout/samples.h"
 #include "datasets/dataset.h"
 #include "datasets/sampler.h"
 
@@ -15,9 +16,10 @@ namespace pushpull {
 struct MicroBatch {
   int64_t step = -1;
   int64_t index = -1;            // micro-batch of the step
-  std::vector<float> images;     // [micro_batch, C, H, W]
-  std::vector<int32_t> labels;   // [micro_batch]
   std::vector<int64_t> indices;  // [micro_batch], indices in the training split
+  std::vector<float> block;      // all fields, see BatchLayout
+
+  Samples view() const { return {step, index, indices, block}; }
 };
 
 class Loader {

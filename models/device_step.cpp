@@ -23,9 +23,8 @@ namespace {
 using device::Event;
 
 constexpr int64_t kDeadlineMs = 60'000;
-constexpr size_t kAlignedFloats = 64;
 
-// A micro-batch's images and labels, on the host and on the device.
+// A micro-batch's block, on the host and on the device.
 struct Slot {
   std::shared_ptr<float[]> host;
   ops::Buffer device;
@@ -44,7 +43,7 @@ class NetworkStep final : public DeviceStep {
 
   std::shared_ptr<device::Device> device() const override { return device_; }
   void begin(std::span<const float> weights) override;
-  void stage(std::span<const float> images, std::span<const int32_t> labels) override;
+  void stage(const Samples& samples) override;
   void unstage() override { staged_ = ran_; }  // a slot's copies run in order
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) override;
   const Event& gradient(size_t tensor) const override { return *gradients_.at(tensor); }
@@ -71,8 +70,7 @@ class NetworkStep final : public DeviceStep {
   const std::shared_ptr<device::Device> device_;
   device::Stream& compute_;
   const size_t samples_;
-  const size_t images_;  // floats
-  const size_t labels_;  // their offset in a slot
+  const size_t words_;  // of a block
   const bool is_small_;
 
   ops::Buffer weights_;
@@ -106,8 +104,7 @@ NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
       device_(network.backend().device()),
       compute_(network.backend().stream()),
       samples_(static_cast<size_t>(network.shape().samples)),
-      images_(network.image_floats()),
-      labels_((images_ + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats),
+      words_(network.layout().words()),
       is_small_(table_.total <= limits.graph_parameters) {
   const ops::Backend::Scope scope(network.backend());
   const FloatAllocator pinned =
@@ -116,10 +113,8 @@ NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
       });
   weights_ = network.backend().allocate(static_cast<size_t>(table_.total));
   for (size_t i = 0; i < table_.tensors.size(); ++i) gradients_.push_back(device_->event());
-  static_assert(sizeof(int32_t) == sizeof(float));
   for (Slot& slot : slots_) {
-    const size_t floats = labels_ + samples_;
-    slot = {pinned(floats), network.backend().allocate(floats), device_->event(), device_->event()};
+    slot = {pinned(words_), network.backend().allocate(words_), device_->event(), device_->event()};
   }
   losses_ = pinned(limits_.losses * samples_);
   for (size_t i = 0; i < limits_.losses; ++i) losses_copied_.push_back(device_->event());
@@ -139,16 +134,14 @@ void NetworkStep::begin(std::span<const float> weights) {
   tensors_here_ = 0;
 }
 
-void NetworkStep::stage(std::span<const float> images, std::span<const int32_t> labels) {
+void NetworkStep::stage(const Samples& samples) {
   PP_ASSERT(staged_ - ran_ < slots_.size());
-  PP_ASSERT(images.size() == images_ && labels.size() == samples_);
-  network_.check_labels(labels);
+  network_.check(samples, network_.shape().samples);
   Slot& slot = slots_.at(staged_ % slots_.size());
   slot.copied->wait(kDeadlineMs);
-  std::memcpy(slot.host.get(), images.data(), images.size_bytes());
-  std::memcpy(slot.host.get() + labels_, labels.data(), labels.size_bytes());
+  const size_t bytes = samples.block.size_bytes();
+  std::memcpy(slot.host.get(), samples.block.data(), bytes);
   in_->wait(*slot.used);
-  const size_t bytes = (labels_ + samples_) * sizeof(float);
   if (times_) times_->begin_inputs(*in_, staged_, static_cast<int64_t>(bytes));
   in_->copy_in(slot.host.get(), bytes, slot.device.data());
   if (times_) times_->end_inputs(*in_, staged_);
@@ -215,8 +208,7 @@ void NetworkStep::train(const Place& place, const GradientReady& ready, const We
                         const std::function<void()>& forward_done) {
   const ops::Buffer& inputs = slots_.at(place.first).device;
   const auto total = static_cast<size_t>(table_.total);
-  const auto* labels = reinterpret_cast<const int32_t*>(inputs.data() + labels_);
-  network_.train({{weights_.data(), total}, inputs.data(), labels, {place.second, total}},
+  network_.train({{weights_.data(), total}, inputs.data(), {place.second, total}},
                  {ready, needed, forward_done});
 }
 

@@ -27,10 +27,10 @@ class DeviceStep {
   //   weights: the flat vector, in memory that Stream::copy_in accepts. They must not change until
   //   a `run` and then a `wait` have returned.
   virtual void begin(std::span<const float> weights) = 0;
-  // Copies a micro-batch in; both arguments may change on return. At most two micro-batches may be
+  // Copies a micro-batch in; its block may change on return. At most two micro-batches may be
   // staged and not yet run, so the next one can be staged while this one is computed, even before
   // its own `begin`.
-  virtual void stage(std::span<const float> images, std::span<const int32_t> labels) = 0;
+  virtual void stage(const Samples& samples) = 0;
   // Discards micro-batches that are staged but not run.
   virtual void unstage() = 0;
   // Enqueues the oldest staged micro-batch.

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "common/device/device_name.h"
+#include "common/layout/fields.h"
+#include "common/layout/samples.h"
 #include "common/layout/tensor_table.h"
 #include "common/metrics/metric.h"
 
 namespace pushpull {
 
-struct InputShape;
 struct Job;
 
 // Called with the index of a tensor when its gradient (or reported running statistic) is final:
@@ -41,20 +42,19 @@ class Model {
 
   // Computes one micro-batch in training mode and returns its mean loss (softmax cross-entropy).
   //   weights: table().total floats.
-  //   images: [micro_batch, C, H, W].
-  //   labels: [micro_batch].
+  //   samples: of job.micro_batch samples.
   //   gradients: table().total floats, overwritten. kOptimizer tensors: gradient of the *mean* loss
   //   of the micro-batch. kAverage tensors: the batch's statistic (mean or unbiased variance).
   //   needed: empty if all weights are present.
-  virtual float train(std::span<const float> weights, const float* images, const int32_t* labels,
+  virtual float train(std::span<const float> weights, const Samples& samples,
                       std::span<float> gradients, const GradientReady& ready,
                       const WeightsNeeded& needed = {}) = 0;
 
-  // Computes one chunk in evaluation mode. The chunk always has job.micro_batch samples: the first
-  // `valid` count, the rest is padding.
+  // Computes one chunk in evaluation mode. The block always has job.micro_batch samples: those with
+  // indices count, the rest is padding.
   //   sums: heads().size() sums over the chunk, overwritten.
-  virtual void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                        int64_t valid, std::span<HeadSums> sums) = 0;
+  virtual void evaluate(std::span<const float> weights, const Samples& samples,
+                        std::span<HeadSums> sums) = 0;
 
   // Returns the interface that runs the model on a device without waiting, or null if the model
   // computes on the CPU.
@@ -80,12 +80,12 @@ class Model {
   std::vector<HeadInfo> heads_;
 };
 
-// Creates the model named by job.model for samples of `input` and `classes`, with micro-batches of
+// Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.
 //   device: the CPU with job.threads compute threads, or one GPU.
-// Throws Error(kUsage) for an unknown model or a shape that does not fit it, Error(kDevice) for a
+// Throws Error(kUsage) for an unknown model or fields that do not fit it, Error(kDevice) for a
 // device that cannot be used.
-std::unique_ptr<Model> make_model(const Job& job, const InputShape& input, int64_t classes,
+std::unique_ptr<Model> make_model(const Job& job, const FieldTable& fields,
                                   const device::DeviceName& device = {});
 
 }  // namespace pushpull

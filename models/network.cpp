@@ -14,7 +14,10 @@ void LayerRow::append(std::unique_ptr<Layer> layer) {
 
 Network::Network(std::unique_ptr<ops::Backend> backend, const NetworkShape& shape,
                  LayerBuilder build)
-    : backend_(std::move(backend)), shape_(shape), build_(std::move(build)) {
+    : backend_(std::move(backend)),
+      shape_(shape),
+      layout_(shape_.fields, shape_.samples),
+      build_(std::move(build)) {
   plan();
 }
 
@@ -23,8 +26,8 @@ void Network::plan() {
   build_(row);
   layers_ = std::move(row.layers);
   tensors_end_ = std::move(row.tensors_end);
-  input_ = ops::make_elements(*backend_, shape_.samples * shape_.sample_floats);
-  cross_entropy_ = ops::make_cross_entropy(*backend_, {shape_.samples, shape_.classes});
+  input_ = ops::make_elements(*backend_, static_cast<int64_t>(layout_.size(shape_.pixels)));
+  cross_entropy_ = ops::make_cross_entropy(*backend_, {shape_.samples, classes()});
 
   const ops::Backend::Scope scope(*backend_);
   size_t largest = 0;
@@ -49,16 +52,19 @@ void Network::choose(const std::string& choices) {
   plan();
 }
 
-size_t Network::image_floats() const {
-  return static_cast<size_t>(shape_.samples * shape_.sample_floats);
-}
-
 const int32_t* Network::predictions() const {
   return reinterpret_cast<const int32_t*>(predictions_.data());
 }
 
-void Network::check_labels(std::span<const int32_t> labels) const {
-  ops::check_labels({shape_.samples, shape_.classes}, labels);
+const int32_t* Network::labels(const float* block) const {
+  return as_ints(block + layout_.offset(shape_.label));
+}
+
+void Network::check(const Samples& samples, int64_t valid) const {
+  PP_ASSERT(samples.block.size() == layout_.words());
+  PP_ASSERT(valid >= 0 && valid <= shape_.samples);
+  ops::check_labels({shape_.samples, classes()},
+                    {labels(samples.block.data()), static_cast<size_t>(valid)});
 }
 
 void Network::train(const Batch& batch, const Hooks& hooks) {
@@ -67,7 +73,8 @@ void Network::train(const Batch& batch, const Hooks& hooks) {
   const ops::Backend::Scope scope(*backend_);
   const TrainPass pass{batch.weights, batch.gradients, hooks.ready};
 
-  const ops::Activation* images = input_->in(batch.images);
+  const ops::Activation* images = input_->in(this->images(batch.block));
+  const int32_t* labels = this->labels(batch.block);
   const ops::Activation* x = images;
   size_t tensor = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -75,12 +82,12 @@ void Network::train(const Batch& batch, const Hooks& hooks) {
     layers_[i]->forward(pass, x, outputs_[i].data());
     x = outputs_[i].data();
   }
-  cross_entropy_->forward(x, batch.labels, shape_.samples, losses_.data());
+  cross_entropy_->forward(x, labels, shape_.samples, losses_.data());
   if (hooks.forward_done) hooks.forward_done();
 
   float* dy = gradient_.data();
   float* dx = next_gradient_.data();
-  cross_entropy_->backward(batch.labels, dy);
+  cross_entropy_->backward(labels, dy);
   for (size_t i = layers_.size(); i-- > 0;) {
     const bool first = i == 0;
     layers_[i]->backward(pass, first ? images : outputs_[i - 1].data(), outputs_[i].data(), dy,
@@ -89,16 +96,15 @@ void Network::train(const Batch& batch, const Hooks& hooks) {
   }
 }
 
-void Network::evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                       int64_t valid) {
+void Network::evaluate(std::span<const float> weights, const float* block, int64_t valid) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   const ops::Backend::Scope scope(*backend_);
-  const ops::Activation* x = input_->in(images);
+  const ops::Activation* x = input_->in(images(block));
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i]->evaluate(weights, x, outputs_[i].data());
     x = outputs_[i].data();
   }
-  cross_entropy_->forward(x, labels, valid, losses_.data());
+  cross_entropy_->forward(x, labels(block), valid, losses_.data());
   cross_entropy_->predict(x, valid, reinterpret_cast<int32_t*>(predictions_.data()));
 }
 

@@ -35,9 +35,10 @@ struct LayerRow {
 using LayerBuilder = std::function<void(LayerRow& row)>;
 
 struct NetworkShape {
-  int64_t samples = 0;        // per micro-batch
-  int64_t sample_floats = 0;  // C * H * W
-  int64_t classes = 0;
+  int64_t samples = 0;  // per micro-batch
+  FieldTable fields;    // of the dataset
+  size_t pixels = 0;    // field of the images
+  size_t label = 0;     // field of the labels
 };
 
 class Network {
@@ -48,14 +49,13 @@ class Network {
   const NetworkShape& shape() const { return shape_; }
   const TensorTable& table() const { return table_; }
   ops::Backend& backend() const { return *backend_; }
-  size_t image_floats() const;  // per micro-batch
+  const BatchLayout& layout() const { return layout_; }
 
   // Enqueues forward and backward of a micro-batch.
   //   weights, gradients: as for Model::train, but in memory of the backend.
   struct Batch {
     std::span<const float> weights;
-    const float* images = nullptr;
-    const int32_t* labels = nullptr;
+    const float* block = nullptr;  // layout().words() words
     std::span<float> gradients;
   };
   // Called when the work is enqueued (on the CPU: done); `needed` is called before it. All but
@@ -67,24 +67,30 @@ class Network {
   };
   void train(const Batch& batch, const Hooks& hooks);
   // Computes losses and predictions of the first `valid` samples.
-  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                int64_t valid);
+  void evaluate(std::span<const float> weights, const float* block, int64_t valid);
 
   // Results of the latest call, per sample.
   const float* losses() const { return losses_.data(); }
   const int32_t* predictions() const;
 
-  // Checks labels in host memory. An invalid one is a programming error (PP_ASSERT).
-  void check_labels(std::span<const int32_t> labels) const;
+  // Returns the labels in a block.
+  const int32_t* labels(const float* block) const;
+
+  // Checks a micro-batch in host memory: the size of its block, and the labels of the first `valid`
+  // samples. A mistake is a programming error (PP_ASSERT).
+  void check(const Samples& samples, int64_t valid) const;
 
   // Rebuilds all plans with these algorithms (Model::choose).
   void choose(const std::string& choices);
 
  private:
   void plan();
+  int64_t classes() const { return shape_.fields.fields[shape_.label].limit; }
+  const float* images(const float* block) const { return block + layout_.offset(shape_.pixels); }
 
   std::unique_ptr<ops::Backend> backend_;  // outlives the members below
   NetworkShape shape_;
+  BatchLayout layout_;
   LayerBuilder build_;
   TensorTable table_;
   std::vector<std::unique_ptr<Layer>> layers_;

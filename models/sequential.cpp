@@ -11,28 +11,26 @@ Sequential::Sequential(std::unique_ptr<Network> network) : network_(std::move(ne
   heads_ = {{"label", Metric::kAccuracy, 1}};
 }
 
-float Sequential::train(std::span<const float> weights, const float* images, const int32_t* labels,
+float Sequential::train(std::span<const float> weights, const Samples& samples,
                         std::span<float> gradients, const GradientReady& ready,
                         const WeightsNeeded& needed) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   PP_ASSERT(gradients.size() == weights.size());
-  const auto samples = static_cast<size_t>(network_->shape().samples);
   if (network_->backend().device() != nullptr) {
-    return train_on_device(weights, images, labels, gradients, ready, needed);
+    return train_on_device(weights, samples, gradients, ready, needed);
   }
-  network_->check_labels({labels, samples});
-  network_->train({weights, images, labels, gradients}, {ready, needed, {}});
-  return mean_loss({network_->losses(), samples});
+  network_->check(samples, network_->shape().samples);
+  network_->train({weights, samples.block.data(), gradients}, {ready, needed, {}});
+  return mean_loss({network_->losses(), static_cast<size_t>(network_->shape().samples)});
 }
 
-float Sequential::train_on_device(std::span<const float> weights, const float* images,
-                                  const int32_t* labels, std::span<float> gradients,
-                                  const GradientReady& ready, const WeightsNeeded& needed) {
+float Sequential::train_on_device(std::span<const float> weights, const Samples& samples,
+                                  std::span<float> gradients, const GradientReady& ready,
+                                  const WeightsNeeded& needed) {
   DeviceStep& step = *device_step();
   const Copies& copy = copies();
   step.begin(weights);
-  step.stage({images, network_->image_floats()},
-             {labels, static_cast<size_t>(network_->shape().samples)});
+  step.stage(samples);
   std::vector<size_t> order;
   step.run(
       copy.gradients.data(), [&](size_t tensor) { order.push_back(tensor); }, needed);
@@ -43,19 +41,21 @@ float Sequential::train_on_device(std::span<const float> weights, const float* i
   return loss;
 }
 
-void Sequential::evaluate(std::span<const float> weights, const float* images,
-                          const int32_t* labels, int64_t valid, std::span<HeadSums> sums) {
+void Sequential::evaluate(std::span<const float> weights, const Samples& samples,
+                          std::span<HeadSums> sums) {
   PP_ASSERT(sums.size() == heads_.size());
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
-  network_->check_labels({labels, static_cast<size_t>(valid)});
+  const int64_t valid = std::ssize(samples.indices);
+  network_->check(samples, valid);
+  const int32_t* labels = network_->labels(samples.block.data());
   const float* losses = network_->losses();
   const int32_t* predictions = network_->predictions();
   if (network_->backend().device() != nullptr) {
-    evaluate_on_device(weights, images, labels, valid);
+    evaluate_on_device(weights, samples);
     losses = losses_.data();
     predictions = predictions_.data();
   } else {
-    network_->evaluate(weights, images, labels, valid);
+    network_->evaluate(weights, samples.block.data(), valid);
   }
   HeadSums& label = sums.front();
   label = {.loss = 0.0, .counted = valid, .metric = 0.0};
@@ -65,21 +65,19 @@ void Sequential::evaluate(std::span<const float> weights, const float* images,
   }
 }
 
-void Sequential::evaluate_on_device(std::span<const float> weights, const float* images,
-                                    const int32_t* labels, int64_t valid) {
+void Sequential::evaluate_on_device(std::span<const float> weights, const Samples& samples) {
   const Copies& copy = copies();
   ops::Backend& backend = network_->backend();
   const ops::Backend::Scope scope(backend);
-  const auto samples = static_cast<size_t>(network_->shape().samples);
+  const auto count = static_cast<size_t>(network_->shape().samples);
   backend.write(weights.data(), weights.size_bytes(), copy.weights.data());
-  backend.write(images, network_->image_floats() * sizeof(float), copy.images.data());
-  backend.write(labels, samples * sizeof(int32_t), copy.labels.data());
-  network_->evaluate({copy.weights.data(), weights.size()}, copy.images.data(),
-                     reinterpret_cast<const int32_t*>(copy.labels.data()), valid);
-  losses_.resize(samples);
-  predictions_.resize(samples);
-  backend.read(network_->losses(), samples * sizeof(float), losses_.data());
-  backend.read(network_->predictions(), samples * sizeof(int32_t), predictions_.data());
+  backend.write(samples.block.data(), samples.block.size_bytes(), copy.block.data());
+  network_->evaluate({copy.weights.data(), weights.size()}, copy.block.data(),
+                     std::ssize(samples.indices));
+  losses_.resize(count);
+  predictions_.resize(count);
+  backend.read(network_->losses(), count * sizeof(float), losses_.data());
+  backend.read(network_->predictions(), count * sizeof(int32_t), predictions_.data());
 }
 
 Sequential::Copies& Sequential::copies() {
@@ -89,8 +87,7 @@ Sequential::Copies& Sequential::copies() {
   const auto total = static_cast<size_t>(table_.total);
   copies_.weights = backend.allocate(total);
   copies_.gradients = backend.allocate(total);
-  copies_.images = backend.allocate(network_->image_floats());
-  copies_.labels = backend.allocate(static_cast<size_t>(network_->shape().samples));
+  copies_.block = backend.allocate(network_->layout().words());
   return copies_;
 }
 

@@ -11,17 +11,14 @@
 
 namespace pushpull {
 
-struct InputShape;
-
 class Sequential final : public Model {
  public:
   explicit Sequential(std::unique_ptr<Network> network);
 
-  float train(std::span<const float> weights, const float* images, const int32_t* labels,
-              std::span<float> gradients, const GradientReady& ready,
-              const WeightsNeeded& needed = {}) override;
-  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                int64_t valid, std::span<HeadSums> sums) override;
+  float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
+              const GradientReady& ready, const WeightsNeeded& needed = {}) override;
+  void evaluate(std::span<const float> weights, const Samples& samples,
+                std::span<HeadSums> sums) override;
   DeviceStep* device_step() override;
   std::string numerics() const override;
   std::string choices() const override;
@@ -32,15 +29,13 @@ class Sequential final : public Model {
   struct Copies {
     ops::Buffer weights;
     ops::Buffer gradients;
-    ops::Buffer images;
-    ops::Buffer labels;
+    ops::Buffer block;
   };
   Copies& copies();
-  float train_on_device(std::span<const float> weights, const float* images, const int32_t* labels,
+  float train_on_device(std::span<const float> weights, const Samples& samples,
                         std::span<float> gradients, const GradientReady& ready,
                         const WeightsNeeded& needed);
-  void evaluate_on_device(std::span<const float> weights, const float* images,
-                          const int32_t* labels, int64_t valid);
+  void evaluate_on_device(std::span<const float> weights, const Samples& samples);
 
   std::unique_ptr<Network> network_;  // outlives the members below
   std::unique_ptr<DeviceStep> step_;
@@ -51,6 +46,6 @@ class Sequential final : public Model {
 
 // Creates the model that the job names on the given backend, see make_model.
 std::unique_ptr<Model> make_model_on(std::unique_ptr<ops::Backend> backend, const Job& job,
-                                     const InputShape& input, int64_t classes);
+                                     const FieldTable& fields);
 
 }  // namespace pushpull

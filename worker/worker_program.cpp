@@ -134,15 +134,15 @@ Prepared prepare(const Job& job, const std::string& data_dir,
   std::vector<std::unique_ptr<Model>> models;
   models.reserve(devices.size());
   for (const device::DeviceName& device : devices) {
-    models.push_back(make_model(job, out.dataset->input(), out.dataset->classes(), device));
+    models.push_back(make_model(job, out.dataset->fields(), device));
   }
   out.model = models.size() == 1 ? std::move(models.front())
                                  : std::make_unique<TeamModel>(std::move(models));
   wire::Declare& declare = out.declare;
   to_wire(out.model->table(), declare.mutable_tensors());
   to_wire(out.model->heads(), declare.mutable_heads());
-  declare.set_train_samples(out.dataset->train_size());
-  declare.set_test_samples(out.dataset->test_size());
+  declare.set_train_samples(out.dataset->size(Split::kTrain));
+  declare.set_test_samples(out.dataset->size(Split::kTest));
   declare.set_data_digest(out.dataset->digest());
   declare.set_numerics(out.model->numerics());
   declare.set_choices(out.model->choices());

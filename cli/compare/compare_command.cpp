@@ -57,7 +57,7 @@ std::string joined(const std::vector<T>& values) {
 // precision of the workers' device.
 int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
   if (!device.empty() && device != "cpu") job.precision = "fp32";
-  return make_model(job, dataset.input(), dataset.classes())->table().total;
+  return make_model(job, dataset.fields())->table().total;
 }
 
 class Comparison {
@@ -121,8 +121,8 @@ int Comparison::run() {
 void Comparison::prepare() {
   const Job& job = options_.job;
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
-  check_job_against_data(job, dataset->train_size());
-  steps_ = total_steps(job, dataset->train_size());
+  check_job_against_data(job, dataset->size(Split::kTrain));
+  steps_ = total_steps(job, dataset->size(Split::kTrain));
   eval_every_ =
       job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
   result_.model_parameters = parameters_of(job, *dataset, options_.device);

@@ -264,8 +264,7 @@ int replay_command(int argc, const char* const* argv) {
   const device::DeviceName device =
       choose_device(line.own("device", ""),
                     [](const std::string& text) { std::cerr << "[replay] " << text << std::endl; });
-  const std::unique_ptr<Model> model =
-      make_model(job, dataset->input(), dataset->classes(), device);
+  const std::unique_ptr<Model> model = make_model(job, dataset->fields(), device);
   check_same_ground(record, *dataset, *model);
   const auto start = start_to_replay(record, job, model->table(), line.own("checkpoint", ""));
   const std::string out = line.own("out", "pushpull-replay");

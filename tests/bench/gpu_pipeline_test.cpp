@@ -30,21 +30,22 @@ Job small_job() {
 // The benchmark times whole steps of a worker: all gradients arrive, with the processor's bits.
 TEST(GpuPipeline, EveryStepCopiesTheWholeGradientToTheHost) {
   const Job job = small_job();
-  const auto images = static_cast<size_t>(kSamples * kInput.size());
+  const FieldTable fields = image_fields({kInput.channels, kInput.height, kInput.width}, 10);
+  const BatchLayout layout(fields, kSamples);
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     device::FakeOptions options;
     options.seed = seed;
     const auto model = make_model_on(
-        make_queued_backend(std::make_shared<device::FakeDevice>(options)), job, kInput, 10);
-    Pipeline pipeline(*model, images, static_cast<size_t>(kSamples), kSliceBytes);
+        make_queued_backend(std::make_shared<device::FakeDevice>(options)), job, fields);
+    Pipeline pipeline(*model, layout, kSliceBytes);
     const auto total = static_cast<size_t>(model->table().total);
     ASSERT_EQ(pipeline.bytes(), total * sizeof(float));
 
-    const auto cpu = make_model(job, kInput, 10);
+    const auto cpu = make_model(job, fields);
     std::vector<float> gradient(total);
-    const std::vector<float> half(images, 0.5F);
-    const std::vector<int32_t> labels(static_cast<size_t>(kSamples), 0);
-    cpu->train(pipeline.weights(), half.data(), labels.data(), gradient, [](size_t) {});
+    std::vector<float> half(layout.words(), 0.0F);
+    std::fill_n(half.begin(), layout.size(0), 0.5F);
+    cpu->train(pipeline.weights(), {0, 0, {}, half}, gradient, [](size_t) {});
     for (int step = 0; step < 3; ++step) {
       const PipelineTimes times = pipeline.run();
       EXPECT_EQ(times.bytes_out, pipeline.bytes());

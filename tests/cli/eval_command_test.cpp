@@ -86,7 +86,7 @@ class EvalOfCheckpoint : public ::testing::Test {
                                    {"steps", "10"},
                                    {"micro-batch", "16"}});
     const std::unique_ptr<Dataset> dataset = open_dataset(job);
-    const TensorTable table = make_model(job, dataset->input(), dataset->classes())->table();
+    const TensorTable table = make_model(job, dataset->fields())->table();
     std::vector<float> weights(static_cast<size_t>(table.total));
     fill_uniform(5, RandomStream::kInit, 0, 0, 0.3F, weights.size(), weights.data());
     CheckpointState state;

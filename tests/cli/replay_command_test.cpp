@@ -48,7 +48,7 @@ class ReplayTest : public testing::Test {
   void make(const std::string& keys) {
     job_ = job_of_keys(keys);
     dataset_ = open_dataset(job_);
-    model_ = make_model(job_, dataset_->input(), dataset_->classes());
+    model_ = make_model(job_, dataset_->fields());
     record_.job_ini = to_ini(job_);
     record_.total_steps = 4;
     record_.start = recorded_start(job_, model_->table(), nullptr, false);

@@ -10,6 +10,7 @@
 #include "common/job/job.h"
 #include "datasets/dataset.h"
 #include "tests/datasets/idx_writer.h"
+#include "tests/datasets/images.h"
 
 namespace pushpull {
 namespace {
@@ -22,31 +23,27 @@ Job digits_job() {
 
 TEST(Digits, HoldsAllSamplesWithAFifthForTheTest) {
   const auto data = open_dataset(digits_job());
-  EXPECT_EQ(data->train_size(), 1438);
-  EXPECT_EQ(data->test_size(), 359);
-  EXPECT_EQ(data->classes(), 10);
-  EXPECT_EQ(data->input(), (InputShape{1, 8, 8}));
+  EXPECT_EQ(data->size(Split::kTrain), 1438);
+  EXPECT_EQ(data->size(Split::kTest), 359);
+  EXPECT_EQ(classes_of(*data), 10);
+  EXPECT_EQ(shape_of(*data), (std::vector<int64_t>{1, 8, 8}));
 }
 
 TEST(Digits, ReadsTheFirstDigitAsPublished) {
   const auto data = open_dataset(digits_job());
-  std::vector<float> image(64);
-  int32_t label = -1;
-  data->read_train(std::vector<int64_t>{0}, image.data(), &label);
-  EXPECT_EQ(label, 0);
+  const Images first = read_images(*data, Split::kTrain, {0});
+  EXPECT_EQ(first.labels, std::vector<int32_t>{0});
   const std::vector<float> row = {0, 0, 5, 13, 9, 1, 0, 0};
-  for (size_t i = 0; i < row.size(); ++i) EXPECT_EQ(image[i], row[i] / 16.0F);
-  data->read_test(std::vector<int64_t>{0}, image.data(), &label);
-  EXPECT_EQ(label, 4);  // the original file's sample 4
+  for (size_t i = 0; i < row.size(); ++i) EXPECT_EQ(first.images[i], row[i] / 16.0F);
+  // the original file's sample 4
+  EXPECT_EQ(read_images(*data, Split::kTest, {0}).labels, std::vector<int32_t>{4});
 }
 
 TEST(Digits, PixelsAreSixteenthsUpToOne) {
   const auto data = open_dataset(digits_job());
   std::vector<int64_t> indices(1438);
   std::iota(indices.begin(), indices.end(), 0);
-  std::vector<float> images(indices.size() * 64);
-  std::vector<int32_t> labels(1438);
-  data->read_train(indices, images.data(), labels.data());
+  const std::vector<float> images = read_images(*data, Split::kTrain, indices).images;
   EXPECT_EQ(*std::max_element(images.begin(), images.end()), 1.0F);
   EXPECT_EQ(*std::min_element(images.begin(), images.end()), 0.0F);
   for (const float pixel : images) ASSERT_EQ(pixel * 16.0F, std::round(pixel * 16.0F));
@@ -92,8 +89,8 @@ TEST(Digits, HoldsTheFirstSamplesUpToTheKeys) {
   job.train_samples = 100;
   job.test_samples = 359;
   const auto data = open_dataset(job);
-  EXPECT_EQ(data->train_size(), 100);
-  EXPECT_EQ(data->classes(), 10);
+  EXPECT_EQ(data->size(Split::kTrain), 100);
+  EXPECT_EQ(classes_of(*data), 10);
   EXPECT_NE(data->digest(), whole);
   job.train_samples = 1439;
   EXPECT_THAT([&] { open_dataset(job); },

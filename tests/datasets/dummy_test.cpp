@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/base/error.h"
+#include "tests/datasets/images.h"
 
 namespace pushpull {
 namespace {
@@ -17,33 +18,19 @@ Job dummy_job(const InputShape& input, int64_t classes) {
   return job;
 }
 
-struct Samples {
-  std::vector<float> images;
-  std::vector<int32_t> labels;
-};
-
-Samples read_all(const Dataset& data, bool train) {
-  const int64_t count = train ? data.train_size() : data.test_size();
-  std::vector<int64_t> indices(static_cast<size_t>(count));
+Images read_all(const Dataset& data, Split split) {
+  std::vector<int64_t> indices(static_cast<size_t>(data.size(split)));
   std::iota(indices.begin(), indices.end(), 0);
-  Samples samples;
-  samples.images.resize(static_cast<size_t>(count * data.input().size()));
-  samples.labels.resize(static_cast<size_t>(count));
-  if (train) {
-    data.read_train(indices, samples.images.data(), samples.labels.data());
-  } else {
-    data.read_test(indices, samples.images.data(), samples.labels.data());
-  }
-  return samples;
+  return read_images(data, split, indices);
 }
 
 // Returns the share of test samples for which the nearest class mean of the training samples is
 // right.
 double nearest_mean_accuracy(const Dataset& data) {
-  const Samples train = read_all(data, true);
-  const Samples test = read_all(data, false);
-  const auto size = static_cast<size_t>(data.input().size());
-  const auto classes = static_cast<size_t>(data.classes());
+  const Images train = read_all(data, Split::kTrain);
+  const Images test = read_all(data, Split::kTest);
+  const auto size = static_cast<size_t>(pixels_of(data));
+  const auto classes = static_cast<size_t>(classes_of(data));
   std::vector<double> means(classes * size, 0.0);
   std::vector<double> counts(classes, 0.0);
   for (size_t n = 0; n < train.labels.size(); ++n) {
@@ -73,9 +60,9 @@ double nearest_mean_accuracy(const Dataset& data) {
 
 TEST(Dummy, HasDefaultSizes) {
   const Dummy data(dummy_job({1, 4, 4}, 3));
-  EXPECT_EQ(data.train_size(), 4096);
-  EXPECT_EQ(data.test_size(), 1024);
-  EXPECT_EQ(data.classes(), 3);
+  EXPECT_EQ(data.size(Split::kTrain), 4096);
+  EXPECT_EQ(data.size(Split::kTest), 1024);
+  EXPECT_EQ(classes_of(data), 3);
 }
 
 TEST(Dummy, CanBeLearned) {
@@ -90,7 +77,7 @@ TEST(Dummy, CanBeLearned) {
 
 TEST(Dummy, HasPixelsBetweenZeroAndOneAndBalancedLabels) {
   const Dummy data(dummy_job({1, 8, 8}, 4));
-  const Samples samples = read_all(data, true);
+  const Images samples = read_all(data, Split::kTrain);
   EXPECT_THAT(samples.images, testing::Each(testing::AllOf(testing::Ge(0.0F), testing::Le(1.0F))));
   std::vector<int> counts(4, 0);
   for (const int32_t label : samples.labels) ++counts.at(static_cast<size_t>(label));
@@ -104,8 +91,8 @@ TEST(Dummy, SplitsShareNoSample) {
   Job job = dummy_job({1, 4, 4}, 2);
   job.train_samples = job.test_samples = 50;
   const Dummy data(job);
-  const Samples train = read_all(data, true);
-  const Samples test = read_all(data, false);
+  const Images train = read_all(data, Split::kTrain);
+  const Images test = read_all(data, Split::kTest);
   for (size_t a = 0; a < 50; ++a) {
     const std::vector<float> image(&train.images[a * 16], &train.images[a * 16] + 16);
     for (size_t b = 0; b < 50; ++b) {
@@ -122,11 +109,7 @@ TEST(Dummy, SampleDependsOnSeedAndIndexOnly) {
   job.seed = 9;
   const Dummy other(job);
   const std::vector<int64_t> indices = {4095, 0, 77};
-  const auto read = [&](const Dataset& data) {
-    Samples samples{std::vector<float>(indices.size() * 4096), std::vector<int32_t>(3)};
-    data.read_train(indices, samples.images.data(), samples.labels.data());
-    return samples;
-  };
+  const auto read = [&](const Dataset& data) { return read_images(data, Split::kTrain, indices); };
   EXPECT_EQ(read(kept).images, read(made).images);
   EXPECT_EQ(read(kept).labels, read(made).labels);
   EXPECT_NE(read(kept).images, read(other).images);
@@ -168,11 +151,9 @@ TEST(Dummy, NamesTheKeyThatDoesNotFit) {
 
 TEST(Dummy, RefusesAnIndexOutOfRange) {
   const Dummy data(dummy_job({1, 1, 1}, 2));
-  float image = 0.0F;
-  int32_t label = 0;
-  EXPECT_THROW(data.read_train(std::vector<int64_t>{4096}, &image, &label), Error);
-  EXPECT_THROW(data.read_train(std::vector<int64_t>{-1}, &image, &label), Error);
-  EXPECT_THROW(data.read_test(std::vector<int64_t>{1024}, &image, &label), Error);
+  EXPECT_THROW(read_images(data, Split::kTrain, {4096}), Error);
+  EXPECT_THROW(read_images(data, Split::kTrain, {-1}), Error);
+  EXPECT_THROW(read_images(data, Split::kTest, {1024}), Error);
 }
 
 }  // namespace

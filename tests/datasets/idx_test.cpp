@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "tests/datasets/idx_writer.h"
+#include "tests/datasets/images.h"
 
 namespace pushpull {
 namespace {
@@ -42,21 +43,19 @@ class Idx : public testing::Test {
 
 TEST_F(Idx, ReadsPixelsOver255AndLabels) {
   const auto data = open(folder_.path());
-  EXPECT_EQ(data->train_size(), 6);
-  EXPECT_EQ(data->test_size(), 3);
-  EXPECT_EQ(data->classes(), 3);
-  EXPECT_EQ(data->input(), (InputShape{1, 2, 3}));
-  std::vector<float> images(12);
-  std::vector<int32_t> labels(2);
-  data->read_train(std::vector<int64_t>{5, 1}, images.data(), labels.data());
-  EXPECT_THAT(labels, testing::ElementsAre(2, 1));
+  EXPECT_EQ(data->size(Split::kTrain), 6);
+  EXPECT_EQ(data->size(Split::kTest), 3);
+  EXPECT_EQ(classes_of(*data), 3);
+  EXPECT_EQ(shape_of(*data), (std::vector<int64_t>{1, 2, 3}));
+  const Images train = read_images(*data, Split::kTrain, {5, 1});
+  EXPECT_THAT(train.labels, testing::ElementsAre(2, 1));
   for (int i = 0; i < 6; ++i) {
-    EXPECT_EQ(images[i], static_cast<float>(30 + i) / 255.0F);
-    EXPECT_EQ(images[6 + i], static_cast<float>(6 + i) / 255.0F);
+    EXPECT_EQ(train.images[i], static_cast<float>(30 + i) / 255.0F);
+    EXPECT_EQ(train.images[6 + i], static_cast<float>(6 + i) / 255.0F);
   }
-  data->read_test(std::vector<int64_t>{2}, images.data(), labels.data());
-  EXPECT_EQ(labels[0], 2);
-  EXPECT_EQ(images[5], 17.0F / 255.0F);
+  const Images test = read_images(*data, Split::kTest, {2});
+  EXPECT_EQ(test.labels[0], 2);
+  EXPECT_EQ(test.images[5], 17.0F / 255.0F);
 }
 
 TEST_F(Idx, ReadsGzipTheSame) {
@@ -80,14 +79,14 @@ TEST_F(Idx, ReadsGzipOfSeveralMembers) {
   folder_.remove("t10k-labels-idx1-ubyte");
   folder_.write("t10k-labels-idx1-ubyte.gz",
                 gzip_bytes(plain.substr(0, 6)) + gzip_bytes(plain.substr(6)));
-  EXPECT_EQ(open(folder_.path())->test_size(), 3);
+  EXPECT_EQ(open(folder_.path())->size(Split::kTest), 3);
 }
 
 TEST_F(Idx, ReadsChannels) {
   folder_.write("train-images-idx3-ubyte", idx_bytes({6, 3, 2, 1}, std::string(36, 'x')));
   folder_.remove("t10k-images-idx3-ubyte");
   folder_.write("t10k-images-idx4-ubyte", idx_bytes({3, 3, 2, 1}, std::string(18, 'x')));
-  EXPECT_EQ(open(folder_.path())->input(), (InputShape{3, 2, 1}));
+  EXPECT_EQ(shape_of(*open(folder_.path())), (std::vector<int64_t>{3, 2, 1}));
 }
 
 TEST_F(Idx, DigestDependsOnEveryByteThatARunReads) {
@@ -103,7 +102,7 @@ TEST_F(Idx, DataDirOfTheMachineHasPriority) {
   Job job;
   job.dataset = "idx";
   job.data_dir = "/does-not-exist";
-  EXPECT_EQ(open_dataset(job, folder_.path())->train_size(), 6);
+  EXPECT_EQ(open_dataset(job, folder_.path())->size(Split::kTrain), 6);
 }
 
 TEST_F(Idx, ReadsTheFirstSamplesAndKeepsTheClasses) {
@@ -113,9 +112,9 @@ TEST_F(Idx, ReadsTheFirstSamplesAndKeepsTheClasses) {
   job.train_samples = 2;
   job.test_samples = 1;
   const auto data = open_dataset(job);
-  EXPECT_EQ(data->train_size(), 2);
-  EXPECT_EQ(data->test_size(), 1);
-  EXPECT_EQ(data->classes(), 3);
+  EXPECT_EQ(data->size(Split::kTrain), 2);
+  EXPECT_EQ(data->size(Split::kTest), 1);
+  EXPECT_EQ(classes_of(*data), 3);
   job.test_samples = 4;
   try {
     open_dataset(job);
@@ -128,10 +127,8 @@ TEST_F(Idx, ReadsTheFirstSamplesAndKeepsTheClasses) {
 
 TEST_F(Idx, RefusesAnIndexOutOfRange) {
   const auto data = open(folder_.path());
-  std::vector<float> image(6);
-  int32_t label = 0;
-  EXPECT_THROW(data->read_train(std::vector<int64_t>{6}, image.data(), &label), Error);
-  EXPECT_THROW(data->read_test(std::vector<int64_t>{-1}, image.data(), &label), Error);
+  EXPECT_THROW(read_images(*data, Split::kTrain, {6}), Error);
+  EXPECT_THROW(read_images(*data, Split::kTest, {-1}), Error);
 }
 
 TEST_F(Idx, NamesAMissingFolder) {

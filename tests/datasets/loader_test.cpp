@@ -13,6 +13,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "tests/datasets/allocations.h"
+#include "tests/datasets/images.h"
 
 namespace pushpull {
 namespace {
@@ -23,14 +24,15 @@ class FakeData final : public Dataset {
  public:
   FakeData(int64_t samples, int64_t pixels) : samples_(samples), pixels_(pixels) {}
 
-  int64_t train_size() const override { return samples_; }
-  int64_t test_size() const override { return 0; }
-  InputShape input() const override { return {1, 1, pixels_}; }
-  int64_t classes() const override { return 2; }
+  int64_t size(Split split) const override { return split == Split::kTrain ? samples_ : 0; }
+  const FieldTable& fields() const override { return fields_; }
   const std::string& digest() const override { return digest_; }
-  void read_test(std::span<const int64_t>, float*, int32_t*) const override {}
 
-  void read_train(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
+  void read(const Request& request, float* block) const override {
+    EXPECT_EQ(request.split, Split::kTrain);
+    const std::span<const int64_t> indices = request.indices;
+    float* images = block + request.layout.offset(0);
+    int32_t* labels = as_ints(block + request.layout.offset(1));
     if (std::this_thread::get_id() == home_) {
       ++reads_at_home;
     } else {
@@ -75,6 +77,7 @@ class FakeData final : public Dataset {
 
   int64_t samples_;
   int64_t pixels_;
+  FieldTable fields_ = image_fields({1, 1, pixels_}, 1 << 20);
   std::string digest_;
   std::thread::id home_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
@@ -95,19 +98,20 @@ Job loader_job(bool shuffle = false) {
 
 void expect_holds(const MicroBatch& batch, const Job& job, const Dataset& data, int64_t step,
                   int64_t index) {
-  Sampler sampler(job, data.train_size());
+  Sampler sampler(job, data.size(Split::kTrain));
   const std::span<const int64_t> samples = sampler.indices(step, index);
   ASSERT_EQ(batch.step, step);
   ASSERT_EQ(batch.index, index);
-  ASSERT_EQ(std::ssize(batch.images), std::ssize(samples) * data.input().size());
-  ASSERT_EQ(batch.labels.size(), samples.size());
+  const BatchLayout layout(data.fields(), std::ssize(samples));
+  ASSERT_EQ(batch.block.size(), layout.words());
+  const int32_t* labels = as_ints(batch.block.data() + layout.offset(1));
   ASSERT_TRUE(
       std::equal(samples.begin(), samples.end(), batch.indices.begin(), batch.indices.end()));
   for (size_t k = 0; k < samples.size(); ++k) {
-    const auto* image = batch.images.data() + static_cast<int64_t>(k) * data.input().size();
-    EXPECT_EQ(batch.labels[k], samples[k]);
+    const auto* image = batch.block.data() + static_cast<int64_t>(k) * pixels_of(data);
+    EXPECT_EQ(labels[k], samples[k]);
     EXPECT_EQ(image[0], static_cast<float>(samples[k]));
-    EXPECT_EQ(image[data.input().size() - 1], static_cast<float>(samples[k]));
+    EXPECT_EQ(image[pixels_of(data) - 1], static_cast<float>(samples[k]));
   }
 }
 
@@ -262,7 +266,7 @@ TEST(Loader, ReturnsTheRightMicroBatchForAnyOrderOfCalls) {
   const Job job = loader_job(true);
   FakeData data(100, kLargePixels);
   Loader loader(job, data);
-  Sampler sampler(job, data.train_size());
+  Sampler sampler(job, data.size(Split::kTrain));
   std::mt19937_64 random(7);
   for (int n = 0; n < 1000; ++n) {
     const auto step = static_cast<int64_t>(random() % 30);
@@ -276,8 +280,8 @@ TEST(Loader, ReturnsTheRightMicroBatchForAnyOrderOfCalls) {
     ASSERT_EQ(batch.index, index);
     const std::span<const int64_t> samples = sampler.indices(step, index);
     for (size_t k = 0; k < 2; ++k) {
-      ASSERT_EQ(batch.labels[k], samples[k]);
-      ASSERT_EQ(batch.images[k * kLargePixels + 5], static_cast<float>(samples[k]));
+      ASSERT_EQ(batch.indices[k], samples[k]);
+      ASSERT_EQ(batch.block[k * kLargePixels + 5], static_cast<float>(samples[k]));
     }
   }
 }

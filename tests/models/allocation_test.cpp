@@ -67,16 +67,13 @@ TEST(Allocation, SteadyStepAllocatesNothingOfOurs) {
     const auto model = c.make();
     const std::vector<float> weights = initial_weights(model->table(), 1);
     const Inputs inputs(c);
+    const Samples samples = inputs.view();
     std::vector<float> gradients(weights.size());
     int64_t ready_count = 0;
     const GradientReady ready = [&ready_count](size_t) { ++ready_count; };
-    const auto step = [&] {
-      model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, ready);
-    };
+    const auto step = [&] { model->train(weights, samples, gradients, ready); };
     std::vector<HeadSums> sums(model->heads().size());
-    const auto evaluate = [&] {
-      model->evaluate(weights, inputs.images.data(), inputs.labels.data(), c.micro_batch, sums);
-    };
+    const auto evaluate = [&] { model->evaluate(weights, samples, sums); };
     EXPECT_GT(g_ours, 0);  // the counter works
     step();
     step();

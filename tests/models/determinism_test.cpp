@@ -31,13 +31,14 @@ class Shifted {
 };
 
 Result train_shifted(Model& model, const std::vector<float>& weights, const Inputs& inputs,
-                     size_t weights_shift, size_t gradients_shift, size_t images_shift) {
+                     size_t weights_shift, size_t gradients_shift, size_t block_shift) {
   Shifted w(weights, weights_shift);
   Shifted g(std::vector<float>(weights.size(), -77.0F), gradients_shift);
-  Shifted x(inputs.images, images_shift);
+  Samples samples = inputs.view();
+  Shifted x(inputs.block, block_shift);
+  samples.block = x.span();
   Result result;
-  result.loss =
-      model.train(w.span(), x.span().data(), inputs.labels.data(), g.span(), [](size_t) {});
+  result.loss = model.train(w.span(), samples, g.span(), [](size_t) {});
   result.gradients.assign(g.span().begin(), g.span().end());
   return result;
 }
@@ -66,9 +67,11 @@ TEST_P(DeterminismOn, AlignmentOfTheCallersMemoryChangesNoBit) {
         EXPECT_EQ(train_shifted(*model, weights, inputs, 0, 0, shift), want) << shift;
         EXPECT_EQ(train_shifted(*model, weights, inputs, shift, 15 - shift, shift / 2), want);
         Shifted w(weights, shift);
-        Shifted x(inputs.images, 16 - shift);
+        Samples samples = inputs.view();
+        Shifted x(inputs.block, 16 - shift);
+        samples.block = x.span();
         std::vector<HeadSums> sums(1);
-        model->evaluate(w.span(), x.span().data(), inputs.labels.data(), c.micro_batch, sums);
+        model->evaluate(w.span(), samples, sums);
         EXPECT_EQ(sums.front(), want_sums) << shift;
       }
     }

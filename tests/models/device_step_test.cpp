@@ -249,9 +249,8 @@ class Play {
   void stage() {
     const size_t version = draw(kVersions);
     Inputs inputs = expected_.inputs[version];
-    step_->stage(inputs.images, inputs.labels);
-    std::ranges::fill(inputs.images, kNan);
-    std::ranges::fill(inputs.labels, -1);
+    step_->stage(inputs.view());
+    std::ranges::fill(inputs.block, kNan);
     staged_.push_back(version);
   }
 
@@ -368,7 +367,8 @@ TEST(DeviceStep, WithoutItsWaitsTheBitsAreWrong) {
 TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
   for (const bool is_large : {false, true}) {
     const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
-    Network network(make_queued_backend(device), {3, 16, 5}, mlp_layers(kMlp.job(), kMlp.input, 5));
+    Network network(make_queued_backend(device), {3, kMlp.fields(), 0, 1},
+                    mlp_layers(kMlp.job(), kMlp.input, 5));
     DeviceStepLimits limits;
     if (is_large) limits.graph_parameters = 0;
     const auto step = make_device_step(network, limits);
@@ -376,7 +376,7 @@ TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
     const auto& inputs = expected(kMlp).inputs[0];
     const device::Memory gradients = device->allocate(weights.size() * sizeof(float));
     step->begin(weights);
-    step->stage(inputs.images, inputs.labels);
+    step->stage(inputs.view());
     std::vector<int64_t> runs;  // work done when each tensor was requested
     step->run(
         gradients.floats(), [](size_t) {}, [&](size_t) { runs.push_back(device->runs()); });
@@ -404,19 +404,24 @@ TEST(DeviceStep, LostDeviceIsReportedAndEndsQuietly) {
 
 TEST(DeviceStep, RefusesInvalidCalls) {
   const auto device = std::make_shared<FakeDevice>();
-  Network network(make_queued_backend(device), {3, 16, 5}, mlp_layers(kMlp.job(), kMlp.input, 5));
+  Network network(make_queued_backend(device), {3, kMlp.fields(), 0, 1},
+                  mlp_layers(kMlp.job(), kMlp.input, 5));
   const auto step = make_device_step(network);
   const auto& weights = expected(kMlp).weights[0];
   const Inputs& inputs = expected(kMlp).inputs[0];
   const auto run = [&] { step->run(nullptr, [](size_t) {}); };
   EXPECT_THROW(step->begin(std::span(weights).first(3)), Error);
   EXPECT_THROW(run(), Error);  // no inputs are staged
-  EXPECT_THROW(step->stage(std::span(inputs.images).first(3), inputs.labels), Error);
-  EXPECT_THROW(step->stage(inputs.images, std::vector<int32_t>{0, 1, 5}), Error);
-  step->stage(inputs.images, inputs.labels);
+  Samples few = inputs.view();
+  few.block = few.block.first(3);
+  EXPECT_THROW(step->stage(few), Error);
+  Inputs wrong = inputs;
+  wrong.labels[2] = 5;
+  EXPECT_THROW(step->stage(wrong.view()), Error);
+  step->stage(inputs.view());
   EXPECT_THROW(run(), Error);  // no weights
-  step->stage(inputs.images, inputs.labels);
-  EXPECT_THROW(step->stage(inputs.images, inputs.labels), Error);
+  step->stage(inputs.view());
+  EXPECT_THROW(step->stage(inputs.view()), Error);
 }
 
 // A CPU model has nothing to overlap and nothing to choose. Models on a device accept the choices

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/job/job.h"
+#include "common/layout/fields.h"
 #include "models/model.h"
 #include "models/sequential.h"
 #include "tests/models/initial_weights.h"
@@ -33,15 +34,19 @@ struct Case {
     job.threads = threads;
     return job;
   }
+  FieldTable fields() const {
+    return image_fields({input.channels, input.height, input.width}, classes);
+  }
   std::unique_ptr<Model> make() const {
-    if (!backend) return make_model(job(), input, classes);
-    return make_model_on(backend(static_cast<int>(threads)), job(), input, classes);
+    if (!backend) return make_model(job(), fields());
+    return make_model_on(backend(static_cast<int>(threads)), job(), fields());
   }
 };
 
 // Images in 0..1 and labels, from the tests' own generator.
 struct Inputs {
-  explicit Inputs(const Case& c, uint64_t seed = 1) {
+  explicit Inputs(const Case& c, uint64_t seed = 1)
+      : layout(c.fields(), c.micro_batch), indices(static_cast<size_t>(c.micro_batch)) {
     std::mt19937_64 random(seed);
     for (int64_t i = 0; i < c.micro_batch * c.input.size(); ++i) {
       images.push_back(static_cast<float>(random() >> 40U) / 16777216.0F);
@@ -50,8 +55,21 @@ struct Inputs {
       labels.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(c.classes)));
     }
   }
+  // Returns the micro-batch, valid until the next call; the first `valid` samples have indices.
+  Samples view(int64_t valid) const {
+    block.assign(layout.words(), 0.0F);
+    std::ranges::copy(images, block.begin());
+    std::ranges::copy(labels, as_ints(block.data() + layout.offset(1)));
+    indices.resize(static_cast<size_t>(valid));
+    return {0, 0, indices, block};
+  }
+  Samples view() const { return view(layout.samples()); }
+
   std::vector<float> images;
   std::vector<int32_t> labels;
+  BatchLayout layout;
+  mutable std::vector<int64_t> indices;
+  mutable std::vector<float> block;
 };
 
 struct Result {
@@ -68,8 +86,7 @@ struct Result {
 inline Result train(Model& model, const std::vector<float>& weights, const Inputs& inputs) {
   Result result;
   result.gradients.assign(weights.size(), -77.0F);  // must be overwritten
-  result.loss = model.train(weights, inputs.images.data(), inputs.labels.data(), result.gradients,
-                            [](size_t) {});
+  result.loss = model.train(weights, inputs.view(), result.gradients, [](size_t) {});
   return result;
 }
 
@@ -77,7 +94,7 @@ inline Result train(Model& model, const std::vector<float>& weights, const Input
 inline HeadSums evaluate(Model& model, std::span<const float> weights, const Inputs& inputs,
                          int64_t valid) {
   std::vector<HeadSums> sums(model.heads().size());
-  model.evaluate(weights, inputs.images.data(), inputs.labels.data(), valid, sums);
+  model.evaluate(weights, inputs.view(valid), sums);
   return sums.front();
 }
 

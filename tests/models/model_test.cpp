@@ -205,7 +205,7 @@ TEST_P(ModelOn, ReportsEachFinalGradientOnceAndTheLastLayerFirst) {
     std::vector<float> gradients(weights.size(), std::numeric_limits<float>::quiet_NaN());
     std::vector<float> when_ready(weights.size(), std::numeric_limits<float>::quiet_NaN());
     std::vector<size_t> order;
-    model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, [&](size_t t) {
+    model->train(weights, inputs.view(), gradients, [&](size_t t) {
       order.push_back(t);
       const TensorInfo& info = model->table().tensors[t];
       std::copy_n(gradients.begin() + info.offset, info.size, when_ready.begin() + info.offset);
@@ -227,8 +227,7 @@ TEST_P(ModelOn, RequestsEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
     const Inputs inputs(c);
     std::vector<float> want(weights.size());
     const auto ready = [](size_t) {};
-    const float loss =
-        model->train(weights, inputs.images.data(), inputs.labels.data(), want, ready);
+    const float loss = model->train(weights, inputs.view(), want, ready);
 
     std::vector<float> arriving(weights.size(), std::numeric_limits<float>::quiet_NaN());
     std::vector<float> got(weights.size());
@@ -238,9 +237,7 @@ TEST_P(ModelOn, RequestsEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
       const TensorInfo& info = model->table().tensors[t];
       std::copy_n(weights.begin() + info.offset, info.size, arriving.begin() + info.offset);
     };
-    EXPECT_EQ(
-        model->train(arriving, inputs.images.data(), inputs.labels.data(), got, ready, needed),
-        loss);
+    EXPECT_EQ(model->train(arriving, inputs.view(), got, ready, needed), loss);
     EXPECT_EQ(got, want);
     std::vector<size_t> all(model->table().tensors.size());
     std::iota(all.begin(), all.end(), size_t{0});
@@ -368,16 +365,11 @@ TEST_P(ModelOn, InvalidSpansAndLabelsAreRefused) {
   std::vector<float> gradients(weights.size());
   Inputs inputs(c);
   const GradientReady ready = [](size_t) {};
-  EXPECT_THROW(model->train(std::span(weights).first(5), inputs.images.data(), inputs.labels.data(),
-                            gradients, ready),
-               Error);
-  EXPECT_THROW(model->train(weights, inputs.images.data(), inputs.labels.data(),
-                            std::span(gradients).first(5), ready),
-               Error);
+  EXPECT_THROW(model->train(std::span(weights).first(5), inputs.view(), gradients, ready), Error);
+  EXPECT_THROW(model->train(weights, inputs.view(), std::span(gradients).first(5), ready), Error);
   EXPECT_THROW(evaluate(*model, weights, inputs, c.micro_batch + 1), Error);
   inputs.labels[3] = static_cast<int32_t>(c.classes);
-  EXPECT_THROW(model->train(weights, inputs.images.data(), inputs.labels.data(), gradients, ready),
-               Error);
+  EXPECT_THROW(model->train(weights, inputs.view(), gradients, ready), Error);
 }
 
 TEST(Model, FingerprintNamesInstructionSetAndLibraries) {

@@ -35,7 +35,9 @@ int run(const std::vector<std::string>& args) {
   for (std::string width; std::getline(widths, width, ',');)
     job.hidden.push_back(std::stoll(width));
 
-  const auto model = pushpull::make_model(job, input, classes);
+  const pushpull::FieldTable fields =
+      pushpull::image_fields({input.channels, input.height, input.width}, classes);
+  const auto model = pushpull::make_model(job, fields);
   for (const pushpull::TensorInfo& tensor : model->table().tensors) {
     std::cout << tensor.name;
     for (const int64_t d : tensor.shape) std::cout << ' ' << d;
@@ -51,12 +53,18 @@ int run(const std::vector<std::string>& args) {
     in.read(reinterpret_cast<char*>(part->data()),
             static_cast<std::streamsize>(part->size() * sizeof(float)));
   }
-  const std::vector<int32_t> labels(labels_as_float.begin(), labels_as_float.end());
+  const pushpull::BatchLayout layout(fields, job.micro_batch);
+  std::vector<float> block(layout.words());
+  std::copy(images.begin(), images.end(), block.begin());
+  std::copy(labels_as_float.begin(), labels_as_float.end(),
+            pushpull::as_ints(block.data() + layout.offset(1)));
+  const std::vector<int64_t> indices(samples);
+  const pushpull::Samples batch{0, 0, indices, block};
 
   std::vector<float> gradients(weights.size());
-  const float loss = model->train(weights, images.data(), labels.data(), gradients, [](size_t) {});
+  const float loss = model->train(weights, batch, gradients, [](size_t) {});
   std::vector<pushpull::HeadSums> heads(model->heads().size());
-  model->evaluate(weights, images.data(), labels.data(), job.micro_batch, heads);
+  model->evaluate(weights, batch, heads);
   const pushpull::HeadSums& sums = heads.front();
 
   std::ofstream out(args[8], std::ios::binary);

@@ -28,13 +28,11 @@ class SometimesBad : public Model {
       : model_(model), gradients_(std::move(gradients)), losses_(std::move(losses)) {
     table_ = model.table();
   }
-  float train(std::span<const float> weights, const float* images, const int32_t* labels,
-              std::span<float> gradients, const GradientReady& ready,
-              const WeightsNeeded& needed) override {
+  float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
+              const GradientReady& ready, const WeightsNeeded& needed) override {
     std::vector<size_t> order;
     const float loss = model_.train(
-        weights, images, labels, gradients, [&](size_t tensor) { order.push_back(tensor); },
-        needed);
+        weights, samples, gradients, [&](size_t tensor) { order.push_back(tensor); }, needed);
     if (gradients_.contains(calls_)) {
       gradients[static_cast<size_t>(table_.tensors.at(2).offset)] =
           std::numeric_limits<float>::quiet_NaN();
@@ -42,8 +40,7 @@ class SometimesBad : public Model {
     for (const size_t tensor : order) ready(tensor);
     return losses_.contains(calls_++) ? kInf : loss;
   }
-  void evaluate(std::span<const float>, const float*, const int32_t*, int64_t,
-                std::span<HeadSums>) override {}
+  void evaluate(std::span<const float>, const Samples&, std::span<HeadSums>) override {}
   std::string numerics() const override { return model_.numerics(); }
   void choose(const std::string&) override {}
 
@@ -63,7 +60,7 @@ class BadGradientTest : public testing::Test {
             keys,
         "test");
     dataset_ = open_dataset(job_);
-    model_ = make_model(job_, dataset_->input(), dataset_->classes());
+    model_ = make_model(job_, dataset_->fields());
     const TensorTable& table = model_->table();
     weights_.resize(static_cast<size_t>(table.total));
     for (size_t i = 0; i < weights_.size(); ++i) {

@@ -75,9 +75,9 @@ class CountingStep final : public DeviceStep {
     ++asked_.begins;
     step_.begin(weights);
   }
-  void stage(std::span<const float> images, std::span<const int32_t> labels) override {
+  void stage(const Samples& samples) override {
     ++staged_;
-    step_.stage(images, labels);
+    step_.stage(samples);
   }
   void unstage() override {
     if (asked_.keeps_what_is_staged) return;
@@ -115,14 +115,13 @@ class CountingModel final : public Model {
       steps_.push_back(std::make_unique<CountingStep>(*step, asked));
     }
   }
-  float train(std::span<const float> weights, const float* images, const int32_t* labels,
-              std::span<float> gradients, const GradientReady& ready,
-              const WeightsNeeded& needed) override {
-    return model_->train(weights, images, labels, gradients, ready, needed);
+  float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
+              const GradientReady& ready, const WeightsNeeded& needed) override {
+    return model_->train(weights, samples, gradients, ready, needed);
   }
-  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                int64_t valid, std::span<HeadSums> sums) override {
-    model_->evaluate(weights, images, labels, valid, sums);
+  void evaluate(std::span<const float> weights, const Samples& samples,
+                std::span<HeadSums> sums) override {
+    model_->evaluate(weights, samples, sums);
   }
   std::vector<DeviceStep*> device_steps() override {
     std::vector<DeviceStep*> steps;
@@ -151,11 +150,10 @@ class Bench {
       : job_(job), dataset_(open_dataset(job_)) {
     std::vector<std::unique_ptr<Model>> models;
     for (const auto& device : devices) {
-      models.push_back(
-          make_model_on(make_queued_backend(device), job_, dataset_->input(), dataset_->classes()));
+      models.push_back(make_model_on(make_queued_backend(device), job_, dataset_->fields()));
     }
     if (models.empty()) {
-      model_ = make_model(job_, dataset_->input(), dataset_->classes());
+      model_ = make_model(job_, dataset_->fields());
     } else if (models.size() == 1) {
       model_ = std::move(models.front());
     } else {

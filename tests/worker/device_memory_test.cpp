@@ -19,7 +19,7 @@ using device::FakeOptions;
 std::unique_ptr<Model> model_on(const std::shared_ptr<FakeDevice>& device) {
   Job job;
   job.hidden = {};
-  return make_model_on(make_queued_backend(device), job, {1, 2, 2}, 3);
+  return make_model_on(make_queued_backend(device), job, image_fields({1, 2, 2}, 3));
 }
 
 TEST(DeviceMemory, IsRegisteredWhileItLives) {
@@ -51,7 +51,7 @@ TEST(DeviceMemory, IsUsedEvenIfItCannotBeRegistered) {
 
 TEST(DeviceMemory, IsTheHeapForAModelOnTheCpu) {
   Job job;
-  const auto model = make_model(job, {1, 2, 2}, 3);
+  const auto model = make_model(job, image_fields({1, 2, 2}, 3));
   EXPECT_TRUE(weights_memory(*model)(5000));
   EXPECT_FALSE(weights_mapped(*model));
 }

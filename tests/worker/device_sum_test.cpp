@@ -36,7 +36,7 @@ class LeafStep : public DeviceStep {
 
   std::shared_ptr<device::Device> device() const override { return device_; }
   void begin(std::span<const float> /*weights*/) override { next_ = 0; }
-  void stage(std::span<const float> /*images*/, std::span<const int32_t> /*labels*/) override {}
+  void stage(const Samples& /*samples*/) override {}
   void unstage() override {}
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {
     if (clock_) compute_->record(*clock_);

@@ -16,16 +16,14 @@ namespace {
 class FakeDataset : public Dataset {
  public:
   explicit FakeDataset(int64_t test_size) : test_size_(test_size) {}
-  int64_t train_size() const override { return 0; }
-  int64_t test_size() const override { return test_size_; }
-  InputShape input() const override { return {2, 1, 1}; }
-  int64_t classes() const override { return 3; }
+  int64_t size(Split split) const override { return split == Split::kTest ? test_size_ : 0; }
+  const FieldTable& fields() const override { return fields_; }
   const std::string& digest() const override { return digest_; }
-  void read_train(std::span<const int64_t>, float*, int32_t*) const override {
-    FAIL() << "evaluation read the training split";
-  }
-  void read_test(std::span<const int64_t> indices, float* images, int32_t* labels) const override {
-    for (const int64_t i : indices) {
+  void read(const Request& request, float* block) const override {
+    ASSERT_EQ(request.split, Split::kTest) << "evaluation read the training split";
+    float* images = block + request.layout.offset(0);
+    int32_t* labels = as_ints(block + request.layout.offset(1));
+    for (const int64_t i : request.indices) {
       ASSERT_TRUE(i >= 0 && i < test_size_);
       *images++ = static_cast<float>(i + 1);
       *images++ = 0.5F;
@@ -35,6 +33,7 @@ class FakeDataset : public Dataset {
 
  private:
   int64_t test_size_;
+  FieldTable fields_ = image_fields({2, 1, 1}, 3);
   std::string digest_ = "fake";
 };
 
@@ -45,13 +44,18 @@ class FakeModel : public Model {
     table_.add({.name = "w", .shape = {1}});
     heads_ = {{"label", Metric::kAccuracy, 1}};
   }
-  float train(std::span<const float>, const float*, const int32_t*, std::span<float>,
-              const GradientReady&, const WeightsNeeded&) override {
+  float train(std::span<const float>, const Samples&, std::span<float>, const GradientReady&,
+              const WeightsNeeded&) override {
     ADD_FAILURE() << "evaluation trained";
     return 0.0F;
   }
-  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                int64_t valid, std::span<HeadSums> sums) override {
+  void evaluate(std::span<const float> weights, const Samples& samples,
+                std::span<HeadSums> sums) override {
+    const BatchLayout layout(image_fields({2, 1, 1}, 3), micro_batch);
+    ASSERT_EQ(samples.block.size(), layout.words());
+    const float* images = samples.block.data();
+    const int32_t* labels = as_ints(images + layout.offset(1));
+    const int64_t valid = std::ssize(samples.indices);
     seen_images.assign(images, images + 2 * micro_batch);
     seen_labels.assign(labels, labels + micro_batch);
     sums.front() = {0.0, valid, 0.0};

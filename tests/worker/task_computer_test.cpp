@@ -50,7 +50,7 @@ class TaskTest : public testing::Test {
             keys,
         "test");
     dataset_ = open_dataset(job_);
-    model_ = make_model(job_, dataset_->input(), dataset_->classes());
+    model_ = make_model(job_, dataset_->fields());
     const TensorTable& table = model_->table();
     map_ = std::make_unique<SliceMap>(table.total, job_.slice_bytes, 1);
     compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over_; });

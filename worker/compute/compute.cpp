@@ -141,8 +141,7 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
     forward_s = 0.0;
     if (traced()) begin_s = now_seconds();
     const std::span<float> leaf = gradient_->leaf();
-    const float loss = model_.train(weights_, batch.images.data(), batch.labels.data(), leaf,
-                                    tensor_ready, node.needed);
+    const float loss = model_.train(weights_, batch.view(), leaf, tensor_ready, node.needed);
     losses.push_back(skipped_ ? skipped_->take({leaf, loss, losses.size()}, weights_, node.needed)
                               : check_loss(node.step, m, loss));
     // a slice may go out only once the whole micro-batch was checked
@@ -240,7 +239,7 @@ void Compute::stage(size_t device, int64_t step, int64_t micro_batch) {
   if (ahead.step >= 0) devices_[device]->unstage();
   const MicroBatch& batch = loader_.get(step, micro_batch);
   data_hash_ += data_hash(step, micro_batch, batch.indices);
-  devices_[device]->stage(batch.images, batch.labels);
+  devices_[device]->stage(batch.view());
 }
 
 // Stages the first micro-batch of each device's next node, if the loader has read it by now; slices
@@ -262,7 +261,7 @@ void Compute::stage_ahead(size_t device, int64_t step, int64_t micro_batch) {
   Ahead& ahead = ahead_[device];
   if (ahead.step >= 0 || !loader_.ready(step, micro_batch)) return;
   const MicroBatch& batch = loader_.get(step, micro_batch);
-  devices_[device]->stage(batch.images, batch.labels);
+  devices_[device]->stage(batch.view());
   ahead = {step, micro_batch, data_hash(step, micro_batch, batch.indices)};
 }
 

@@ -26,15 +26,15 @@ TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> members) : members_(std
   choose(choices());
 }
 
-float TeamModel::train(std::span<const float> weights, const float* images, const int32_t* labels,
+float TeamModel::train(std::span<const float> weights, const Samples& samples,
                        std::span<float> gradients, const GradientReady& ready,
                        const WeightsNeeded& needed) {
-  return members_.front()->train(weights, images, labels, gradients, ready, needed);
+  return members_.front()->train(weights, samples, gradients, ready, needed);
 }
 
-void TeamModel::evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                         int64_t valid, std::span<HeadSums> sums) {
-  members_.front()->evaluate(weights, images, labels, valid, sums);
+void TeamModel::evaluate(std::span<const float> weights, const Samples& samples,
+                         std::span<HeadSums> sums) {
+  members_.front()->evaluate(weights, samples, sums);
 }
 
 std::vector<DeviceStep*> TeamModel::device_steps() {

@@ -26,11 +26,10 @@ class TeamModel final : public Model {
   // Throws Error(kUsage) if their numerics differ.
   explicit TeamModel(std::vector<std::unique_ptr<Model>> members);
 
-  float train(std::span<const float> weights, const float* images, const int32_t* labels,
-              std::span<float> gradients, const GradientReady& ready,
-              const WeightsNeeded& needed) override;
-  void evaluate(std::span<const float> weights, const float* images, const int32_t* labels,
-                int64_t valid, std::span<HeadSums> sums) override;
+  float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
+              const GradientReady& ready, const WeightsNeeded& needed) override;
+  void evaluate(std::span<const float> weights, const Samples& samples,
+                std::span<HeadSums> sums) override;
   DeviceStep* device_step() override { return members_.front()->device_step(); }
   std::vector<DeviceStep*> device_steps() override;
   std::string numerics() const override { return members_.front()->numerics(); }

@@ -12,16 +12,18 @@ Evaluator::Evaluator(const Job& job, const Dataset& dataset, Model& model)
     : dataset_(dataset),
       model_(model),
       chunk_size_(job.micro_batch),
-      images_(static_cast<size_t>(job.micro_batch * dataset.input().size())),
-      labels_(static_cast<size_t>(job.micro_batch)),
+      layout_(dataset.fields(), job.micro_batch),
+      block_(layout_.words()),
       sums_(model.heads().size()) {
   PP_ASSERT(chunk_size_ > 0);
 }
 
-int64_t Evaluator::chunks() const { return (dataset_.test_size() + chunk_size_ - 1) / chunk_size_; }
+int64_t Evaluator::chunks() const {
+  return (dataset_.size(Split::kTest) + chunk_size_ - 1) / chunk_size_;
+}
 
 int64_t Evaluator::samples(int64_t chunk) const {
-  return std::min(chunk_size_, dataset_.test_size() - chunk * chunk_size_);
+  return std::min(chunk_size_, dataset_.size(Split::kTest) - chunk * chunk_size_);
 }
 
 std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t chunk) {
@@ -32,10 +34,9 @@ std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t
   std::iota(indices_.begin(), indices_.end(), chunk * chunk_size_);
   // pads with zeros rather than an earlier chunk's samples, so that the bits depend on this chunk
   // alone
-  std::fill(images_.begin() + valid * dataset_.input().size(), images_.end(), 0.0F);
-  std::fill(labels_.begin() + valid, labels_.end(), 0);
-  dataset_.read_test(indices_, images_.data(), labels_.data());
-  model_.evaluate(weights, images_.data(), labels_.data(), valid, sums_);
+  if (valid < chunk_size_) std::fill(block_.begin(), block_.end(), 0.0F);
+  dataset_.read({Split::kTest, 0, indices_, layout_}, block_.data());
+  model_.evaluate(weights, {-1, chunk, indices_, block_}, sums_);
   return sums_;
 }
 

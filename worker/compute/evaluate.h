@@ -32,8 +32,8 @@ class Evaluator {
   Model& model_;
   const int64_t chunk_size_;
   std::vector<int64_t> indices_;
-  std::vector<float> images_;    // [chunk_size_, C, H, W]
-  std::vector<int32_t> labels_;  // [chunk_size_]
+  const BatchLayout layout_;
+  std::vector<float> block_;
   std::vector<HeadSums> sums_;
 };
 
