@@ -99,7 +99,7 @@ class Play {
       : expected_(expected(c)),
         random_(options.seed),
         device_(std::make_shared<FakeDevice>(options)),
-        network_(make_queued_backend(device_), {c.micro_batch, c.input.size(), c.classes},
+        network_(make_queued_backend(device_), {c.micro_batch, c.fields(), 0, 1},
                  c.model == "mlp" ? mlp_layers(c.job(), c.input, c.classes)
                                   : convnet_layers(c.job(), c.input, c.classes)) {
     losses_ = limits.losses;
@@ -430,8 +430,8 @@ TEST(DeviceStep, ModelsOnADeviceHaveOneAndAcceptChoices) {
   EXPECT_EQ(kMlp.make()->device_step(), nullptr);
   EXPECT_EQ(kMlp.make()->choices(), "");
   for (const Case& c : {kMlp, kConvnet}) {
-    const auto model = make_model_on(make_queued_backend(std::make_shared<FakeDevice>()), c.job(),
-                                     c.input, c.classes);
+    const auto model =
+        make_model_on(make_queued_backend(std::make_shared<FakeDevice>()), c.job(), c.fields());
     EXPECT_THAT(model->numerics(), testing::StartsWith("queued cpu "));
     const auto& weights = expected(c).weights[1];
     const Result& want = expected(c).of.at({1, 2});
