@@ -7,11 +7,14 @@
 namespace pushpull {
 
 struct Samples {
-  int64_t step = -1;         // -1: evaluation
-  int64_t micro_batch = -1;  // of the step; evaluation: the chunk
-  std::span<const int64_t>
-      indices;                   // in the split; the padding of an evaluation's last chunk has none
-  std::span<const float> block;  // all fields, see BatchLayout; empty if the model reads the data
+  // -1 in an evaluation.
+  int64_t step = -1;
+  // Of the step; in an evaluation the chunk.
+  int64_t micro_batch = -1;
+  // In the split. The padding of an evaluation's last chunk has none.
+  std::span<const int64_t> indices;
+  // All fields, see BatchLayout. Empty if the model reads the data itself.
+  std::span<const float> block;
 };
 
 }  // namespace pushpull

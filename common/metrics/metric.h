@@ -34,10 +34,11 @@ struct HeadInfo {
 
 // Sums of a head over some samples of an evaluation. A target that is ignored is not counted.
 struct HeadSums {
-  double loss = 0.0;    // of the counted targets, in nats; not smoothed, not weighted by classes
-  int64_t counted = 0;  // targets
-  double metric =
-      0.0;  // correct targets, squared errors (mean squared error), or losses (perplexity)
+  // Losses of the counted targets, in nats; not smoothed, not weighted by classes.
+  double loss = 0.0;
+  int64_t counted = 0;
+  // Correct targets; squared errors for kMeanSquaredError, losses for kPerplexity.
+  double metric = 0.0;
 
   void add(const HeadSums& other);
 
