@@ -28,6 +28,7 @@
 #include "tests/models/initial_weights.h"
 #include "tests/models/queued_backend.h"
 #include "worker/compute/compute.h"
+#include "worker/compute/evaluate.h"
 
 namespace pushpull {
 
@@ -165,6 +166,10 @@ class Bench {
     weights = initial_weights(model_->table(), 5);
   }
 
+  // Returns the sums of the model's first head over a chunk of the test split.
+  HeadSums evaluate(int64_t chunk) {
+    return Evaluator(job_, *dataset_, *model_).run(weights, chunk).front();
+  }
   Outcome node(int64_t step, Range range, const WeightsNeeded& needed = {}) {
     return work({step, {range}}, {}, needed);
   }

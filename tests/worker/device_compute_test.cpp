@@ -45,7 +45,15 @@ TEST(DeviceCompute, HasTheBitsOfTheCpu) {
   }
 }
 
-// Shows that the test above can fail.
+TEST(DeviceCompute, EvaluatesLikeTheCpu) {
+  const HeadSums want = Bench(small_job(), {}).evaluate(0);
+  EXPECT_GT(want.counted, 0);
+  for (int devices = 1; devices <= 3; ++devices) {
+    EXPECT_EQ(Bench(small_job(), fake({.seed = 1}, devices)).evaluate(0), want) << devices;
+  }
+}
+
+// Shows that the test of gradients can fail.
 TEST(DeviceCompute, WithoutWaitsTheBitsDiffer) {
   Bench plain(small_job(), {});
   const Outcome want = plain.node(1, {0, 8});

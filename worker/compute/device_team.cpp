@@ -16,6 +16,7 @@ namespace pushpull {
 TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> members) : members_(std::move(members)) {
   PP_ASSERT(!members_.empty());
   table_ = members_.front()->table();
+  heads_ = members_.front()->heads();
   for (const auto& member : members_) {
     PP_ASSERT(member->device_step() != nullptr);
     if (member->numerics() == numerics()) continue;
