@@ -57,6 +57,13 @@ float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i) {
   return static_cast<float>(radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle)));
 }
 
+uint64_t random_key(uint64_t seed, int64_t step, int64_t micro_batch, uint32_t place) {
+  const auto word = [](const std::array<uint32_t, 4>& a) { return (uint64_t{a[0]} << 32) | a[1]; };
+  const uint64_t of_step =
+      word(philox(seed, RandomStream::kDropout, place, static_cast<uint64_t>(step)));
+  return word(philox(of_step, RandomStream::kDropout, 0, static_cast<uint64_t>(micro_batch)));
+}
+
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
                   uint64_t count, float* out) {
   while (count > 0) {

@@ -14,6 +14,7 @@ enum class RandomStream : uint32_t {
   kPermutation = 2,  // (epoch, position)
   kDummyData = 3,    // (sample, element)
   kDummyTeacher = 4,
+  kDropout = 5,  // (operation, step), (micro-batch); and by the key of both: (element)
 };
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).
@@ -25,6 +26,17 @@ float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
 
 // Returns element `i` of a standard normal sequence: Box-Muller over the same numbers.
 float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
+
+// Returns 64 bits for one random operation in one micro-batch of one step: the same in every process,
+// after a loss and in a replay.
+//   place: of the operation among the random ones of its model.
+uint64_t random_key(uint64_t seed, int64_t step, int64_t micro_batch, uint32_t place);
+
+// Returns words 4 i to 4 i + 3 of the stream of a random_key. Element k of a dropout with
+// probability p is kept if its word k is at least p 2^32.
+inline std::array<uint32_t, 4> dropout_words(uint64_t key, uint64_t i) {
+  return philox(key, RandomStream::kDropout, 0, i);
+}
 
 // Writes elements [first, first + count) of a uniform(-bound, bound) sequence to `out`. The values
 // do not depend on how the range is split.

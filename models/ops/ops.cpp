@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "models/ops/adapters.h"
 
 namespace pushpull::ops {
 
@@ -47,6 +48,15 @@ void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> label
 
 device::Stream& Backend::stream() {
   assertion_failed("a backend without a device is asked for its stream", __FILE__, __LINE__);
+}
+
+std::string Backend::device_name() const { return device() ? device()->name() : "cpu"; }
+
+std::unique_ptr<Operation> Backend::plan(const Spec& spec) {
+  const Scope scope(*this);
+  if (auto operation = plan_on_old(*this, spec)) return operation;
+  throw Error(ErrorCode::kUsage, std::string("[models] ") + spec.name() + " has no kernel on " +
+                                     device_name() + " yet; start workers with --device cpu");
 }
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {

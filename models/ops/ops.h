@@ -68,12 +68,14 @@ struct ImageShape {
 };
 
 // y = x wᵀ + b, then max(y, 0) if `relu`.
-//   x [N, K], w [M, K], b [M] -> y [N, M].
+//   x [N, K], w [M, K] ([K, M] if `transposed`), b [M] -> y [N, M].
 struct LinearShape {
   int64_t samples = 0;  // N
   int64_t inputs = 0;   // K
   int64_t outputs = 0;  // M
   bool relu = false;
+  bool bias = true;
+  bool transposed = false;
 };
 
 class Linear {
@@ -195,6 +197,9 @@ class CrossEntropy {
 // Checks labels in host memory. An invalid one is a programming error (PP_ASSERT).
 void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> labels);
 
+class Operation;
+class Spec;
+
 // Owns the device, its threads and the scratch memory that its operations share. Must outlive the
 // operations.
 class Backend {
@@ -239,6 +244,11 @@ class Backend {
   // Makes later plans use these algorithms; drop earlier plans first. A backend without choices
   // ignores it. Throws Error(kProtocol) for an invalid text.
   virtual void choose(const std::string& /*choices*/) {}
+
+  // Plans an operation. Throws Error(kUsage) that names it and the device, if there is no kernel.
+  virtual std::unique_ptr<Operation> plan(const Spec& spec);
+  // Returns the name of the device for messages.
+  std::string device_name() const;
 
   // Called by the make_... functions below, which check the shapes.
   virtual std::unique_ptr<Linear> linear(const LinearShape& shape) = 0;

@@ -39,6 +39,15 @@ class CpuBackend final : public Backend {
 
   std::string numerics() const override { return numerics_fingerprint(); }
 
+  std::unique_ptr<Operation> plan(const Spec& spec) override {
+    for (const auto& [name, maker] : cpu::kMakers) {
+      if (name != spec.name()) continue;
+      const Scope scope(*this);
+      return planned(spec.name(), [&, make = maker] { return make(shared_, spec); });
+    }
+    return Backend::plan(spec);
+  }
+
   std::unique_ptr<Linear> linear(const LinearShape& shape) override {
     return planned("matrix product", [&] { return cpu::make_linear(shared_, shape); });
   }

@@ -1,6 +1,7 @@
 // Linear on oneDNN's matmul, which reads w and writes dw in place in PyTorch's layout. For these
 // sizes it beats inner_product, which has blocked weights and pays for a reorder per step
 // (bench/ops_bench).
+#include "common/base/error.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {
@@ -23,7 +24,8 @@ Primitive make_product(Shared& shared, const dnnl::memory::desc& a, const dnnl::
 }
 
 Primitive make_forward(Shared& shared, const LinearShape& shape) {
-  const auto [n, k, m, relu] = shape;
+  const auto [n, k, m, relu, bias, transposed] = shape;
+  PP_ASSERT(bias && !transposed);
   dnnl::primitive_attr attr = attributes();
   if (relu) {
     dnnl::post_ops post;

@@ -1,10 +1,14 @@
-// Factories of the CPU operations, one file each; called by cpu_backend.cpp. models/ops/ops.cpp has
-// checked the shapes. `shared` outlives the results. Used on the backend's thread.
+// Makers of the CPU operations, one file each; called by cpu_backend.cpp. The shapes have been
+// checked. `shared` outlives the results. Used on the backend's thread.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "models/ops/cpu/primitive.h"
+#include "models/ops/operation.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cpu {
@@ -22,5 +26,11 @@ std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape
 std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape);
 std::unique_ptr<Elements> make_elements(int64_t count);
 std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape);
+
+// A maker of plans, which casts the specification to its own type.
+using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
+
+// The makers by Spec::name().
+inline constexpr std::array<std::pair<std::string_view, Maker>, 0> kMakers{};
 
 }  // namespace pushpull::ops::cpu

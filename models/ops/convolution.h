@@ -1,0 +1,41 @@
+// Convolution (cross-correlation) of images, as torch.nn.Conv2d; see ConvolutionShape.
+#pragma once
+
+#include "models/ops/operation.h"
+
+namespace pushpull::ops {
+
+class ConvolutionSpec final : public Spec {
+ public:
+  static constexpr const char* kName = "convolution";
+
+  explicit ConvolutionSpec(const ConvolutionShape& shape) : shape_(shape) {}
+  const ConvolutionShape& shape() const { return shape_; }
+
+  const char* name() const override { return kName; }
+  void check(const std::string& node, std::span<const ValueType> in) const override {
+    const ImageShape& x = shape_.input;
+    const ImageShape y = shape_.output();
+    require(shape_.kernel > 0 && shape_.padding >= 0 && shape_.padding < shape_.kernel, node,
+            "has a kernel of " + std::to_string(shape_.kernel) + " with padding " +
+                std::to_string(shape_.padding));
+    require_size(node, "input", x.samples * x.channels, x.height * x.width);
+    require_size(node, "output", y.samples * y.channels, y.height * y.width);
+    ValueType input = native_image(x);
+    input.layout = shape_.input_layout;
+    require_input(node, in.front(), input);
+  }
+  ValueType output() const override { return native_image(shape_.output()); }
+  std::vector<Shape> params() const override {
+    return {{shape_.outputs, shape_.input.channels, shape_.kernel, shape_.kernel},
+            Shape{shape_.outputs}};
+  }
+  int64_t flops() const override {
+    return 6 * shape_.output().size() * shape_.input.channels * shape_.kernel * shape_.kernel;
+  }
+
+ private:
+  ConvolutionShape shape_;
+};
+
+}  // namespace pushpull::ops

@@ -1,0 +1,28 @@
+// Rows of an image, as torch.nn.Flatten: [N, C, H, W] in the backend's layout -> [N, C * H * W].
+#pragma once
+
+#include "models/ops/operation.h"
+
+namespace pushpull::ops {
+
+class FlattenSpec final : public Spec {
+ public:
+  static constexpr const char* kName = "flatten";
+
+  explicit FlattenSpec(const ImageShape& image) : image_(image) {}
+  const ImageShape& image() const { return image_; }
+
+  const char* name() const override { return kName; }
+  void check(const std::string& node, std::span<const ValueType> in) const override {
+    require_size(node, "input", image_.samples * image_.channels, image_.height * image_.width);
+    require_input(node, in.front(), native_image(image_));
+  }
+  ValueType output() const override {
+    return activation({image_.samples, image_.size() / image_.samples});
+  }
+
+ private:
+  ImageShape image_;
+};
+
+}  // namespace pushpull::ops

@@ -1,0 +1,150 @@
+// Runs one operation of the CPU backend on vectors: for tests that compare it with a plain loop in
+// double. Outputs are poisoned, parameters lie at odd addresses.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "models/ops/operation.h"
+
+namespace pushpull::test {
+
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+// Memory aligned as the backend's, and memory that is only aligned to a float.
+class Aligned {
+ public:
+  explicit Aligned(size_t floats, size_t shift = 0) : storage_(floats + 32, kPoison) {
+    const auto address = reinterpret_cast<uintptr_t>(storage_.data());
+    const size_t skip = (64 - address % 64) % 64 / sizeof(float);
+    data_ = storage_.data() + skip + shift;
+    size_ = floats;
+  }
+  float* data() const { return data_; }
+  void fill(float value) const { std::fill_n(data_, size_, value); }
+  std::vector<float> copy() const { return {data_, data_ + size_}; }
+
+ private:
+  mutable std::vector<float> storage_;
+  float* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// One operation with memory for all that a run touches. Ints are given as the floats of their bits
+// (`as_words`).
+class OperationRun {
+ public:
+  // inputs: the types of the inputs. Those that have no gradient are named in `without` (bit i).
+  OperationRun(int threads, const ops::Spec& spec, const std::vector<ops::ValueType>& inputs,
+               uint32_t without = 0)
+      : backend_(ops::make_cpu_backend(threads)), spec_(spec) {
+    spec.check("node", inputs);
+    op_ = backend_->plan(spec);
+    needs_ = op_->needs();
+    run.training = true;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      x_.emplace_back(ops::floats_of(*backend_, inputs[i]));
+      dx_.emplace_back(ops::floats_of(*backend_, inputs[i]));
+      run.x[i].data = x_[i].data();
+      const bool has = inputs[i].element != ops::Element::kInt && (without >> i & 1U) == 0;
+      if (has) run.dx[i].data = dx_[i].data();
+    }
+    const std::vector<ops::Shape> params = spec.params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      w_.emplace_back(static_cast<size_t>(params[i].size()), 1 + i);
+      dw_.emplace_back(static_cast<size_t>(params[i].size()), 3 + i);
+      run.w[i] = w_[i].data();
+      run.dw[i] = dw_[i].data();
+    }
+    y_.emplace_back(ops::floats_of(*backend_, spec.output()));
+    dy_.emplace_back(ops::floats_of(*backend_, spec.output()));
+    kept_.emplace_back((needs_.kept_bytes + 3) / 4);
+    run.y.data = y_[0].data();
+    run.dy.data = dy_[0].data();
+    run.kept = kept_[0].data();
+  }
+
+  void set_input(size_t i, const std::vector<float>& values) {
+    std::copy(values.begin(), values.end(), x_[i].data());
+  }
+  void set_param(size_t i, const std::vector<float>& values) {
+    std::copy(values.begin(), values.end(), w_[i].data());
+  }
+  std::vector<float> forward() {
+    y_[0].fill(kPoison);
+    const ops::Backend::Scope scope(*backend_);
+    op_->forward(run);
+    return y_[0].copy();
+  }
+  // Overwrites all gradients unless run.adds says otherwise.
+  void backward(const std::vector<float>& dy) {
+    std::copy(dy.begin(), dy.end(), dy_[0].data());
+    for (const Aligned& dx : dx_) dx.fill(kPoison);
+    for (size_t i = 0; i < dw_.size(); ++i) {
+      if ((run.adds >> i & 1U) == 0) dw_[i].fill(kPoison);
+    }
+    // what backward does not need may be gone
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if ((needs_.inputs >> i & 1U) == 0 && run.dx[i].data != nullptr) x_[i].fill(kPoison);
+    }
+    if (!needs_.output) y_[0].fill(kPoison);
+    const ops::Backend::Scope scope(*backend_);
+    op_->backward_weights(run);
+    op_->backward_data(run);
+  }
+  std::vector<float> dx(size_t i) const { return dx_[i].copy(); }
+  std::vector<float> dw(size_t i) const { return dw_[i].copy(); }
+  void set_dw(size_t i, const std::vector<float>& values) {
+    std::copy(values.begin(), values.end(), dw_[i].data());
+  }
+  const ops::Needs& needs() const { return needs_; }
+
+  ops::Run run;  // change key, scale, valid, training, adds as the test needs
+
+ private:
+  std::unique_ptr<ops::Backend> backend_;
+  const ops::Spec& spec_;
+  std::unique_ptr<ops::Operation> op_;
+  ops::Needs needs_;
+  std::vector<Aligned> x_, dx_, w_, dw_, y_, dy_, kept_;
+};
+
+// Returns different numbers in -1..1.
+inline std::vector<float> numbers(int64_t count, int64_t seed) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < count; ++i) {
+    out.push_back(static_cast<float>((i * 7919 + seed * 104729) % 20011) / 10005.5F - 1.0F);
+  }
+  return out;
+}
+
+inline std::vector<float> as_words(const std::vector<int32_t>& ints) {
+  std::vector<float> out;
+  for (const int32_t i : ints) out.push_back(std::bit_cast<float>(i));
+  return out;
+}
+
+// Compares with values in double. The tolerance is relative to the largest one.
+inline void expect_close(const char* what, const std::vector<float>& got,
+                         const std::vector<double>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  double largest = 1e-3;
+  for (const double value : want) largest = std::max(largest, std::fabs(value));
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(got[i]), want[i], tolerance * largest) << what << " " << i;
+  }
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::ranges::equal(a, b, [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+  });
+}
+
+}  // namespace pushpull::test
