@@ -4,47 +4,38 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "models/network.h"
+#include "models/graph/layers.h"
+#include "models/models.h"
 
 namespace pushpull {
 
 namespace {
 
-// Convolution, BatchNorm, ReLU, pooling; returns the shape of the output.
-ops::ImageShape append_block(LayerRow& row, const std::string& name, const ops::ImageShape& image,
-                             int64_t channels, bool first) {
-  const ops::ConvolutionShape convolution{
-      .input = image,
-      .outputs = channels,
-      .kernel = 5,
-      .padding = 2,
-      .input_layout = first ? ops::Layout::kPlain : ops::Layout::kNative,
-      .input_gradient = !first};
-  row.append(make_convolution_layer(row.backend, row.table, name + ".0", convolution));
-  row.append(make_batch_norm_layer(row.backend, row.table, name + ".1",
-                                   {.image = convolution.output(), .relu = true}));
-  const ops::MaxPoolShape pool{convolution.output()};
-  row.append(make_max_pool_layer(row.backend, pool));
-  return pool.output();
+// Convolution, BatchNorm, ReLU, pooling.
+Value block(GraphBuilder& graph, const std::string& name, Value x, int64_t channels) {
+  x = convolution(graph, name + ".0", x, channels, 5, 2);
+  x = batch_norm(graph, name + ".1", x, true);
+  return max_pool(graph, name + ".3", x);
 }
 
 }  // namespace
 
-LayerBuilder convnet_layers(const Job& job, const InputShape& input, int64_t classes) {
-  if (input.height < 4 || input.width < 4) {  // each pooling halves it
+Graph convnet_graph(const Job& job, const FieldTable& fields) {
+  GraphBuilder graph(job.model, job.dataset, job.micro_batch, fields);
+  const int64_t classes = graph.field("label").limit;
+  const std::vector<int64_t> image = graph.field("pixels").shape;
+  if (image[1] < 4 || image[2] < 4) {  // each pooling halves it
     throw Error(ErrorCode::kUsage,
-                "[models] convnet needs images of at least 4x4, got " +
-                    std::to_string(input.height) + "x" + std::to_string(input.width) + " with " +
-                    std::to_string(input.channels) + " channel(s); use model = mlp");
+                "[models] convnet needs images of at least 4x4, got " + std::to_string(image[1]) +
+                    "x" + std::to_string(image[2]) + " with " + std::to_string(image[0]) +
+                    " channel(s); use model = mlp");
   }
-  return [samples = job.micro_batch, input, classes](LayerRow& row) {
-    ops::ImageShape image{samples, input.channels, input.height, input.width};
-    image = append_block(row, "layer1", image, 16, true);
-    image = append_block(row, "layer2", image, 32, false);
-    row.append(make_flatten_layer(row.backend, image));
-    const int64_t width = image.channels * image.height * image.width;
-    row.append(make_linear_layer(row.backend, row.table, "fc", {samples, width, classes, false}));
-  };
+  Value x = graph.input("pixels");
+  x = block(graph, "layer1", x, 16);
+  x = block(graph, "layer2", x, 32);
+  x = linear(graph, "fc", flatten(graph, "flatten", x), classes);
+  graph.head({.name = "label"}, x, "label");
+  return graph.take();
 }
 
 }  // namespace pushpull

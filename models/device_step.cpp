@@ -14,7 +14,8 @@
 #include "common/base/buffer_pool.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "models/network.h"
+#include "models/graph/batch_results.h"
+#include "models/graph/planned_graph.h"
 
 namespace pushpull {
 
@@ -34,12 +35,12 @@ struct Slot {
 
 using Place = DeviceTimes::Place;
 
-class NetworkStep final : public DeviceStep {
+class GraphStep final : public DeviceStep {
  public:
-  NetworkStep(Network& network, const DeviceStepLimits& limits);
-  ~NetworkStep() override { drain(); }
-  NetworkStep(const NetworkStep&) = delete;
-  NetworkStep& operator=(const NetworkStep&) = delete;
+  GraphStep(PlannedGraph& graph, const DeviceStepLimits& limits);
+  ~GraphStep() override { drain(); }
+  GraphStep(const GraphStep&) = delete;
+  GraphStep& operator=(const GraphStep&) = delete;
 
   std::shared_ptr<device::Device> device() const override { return device_; }
   void begin(std::span<const float> weights) override;
@@ -57,7 +58,7 @@ class NetworkStep final : public DeviceStep {
   void enqueue(const Place& place, const GradientReady& enqueued, const WeightsNeeded& needed);
   void train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
              const std::function<void()>& forward_done);
-  device::Graph* graph_of(const Place& place);
+  device::Graph* graph_at(const Place& place);
   void need(size_t tensor, const WeightsNeeded& needed);
   void upload(size_t end);
   int64_t begin_of(size_t tensor) const;
@@ -65,11 +66,13 @@ class NetworkStep final : public DeviceStep {
   void drain() noexcept;
 
   const DeviceStepLimits limits_;
-  Network& network_;
+  PlannedGraph& graph_;
   const TensorTable& table_;
   const std::shared_ptr<device::Device> device_;
   device::Stream& compute_;
-  const size_t samples_;
+  const size_t results_;  // losses of a micro-batch
+  // of the heads: each target counts, since the operations of a device ignore no label
+  std::vector<double> denominators_;
   const size_t words_;  // of a block
   const bool is_small_;
 
@@ -97,46 +100,50 @@ class NetworkStep final : public DeviceStep {
   std::unique_ptr<device::Stream> in_;  // destroyed first: ends all copies
 };
 
-NetworkStep::NetworkStep(Network& network, const DeviceStepLimits& limits)
+GraphStep::GraphStep(PlannedGraph& graph, const DeviceStepLimits& limits)
     : limits_(limits),
-      network_(network),
-      table_(network.table()),
-      device_(network.backend().device()),
-      compute_(network.backend().stream()),
-      samples_(static_cast<size_t>(network.shape().samples)),
-      words_(network.layout().words()),
+      graph_(graph),
+      table_(graph.table()),
+      device_(graph.backend().device()),
+      compute_(graph.backend().stream()),
+      results_(graph.result_words()),
+      words_(graph.layout().words()),
       is_small_(table_.total <= limits.graph_parameters) {
-  const ops::Backend::Scope scope(network.backend());
+  for (const GraphHead& head : graph.graph().heads) {
+    denominators_.push_back(static_cast<double>(head.targets * graph.graph().samples));
+  }
+  const ops::Backend::Scope scope(graph.backend());
   const FloatAllocator pinned =
       device::registered(device_, heap_floats, [this](const std::string& why) {
         Log("worker").warn("copying inputs to " + device_->name() + " takes longer: " + why);
       });
-  weights_ = network.backend().allocate(static_cast<size_t>(table_.total));
+  weights_ = graph.backend().allocate(static_cast<size_t>(table_.total));
   for (size_t i = 0; i < table_.tensors.size(); ++i) gradients_.push_back(device_->event());
   for (Slot& slot : slots_) {
-    slot = {pinned(words_), network.backend().allocate(words_), device_->event(), device_->event()};
+    slot = {pinned(words_), graph.backend().allocate(words_), device_->event(), device_->event()};
   }
-  losses_ = pinned(limits_.losses * samples_);
+  losses_ = pinned(limits_.losses * results_);
   for (size_t i = 0; i < limits_.losses; ++i) losses_copied_.push_back(device_->event());
   uploaded_ = device_->event();
   in_ = device_->stream();
 }
 
-void NetworkStep::keep_times() {
+void GraphStep::keep_times() {
   PP_ASSERT(staged_ == 0);
   times_ = std::make_unique<DeviceTimes>(device_, limits_.losses + slots_.size());
 }
 
-void NetworkStep::begin(std::span<const float> weights) {
+void GraphStep::begin(std::span<const float> weights) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table_.total));
   wait();
   host_weights_ = weights;
   tensors_here_ = 0;
 }
 
-void NetworkStep::stage(const Samples& samples) {
+void GraphStep::stage(const Samples& samples) {
   PP_ASSERT(staged_ - ran_ < slots_.size());
-  network_.check(samples, network_.shape().samples);
+  const Graph& description = graph_.graph();
+  check_samples(description, graph_.layout(), samples, description.samples);
   Slot& slot = slots_.at(staged_ % slots_.size());
   slot.copied->wait(kDeadlineMs);
   const size_t bytes = samples.block.size_bytes();
@@ -149,10 +156,10 @@ void NetworkStep::stage(const Samples& samples) {
   ++staged_;
 }
 
-void NetworkStep::run(float* gradients, const GradientReady& enqueued,
+void GraphStep::run(float* gradients, const GradientReady& enqueued,
                       const WeightsNeeded& needed) {
   PP_ASSERT(ran_ < staged_ && host_weights_.data() != nullptr);
-  const ops::Backend::Scope scope(network_.backend());
+  const ops::Backend::Scope scope(graph_.backend());
   try {
     if (ran_ - taken_ == limits_.losses) {
       losses_copied_[taken_ % limits_.losses]->wait(kDeadlineMs);
@@ -169,7 +176,7 @@ void NetworkStep::run(float* gradients, const GradientReady& enqueued,
   }
 }
 
-void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
+void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
                           const WeightsNeeded& needed) {
   Slot& slot = slots_.at(place.first);
   const size_t tensors = table_.tensors.size();
@@ -179,7 +186,7 @@ void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
     for (size_t tensor = 0; needed && tensor < tensors; ++tensor) needed(tensor);
     upload(tensors);
   }
-  if (device::Graph* graph = is_small_ ? graph_of(place) : nullptr; graph != nullptr) {
+  if (device::Graph* graph = is_small_ ? graph_at(place) : nullptr; graph != nullptr) {
     compute_.launch(*graph);
     if (times_) times_->launched(place, ran_);
     for (const size_t tensor : order_) enqueued(tensor);
@@ -199,22 +206,24 @@ void NetworkStep::enqueue(const Place& place, const GradientReady& enqueued,
   if (times_) times_->end_run(compute_, ran_);
   compute_.record(*slot.used);
   const size_t at = ran_ % limits_.losses;
-  compute_.copy_out(network_.losses(), samples_ * sizeof(float), losses_.get() + at * samples_);
+  compute_.copy_out(graph_.losses(), results_ * sizeof(float), losses_.get() + at * results_);
   compute_.record(*losses_copied_[at]);
   ++ran_;
 }
 
-void NetworkStep::train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
+void GraphStep::train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
                         const std::function<void()>& forward_done) {
   const ops::Buffer& inputs = slots_.at(place.first).device;
   const auto total = static_cast<size_t>(table_.total);
-  network_.train({{weights_.data(), total}, inputs.data(), {place.second, total}},
-                 {ready, needed, forward_done});
+  graph_.train({.weights = {weights_.data(), total},
+                .block = inputs.data(),
+                .gradients = {place.second, total}},
+               {ready, needed, forward_done});
 }
 
 // Returns the graph to launch, or null to enqueue the run without one. The first run at each place
 // has no graph, because libraries load and allocate on first use, which cannot be captured.
-device::Graph* NetworkStep::graph_of(const Place& place) {
+device::Graph* GraphStep::graph_at(const Place& place) {
   if (!has_graphs_) return nullptr;
   const auto found = graphs_.find(place);
   if (found == graphs_.end()) {
@@ -233,7 +242,7 @@ device::Graph* NetworkStep::graph_of(const Place& place) {
 }
 
 // Called before forward reads the tensor.
-void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
+void GraphStep::need(size_t tensor, const WeightsNeeded& needed) {
   if (tensor < tensors_here_) return;
   size_t end = tensor + 1;
   if (needed) {
@@ -246,7 +255,7 @@ void NetworkStep::need(size_t tensor, const WeightsNeeded& needed) {
 }
 
 // Copies the tensors that are not on the device yet, up to `end`.
-void NetworkStep::upload(size_t end) {
+void GraphStep::upload(size_t end) {
   const auto first = static_cast<size_t>(begin_of(tensors_here_));
   const auto floats = static_cast<size_t>(begin_of(end)) - first;
   const size_t bytes = floats * sizeof(float);
@@ -258,18 +267,18 @@ void NetworkStep::upload(size_t end) {
   tensors_here_ = end;
 }
 
-int64_t NetworkStep::begin_of(size_t tensor) const {
+int64_t GraphStep::begin_of(size_t tensor) const {
   return tensor < table_.tensors.size() ? table_.tensors[tensor].offset : table_.total;
 }
 
 // Takes the loss of the oldest run; it must be on the host.
-void NetworkStep::take_loss() {
+void GraphStep::take_loss() {
   const size_t at = taken_ % limits_.losses;
-  means_.push_back(mean_loss({losses_.get() + at * samples_, samples_}));
+  means_.push_back(batch_loss(graph_.graph(), {losses_.get() + at * results_, results_}, denominators_));
   ++taken_;
 }
 
-std::span<const float> NetworkStep::wait() {
+std::span<const float> GraphStep::wait() {
   // the last run's loss is copied last
   if (taken_ < ran_) losses_copied_[(ran_ - 1) % limits_.losses]->wait(kDeadlineMs);
   while (taken_ < ran_) take_loss();
@@ -281,7 +290,7 @@ std::span<const float> NetworkStep::wait() {
 }
 
 // Waits until no work reads or writes host memory.
-void NetworkStep::drain() noexcept {
+void GraphStep::drain() noexcept {
   for (device::Stream* stream : {in_.get(), &compute_}) {
     try {
       stream->synchronize(kDeadlineMs);
@@ -293,8 +302,8 @@ void NetworkStep::drain() noexcept {
 
 }  // namespace
 
-std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits) {
-  return std::make_unique<NetworkStep>(network, limits);
+std::unique_ptr<DeviceStep> make_device_step(PlannedGraph& graph, const DeviceStepLimits& limits) {
+  return std::make_unique<GraphStep>(graph, limits);
 }
 
 }  // namespace pushpull

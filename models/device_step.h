@@ -13,7 +13,7 @@
 
 namespace pushpull {
 
-class Network;
+class PlannedGraph;
 
 class DeviceStep {
  public:
@@ -72,7 +72,8 @@ struct DeviceStepLimits {
   size_t losses = 64;                        // runs with losses in flight to the host
 };
 
-// Makes the DeviceStep of a network on a device. The network must outlive it.
-std::unique_ptr<DeviceStep> make_device_step(Network& network, const DeviceStepLimits& limits = {});
+// Makes the DeviceStep of a graph on a device. The graph must outlive it.
+std::unique_ptr<DeviceStep> make_device_step(PlannedGraph& graph,
+                                             const DeviceStepLimits& limits = {});
 
 }  // namespace pushpull

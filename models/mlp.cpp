@@ -2,24 +2,21 @@
 #include <string>
 
 #include "common/job/job.h"
-#include "models/network.h"
+#include "models/graph/layers.h"
+#include "models/models.h"
 
 namespace pushpull {
 
-LayerBuilder mlp_layers(const Job& job, const InputShape& input, int64_t classes) {
-  return [samples = job.micro_batch, hidden = job.hidden, inputs = input.size(),
-          classes](LayerRow& row) {
-    int64_t width = inputs;
-    int index = 0;
-    const auto linear = [&](int64_t outputs, bool relu) {
-      row.append(make_linear_layer(row.backend, row.table, "layers." + std::to_string(index),
-                                   {samples, width, outputs, relu}));
-      width = outputs;
-      ++index;
-    };
-    for (const int64_t outputs : hidden) linear(outputs, true);
-    linear(classes, false);
-  };
+Graph mlp_graph(const Job& job, const FieldTable& fields) {
+  GraphBuilder graph(job.model, job.dataset, job.micro_batch, fields);
+  const int64_t classes = graph.field("label").limit;
+  Value x = flatten(graph, "flatten", graph.input("pixels"));
+  for (size_t i = 0; i < job.hidden.size(); ++i) {
+    x = linear(graph, "layers." + std::to_string(i), x, job.hidden[i], true);
+  }
+  x = linear(graph, "layers." + std::to_string(job.hidden.size()), x, classes);
+  graph.head({.name = "label"}, x, "label");
+  return graph.take();
 }
 
 }  // namespace pushpull

@@ -1,19 +1,21 @@
-// A network as a Model: the caller's memory is on the host, and calls return when the work is done.
+// A graph as a Model: the caller's memory is on the host, and calls return when the work is done.
 // Not thread-safe.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/device_step.h"
+#include "models/graph/planned_graph.h"
 #include "models/model.h"
-#include "models/network.h"
 
 namespace pushpull {
 
-class Sequential final : public Model {
+class GraphModel final : public Model {
  public:
-  explicit Sequential(std::unique_ptr<Network> network);
+  // seed: of the random operations (the job's).
+  GraphModel(std::unique_ptr<PlannedGraph> graph, uint64_t seed);
 
   float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
               const GradientReady& ready, const WeightsNeeded& needed = {}) override;
@@ -23,6 +25,8 @@ class Sequential final : public Model {
   std::string numerics() const override;
   std::string choices() const override;
   void choose(const std::string& choices) override;
+
+  PlannedGraph& graph() { return *graph_; }
 
  private:
   // Device copies of the caller's host memory; created on first use.
@@ -37,10 +41,14 @@ class Sequential final : public Model {
                         const WeightsNeeded& needed);
   void evaluate_on_device(std::span<const float> weights, const Samples& samples);
 
-  std::unique_ptr<Network> network_;  // outlives the members below
+  std::unique_ptr<PlannedGraph> graph_;  // outlives the members below
   std::unique_ptr<DeviceStep> step_;
   Copies copies_;
-  std::vector<float> losses_;  // per sample; host copy if the network's are on a device
+  const uint64_t seed_;
+  std::vector<uint64_t> keys_;        // of random operations in the current micro-batch
+  std::vector<double> denominators_;  // of heads
+  std::vector<float> scales_;         // of heads
+  std::vector<float> losses_;         // host copies of results on a device
   std::vector<int32_t> predictions_;
 };
 

@@ -1,0 +1,110 @@
+// A graph planned on a backend: its operations, and one arena for all that a micro-batch needs. Its
+// calls enqueue work in the backend's order and wait for nothing; they allocate nothing. Both
+// interfaces of a model build on it: the blocking one (models/graph_model.h) and the overlapping one
+// (models/device_step.h). Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/layout/fields.h"
+#include "common/layout/samples.h"
+#include "common/metrics/metric.h"
+#include "models/graph/graph.h"
+#include "models/graph/liveness.h"
+#include "models/ops/operation.h"
+
+namespace pushpull {
+
+class PlannedGraph {
+ public:
+  // slots: micro-batches that may be between forward and backward at a time.
+  // Throws Error(kUsage) for an operation that the backend has no kernel for, Error(kFailed |
+  // kDevice) if memory is short.
+  PlannedGraph(std::unique_ptr<ops::Backend> backend, Graph graph, size_t slots = 1);
+
+  const Graph& graph() const { return graph_; }
+  const TensorTable& table() const { return graph_.table; }
+  const BatchLayout& layout() const { return layout_; }
+  ops::Backend& backend() const { return *backend_; }
+  size_t slots() const { return slots_; }
+  size_t arena_bytes() const { return slots_ * memory_.plan.bytes; }
+  const MemoryPlan& memory_plan() const { return memory_.plan; }
+
+  // A micro-batch; all in memory of the backend.
+  struct Batch {
+    std::span<const float> weights;
+    const float* block = nullptr;    // layout().words() words
+    const uint64_t* keys = nullptr;  // random_nodes() keys
+    const float* scales = nullptr;   // of the heads' gradients; a device knows none
+    std::span<float> gradients;      // written as by Model::train
+    size_t slot = 0;
+  };
+  // Called when the work is enqueued (on the CPU: done); `needed` is called before it, for tensors
+  // in rising order. `ready` is called after the last write to a gradient, once for each tensor;
+  // all others may be empty.
+  struct Hooks {
+    const std::function<void(size_t tensor)>& ready;
+    const std::function<void(size_t tensor)>& needed;
+    const std::function<void()>& forward_done;
+  };
+  void train(const Batch& batch, const Hooks& hooks);
+  // Computes losses and predictions of the first `valid` samples in slot 0.
+  void evaluate(std::span<const float> weights, const float* block, int64_t valid);
+
+  // Returns the number of operations that need a key.
+  size_t random_nodes() const { return random_nodes_; }
+  // Results of the latest call in a slot, see batch_results.h.
+  const float* losses(size_t slot = 0) const;
+  const int32_t* predictions(size_t slot = 0) const;
+  size_t result_words() const { return memory_.result_words; }
+
+  // Plans again with these algorithms (Model::choose).
+  void choose(const std::string& choices);
+
+ private:
+  // Sum of a gradient and another part of it.
+  struct Sum {
+    std::unique_ptr<ops::Operation> op;
+    size_t input = 0;
+  };
+  struct Node {
+    std::unique_ptr<ops::Operation> op;
+    ops::Needs needs;
+    std::vector<Sum> sums;
+    std::vector<Sum> param_sums;
+    std::vector<size_t> ready_early;  // tensors whose gradients are final after backward_weights
+    std::vector<size_t> ready;        // after backward_data
+    size_t key = 0;                   // index of its key, if it is random
+  };
+
+  void plan();
+  void plan_sums();
+  void plan_ready();
+  void* at(int32_t region, size_t slot) const;
+  const void* value(int32_t value, const Batch& batch) const;
+  ops::Run bind(size_t node, const Batch& batch) const;
+  ops::Run bind_head(size_t head, const Batch& batch) const;
+  void forward(const Batch& batch, const Hooks& hooks, bool training);
+  void backward(const Batch& batch, const Hooks& hooks);
+  void backward_head(size_t head, const Batch& batch);
+  void backward_node(size_t node, const Batch& batch, const Hooks& hooks);
+  void add_to(const Sum& sum, void* total, const void* part) const;
+
+  std::unique_ptr<ops::Backend> backend_;  // outlives the members below
+  Graph graph_;
+  BatchLayout layout_;
+  size_t slots_;
+  GraphMemory memory_;
+  std::vector<Node> nodes_;
+  std::vector<Node> heads_;
+  size_t random_nodes_ = 0;
+  std::vector<const void*> views_;  // of each value that is a view, in the current call
+  ops::Buffer arena_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,21 @@
+// The models as graphs, one file each.
+#pragma once
+
+#include "common/layout/fields.h"
+#include "models/graph/graph.h"
+
+namespace pushpull {
+
+struct Job;
+
+// Flatten as in torch, then Linear and ReLU for each width in `hidden`, then Linear. Tensors
+// layers.I.weight and layers.I.bias.
+Graph mlp_graph(const Job& job, const FieldTable& fields);
+
+// The small MNIST network of the PyTorch courses at CSC: two blocks of 5x5 convolution (16, 32
+// channels), BatchNorm, ReLU and 2x2 max pooling, then one Linear. Tensors layer1.0 and layer2.0
+// (convolution), layer1.1 and layer2.1 (BatchNorm), fc. Throws Error(kUsage) for an image that is
+// too small.
+Graph convnet_graph(const Job& job, const FieldTable& fields);
+
+}  // namespace pushpull
