@@ -35,10 +35,11 @@ std::vector<double> gradient_of(const EmbeddingShape& shape, const std::vector<i
   return dw;
 }
 
-const EmbeddingShape kShapes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 17, 11, 33}, {1, 101, 1009, 16}};
+const EmbeddingShape kEmbeddingShapes[] = {
+    {1, 1, 1, 1}, {2, 3, 5, 7}, {3, 17, 11, 33}, {1, 101, 1009, 16}};
 
 TEST(EmbeddingOperation, ReadsAndSumsTheRowsOfItsIds) {
-  for (const EmbeddingShape& shape : kShapes) {
+  for (const EmbeddingShape& shape : kEmbeddingShapes) {
     const ops::EmbeddingSpec spec(shape);
     OperationRun op(1, spec, ids_of(shape));
     const std::vector<int32_t> ids = some_ids(shape, 1);
@@ -88,7 +89,8 @@ TEST(EmbeddingOperation, EvaluatesWithoutSorting) {
 }
 
 TEST(EmbeddingOperation, HasBitsOfItsInputsAlone) {
-  for (const EmbeddingShape& shape : {kShapes[0], kShapes[2], EmbeddingShape{2, 64, 97, 999}}) {
+  for (const EmbeddingShape& shape :
+       {kEmbeddingShapes[0], kEmbeddingShapes[2], EmbeddingShape{2, 64, 97, 999}}) {
     const ops::EmbeddingSpec spec(shape);
     test::expect_bits_of_inputs_alone({.spec = spec,
                                        .inputs = ids_of(shape),
