@@ -33,12 +33,14 @@ using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec);
 
 // The makers by Spec::name().
 inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>>({
     {"add positions", make_add_positions},
     {"add", make_add},
     {"embedding", make_embedding},
+    {"layer norm", make_layer_norm},
 });
 
 }  // namespace pushpull::ops::cpu
