@@ -34,9 +34,11 @@ std::unique_ptr<Operation> make_add(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_activate(Shared& shared, const Spec& spec);
 
 // The makers by Spec::name().
 inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>>({
+    {"activate", make_activate},
     {"add positions", make_add_positions},
     {"add", make_add},
     {"embedding", make_embedding},
