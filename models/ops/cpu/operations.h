@@ -36,6 +36,7 @@ std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_activate(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_dropout(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_select(Shared& shared, const Spec& spec);
 
 // The makers by Spec::name().
 inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>>({
@@ -45,6 +46,7 @@ inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>
     {"dropout", make_dropout},
     {"embedding", make_embedding},
     {"layer norm", make_layer_norm},
+    {"select", make_select},
 });
 
 }  // namespace pushpull::ops::cpu
