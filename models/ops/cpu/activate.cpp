@@ -1,9 +1,12 @@
-// Activation functions as own loops in lanes, which give the same bits for any number of threads and with
+// Activation functions as own loops, which give the same bits for any number of threads and with
 // every instruction set.
 #include "models/ops/activate.h"
 
+#include <cmath>
+
+#include "common/base/simd.h"
+#include "models/ops/arithmetic.h"
 #include "models/ops/cpu/exponential.h"
-#include "models/ops/cpu/lanes.h"
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/split.h"
 
@@ -12,44 +15,39 @@ namespace pushpull::ops::cpu {
 namespace {
 
 struct ReluFunction {
-  PUSHPULL_INLINE static void value(const Lanes& x, Lanes& y) { y = x <= 0.0F ? Lanes{} : x; }
-  PUSHPULL_INLINE static void gradient(const Lanes& y, const Lanes& dy, Lanes& dx) {
-    dx = y > 0.0F ? dy : Lanes{};
-  }
+  PUSHPULL_INLINE static float value(float x) { return relu(x); }
+  PUSHPULL_INLINE static float gradient(float y, float dy) { return relu_gradient(y, dy); }
 };
 
 struct TanhFunction {
-  PUSHPULL_INLINE static void value(const Lanes& x, Lanes& y) { hyperbolic_tangent(x, y); }
-  PUSHPULL_INLINE static void gradient(const Lanes& y, const Lanes& dy, Lanes& dx) {
-    dx = dy * (1.0F - y * y);
-  }
+  PUSHPULL_INLINE static float value(float x) { return hyperbolic_tangent(x); }
+  PUSHPULL_INLINE static float gradient(float y, float dy) { return dy * (1.0F - y * y); }
 };
 
-// `probability` becomes the standard normal distribution's cumulative probability of x, `density`
+// Returns the standard normal distribution's cumulative probability of x; `density` becomes
 // e^(-x^2 / 2). Source: Abramowitz & Stegun, 7.1.26, error 1.5e-7.
-PUSHPULL_INLINE void normal_probability(const Lanes& x, Lanes& probability, Lanes& density) {
-  Lanes size;
-  absolute(x, size);
-  const Lanes t = 1.0F / (size * (0.3275911F * 0.70710678F) + 1.0F);
-  Lanes p = t * 1.061405429F - 1.453152027F;
+PUSHPULL_INLINE float normal_probability(float x, float& density) {
+  const float t = 1.0F / (1.0F + 0.3275911F * 0.70710678F * std::fabs(x));
+  float p = 1.061405429F;
+  p = p * t - 1.453152027F;
   p = p * t + 1.421413741F;
   p = p * t - 0.284496736F;
   p = p * t + 0.254829592F;
-  exponential(x * x * -0.5F, density);
-  const Lanes outer = p * t * density * 0.5F;
-  probability = x < 0.0F ? outer : 1.0F - outer;
+  density = exponential(-0.5F * x * x);
+  const float outer = 0.5F * p * t * density;
+  const float inner = 1.0F - outer;
+  return x < 0.0F ? outer : inner;
 }
 
 struct GeluErfFunction {
-  PUSHPULL_INLINE static void value(const Lanes& x, Lanes& y) {
-    Lanes probability, density;
-    normal_probability(x, probability, density);
-    y = x * probability;
+  PUSHPULL_INLINE static float value(float x) {
+    float density;
+    return x * normal_probability(x, density);
   }
-  PUSHPULL_INLINE static void gradient(const Lanes& x, const Lanes& dy, Lanes& dx) {
-    Lanes probability, density;
-    normal_probability(x, probability, density);
-    dx = dy * (probability + x * density * 0.39894228F);
+  PUSHPULL_INLINE static float gradient(float x, float dy) {
+    float density;
+    const float probability = normal_probability(x, density);
+    return dy * (probability + x * density * 0.39894228F);
   }
 };
 
@@ -58,49 +56,29 @@ struct GeluTanhFunction {
   static constexpr float kLinear = -1.59576912F;  // -2 sqrt(2/pi)
   static constexpr float kCubic = -1.59576912F * 0.044715F;
 
-  PUSHPULL_INLINE static void value(const Lanes& x, Lanes& y) {
-    Lanes e;  // e^(-2u)
-    exponential(x * (x * x * kCubic + kLinear), e);
-    y = x / (e + 1.0F);
+  // Returns e^(-2u).
+  PUSHPULL_INLINE static float power(float x) {
+    return exponential(x * (kLinear + kCubic * (x * x)));
   }
-  PUSHPULL_INLINE static void gradient(const Lanes& x, const Lanes& dy, Lanes& dx) {
-    const Lanes square = x * x;
-    Lanes e;
-    exponential(x * (square * kCubic + kLinear), e);
-    const Lanes share = 1.0F / (e + 1.0F);
-    const Lanes slope = square * (3.0F * kCubic) + kLinear;  // of -2u
+  PUSHPULL_INLINE static float value(float x) { return x / (1.0F + power(x)); }
+  PUSHPULL_INLINE static float gradient(float x, float dy) {
+    const float e = power(x);
+    const float share = 1.0F / (1.0F + e);
+    const float slope = kLinear + 3.0F * kCubic * (x * x);  // of -2u
     // 1 - share would be inexact where share is about 1
-    dx = dy * (share - x * slope * (share * (e * share)));
+    return dy * (share - x * slope * (share * (e * share)));
   }
 };
 
 template <class F>
 PUSHPULL_INLINE void compute_values(const float* x, int64_t n, float* y) {
-  Lanes from, to;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    load(x + i, from);
-    F::value(from, to);
-    store(to, y + i);
-  }
-  load_some(x + i, n - i, from);
-  F::value(from, to);
-  store_some(to, n - i, y + i);
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < n; ++i) y[i] = F::value(x[i]);
 }
 template <class F>
 PUSHPULL_INLINE void compute_gradients(const float* x, const float* dy, int64_t n, float* dx) {
-  Lanes at, from, to;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    load(x + i, at);
-    load(dy + i, from);
-    F::gradient(at, from, to);
-    store(to, dx + i);
-  }
-  load_some(x + i, n - i, at);
-  load_some(dy + i, n - i, from);
-  F::gradient(at, from, to);
-  store_some(to, n - i, dx + i);
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < n; ++i) dx[i] = F::gradient(x[i], dy[i]);
 }
 
 // PUSHPULL_SIMD cannot stand before a template.
