@@ -14,7 +14,7 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-// Of one row; what backward keeps of it.
+// The statistics of one row, kept for backward.
 struct RowStatistics {
   float mean;
   float inverse;  // 1 / deviation
