@@ -25,10 +25,10 @@ Graph convnet_graph(const Job& job, const FieldTable& fields) {
   const int64_t classes = graph.field("label").limit;
   const std::vector<int64_t> image = graph.field("pixels").shape;
   if (image[1] < 4 || image[2] < 4) {  // each pooling halves it
-    throw Error(ErrorCode::kUsage,
-                "[models] convnet needs images of at least 4x4, got " + std::to_string(image[1]) +
-                    "x" + std::to_string(image[2]) + " with " + std::to_string(image[0]) +
-                    " channel(s); use model = mlp");
+    throw Error(ErrorCode::kUsage, "[models] convnet needs images of at least 4x4, got " +
+                                       std::to_string(image[1]) + "x" + std::to_string(image[2]) +
+                                       " with " + std::to_string(image[0]) +
+                                       " channel(s); use model = mlp");
   }
   Value x = graph.input("pixels");
   x = block(graph, "layer1", x, 16);

@@ -156,8 +156,7 @@ void GraphStep::stage(const Samples& samples) {
   ++staged_;
 }
 
-void GraphStep::run(float* gradients, const GradientReady& enqueued,
-                      const WeightsNeeded& needed) {
+void GraphStep::run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) {
   PP_ASSERT(ran_ < staged_ && host_weights_.data() != nullptr);
   const ops::Backend::Scope scope(graph_.backend());
   try {
@@ -177,7 +176,7 @@ void GraphStep::run(float* gradients, const GradientReady& enqueued,
 }
 
 void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
-                          const WeightsNeeded& needed) {
+                        const WeightsNeeded& needed) {
   Slot& slot = slots_.at(place.first);
   const size_t tensors = table_.tensors.size();
   compute_.wait(*slot.copied);
@@ -212,7 +211,7 @@ void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
 }
 
 void GraphStep::train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
-                        const std::function<void()>& forward_done) {
+                      const std::function<void()>& forward_done) {
   const ops::Buffer& inputs = slots_.at(place.first).device;
   const auto total = static_cast<size_t>(table_.total);
   graph_.train({.weights = {weights_.data(), total},
@@ -274,7 +273,8 @@ int64_t GraphStep::begin_of(size_t tensor) const {
 // Takes the loss of the oldest run; it must be on the host.
 void GraphStep::take_loss() {
   const size_t at = taken_ % limits_.losses;
-  means_.push_back(batch_loss(graph_.graph(), {losses_.get() + at * results_, results_}, denominators_));
+  means_.push_back(
+      batch_loss(graph_.graph(), {losses_.get() + at * results_, results_}, denominators_));
   ++taken_;
 }
 

@@ -28,8 +28,7 @@ float GraphModel::train(std::span<const float> weights, const Samples& samples,
   const Graph& graph = graph_->graph();
   check_samples(graph, graph_->layout(), samples, graph.samples);
   for (size_t i = 0; i < keys_.size(); ++i) {
-    keys_[i] =
-        random_key(seed_, samples.step, samples.micro_batch, static_cast<uint32_t>(i));
+    keys_[i] = random_key(seed_, samples.step, samples.micro_batch, static_cast<uint32_t>(i));
   }
   for (size_t h = 0; h < heads_.size(); ++h) {
     denominators_[h] = denominator_of(graph, h, graph_->layout(), samples);

@@ -63,12 +63,10 @@ Graph graph_of(const Job& job, const FieldTable& fields) {
     }
     names += (names.empty() ? "" : ", ") + std::string(model.name);
   }
-  throw Error(ErrorCode::kUsage,
-              "[models] unknown model '" + job.model + "'; there are " + names);
+  throw Error(ErrorCode::kUsage, "[models] unknown model '" + job.model + "'; there are " + names);
 }
 
-std::unique_ptr<Model> make_on(std::unique_ptr<ops::Backend> backend, Graph graph,
-                               const Job& job) {
+std::unique_ptr<Model> make_on(std::unique_ptr<ops::Backend> backend, Graph graph, const Job& job) {
   return std::make_unique<GraphModel>(
       std::make_unique<PlannedGraph>(std::move(backend), std::move(graph)), job.seed);
 }

@@ -94,16 +94,14 @@ void batch_sums(const Graph& graph, const BatchLayout& layout, const Samples& sa
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     const GraphHead& head = graph.heads[h];
     const bool has_labels = head.head.loss == Loss::kCrossEntropy;
-    const int32_t* labels =
-        has_labels ? labels_of(graph, head, layout, samples) : nullptr;
+    const int32_t* labels = has_labels ? labels_of(graph, head, layout, samples) : nullptr;
     const auto is_right = [&](size_t of, size_t target) {
       const GraphHead& other = graph.heads[of];
       return predictions[first_of(graph, of) + target] ==
              labels_of(graph, other, layout, samples)[target];
     };
     const size_t first = first_of(graph, h);
-    const size_t partner =
-        head.head.partner.empty() ? h : head_named(graph, head.head.partner);
+    const size_t partner = head.head.partner.empty() ? h : head_named(graph, head.head.partner);
     sums[h] = {};
     const auto valid = static_cast<size_t>(std::ssize(samples.indices) * head.targets);
     for (size_t i = 0; i < valid; ++i) {

@@ -40,12 +40,12 @@ struct Head {
   std::string name;  // as in HeadInfo
   Loss loss = Loss::kCrossEntropy;
   Metric metric = Metric::kAccuracy;
-  float weight = 1.0F;             // of its loss in the sum
-  std::optional<int32_t> ignored;  // label that does not count
-  float smoothing = 0.0F;          // in training
+  float weight = 1.0F;                  // of its loss in the sum
+  std::optional<int32_t> ignored = {};  // label that does not count
+  float smoothing = 0.0F;               // in training
   // In training; the mean divides by their sum over the counted targets, as torch. Empty: all 1.
-  std::vector<float> class_weights;
-  std::string partner;  // kExactMatch: the head that must be right, too
+  std::vector<float> class_weights = {};
+  std::string partner = {};  // kExactMatch: the head that must be right, too
 };
 
 struct GraphNode {
@@ -59,9 +59,9 @@ struct GraphNode {
 struct GraphHead {
   Head head;
   std::shared_ptr<const ops::Spec> spec;
-  int32_t scores = -1;    // value
-  int32_t target = -1;    // value of a field
-  int64_t targets = 1;    // of one sample
+  int32_t scores = -1;  // value
+  int32_t target = -1;  // value of a field
+  int64_t targets = 1;  // of one sample
 };
 
 struct Graph {

@@ -28,8 +28,8 @@ Value convolution(GraphBuilder& graph, const std::string& name, Value x, int64_t
                   int64_t kernel, int64_t padding) {
   const ops::ImageShape image = ops::image_of(graph.type(x));
   const int64_t fan_in = image.channels * kernel * kernel;
-  const Param weight = graph.param(name + ".weight", {outputs, image.channels, kernel, kernel},
-                                   uniform_of(fan_in));
+  const Param weight =
+      graph.param(name + ".weight", {outputs, image.channels, kernel, kernel}, uniform_of(fan_in));
   const Param bias = graph.param(name + ".bias", {outputs}, uniform_of(fan_in));
   const ops::Layout layout = graph.type(x).layout;
   auto spec = std::make_shared<ops::ConvolutionSpec>(

@@ -38,7 +38,7 @@ struct GraphMemory {
   std::vector<int32_t> gradients;  // -1: not wanted
   std::vector<Node> nodes;
   std::vector<Node> heads;
-  int32_t results = -1;  // f32: losses of all heads; then i32: predictions of all heads
+  int32_t results = -1;     // f32: losses of all heads; then i32: predictions of all heads
   size_t result_words = 0;  // of the losses
 };
 

@@ -34,10 +34,9 @@ void PlannedGraph::plan() {
   }
   for (const GraphHead& head : graph_.heads) {
     if (backend_->device() != nullptr && head.head.weight != 1.0F) {
-      throw Error(ErrorCode::kUsage, "[models] head " + head.head.name +
-                                         " has a weight, which has no kernel on " +
-                                         backend_->device_name() +
-                                         " yet; start workers with --device cpu");
+      throw Error(ErrorCode::kUsage,
+                  "[models] head " + head.head.name + " has a weight, which has no kernel on " +
+                      backend_->device_name() + " yet; start workers with --device cpu");
     }
     heads_.push_back({.op = backend_->plan(*head.spec)});
     heads_.back().needs = heads_.back().op->needs();
@@ -65,8 +64,8 @@ void PlannedGraph::plan_sums() {
     }
     for (size_t k = 0; k < node.params.size(); ++k) {
       if (memory_.nodes[i].param_sums.at(k) < 0) continue;
-      nodes_[i].param_sums.push_back(
-          plan_sum(ops::activation(ops::Shape(graph_.table.tensors[index(node.params[k])].shape)), k));
+      nodes_[i].param_sums.push_back(plan_sum(
+          ops::activation(ops::Shape(graph_.table.tensors[index(node.params[k])].shape)), k));
     }
   }
   for (size_t h = 0; h < heads_.size(); ++h) {
@@ -132,8 +131,7 @@ ops::Run PlannedGraph::bind(size_t i, const Batch& batch) const {
   const int32_t y = memory_.values[index(node.output)];
   if (y >= 0) run.y.data = at(y, batch.slot);
   for (size_t k = 0; k < node.params.size(); ++k) {
-    const auto offset =
-        static_cast<size_t>(graph_.table.tensors[index(node.params[k])].offset);
+    const auto offset = static_cast<size_t>(graph_.table.tensors[index(node.params[k])].offset);
     run.w.at(k) = batch.weights.data() + offset;
     if (memory.param_sums.at(k) >= 0) {
       run.dw.at(k) = static_cast<float*>(at(memory.param_sums.at(k), batch.slot));
@@ -241,8 +239,7 @@ void PlannedGraph::backward_node(size_t i, const Batch& batch, const Hooks& hook
     add_to(sum, at(total, batch.slot), run.dx.at(sum.input).data);
   }
   for (const Sum& sum : nodes_[i].param_sums) {
-    const auto offset =
-        static_cast<size_t>(table().tensors[index(node.params[sum.input])].offset);
+    const auto offset = static_cast<size_t>(table().tensors[index(node.params[sum.input])].offset);
     add_to(sum, batch.gradients.data() + offset, run.dw.at(sum.input));
   }
   for (const size_t tensor : nodes_[i].ready) hooks.ready(tensor);

@@ -38,10 +38,10 @@ class PlannedGraph {
   // A micro-batch; all in memory of the backend.
   struct Batch {
     std::span<const float> weights;
-    const float* block = nullptr;    // layout().words() words
-    const uint64_t* keys = nullptr;  // random_nodes() keys
-    const float* scales = nullptr;   // of the heads' gradients; a device knows none
-    std::span<float> gradients;      // written as by Model::train
+    const float* block = nullptr;     // layout().words() words
+    const uint64_t* keys = nullptr;   // random_nodes() keys
+    const float* scales = nullptr;    // of the heads' gradients; a device knows none
+    std::span<float> gradients = {};  // written as by Model::train
     size_t slot = 0;
   };
   // Called when the work is enqueued (on the CPU: done); `needed` is called before it, for tensors
@@ -74,12 +74,13 @@ class PlannedGraph {
   };
   struct Node {
     std::unique_ptr<ops::Operation> op;
-    ops::Needs needs;
-    std::vector<Sum> sums;
-    std::vector<Sum> param_sums;
-    std::vector<size_t> ready_early;  // tensors whose gradients are final after backward_weights
-    std::vector<size_t> ready;        // after backward_data
-    size_t key = 0;                   // index of its key, if it is random
+    ops::Needs needs = {};
+    std::vector<Sum> sums = {};
+    std::vector<Sum> param_sums = {};
+    std::vector<size_t> ready_early =
+        {};                          // tensors whose gradients are final after backward_weights
+    std::vector<size_t> ready = {};  // after backward_data
+    size_t key = 0;                  // index of its key, if it is random
   };
 
   void plan();

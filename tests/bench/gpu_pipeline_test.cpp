@@ -8,7 +8,7 @@
 
 #include "bench/gpu_rows.h"
 #include "common/job/job.h"
-#include "models/sequential.h"
+#include "models/graph_model.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/queued_backend.h"
 

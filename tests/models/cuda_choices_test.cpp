@@ -94,7 +94,7 @@ struct Results {
 };
 
 Results run_linear(ops::Backend& backend, size_t shift) {
-  const auto [n, k, m, relu] = kLinear;
+  const auto [n, k, m, relu, bias, transposed] = kLinear;
   const auto op = ops::make_linear(backend, kLinear);
   const ops::Backend::Scope scope(backend);
   const Tensor x(backend, numbers(n * k, 1));

@@ -13,8 +13,8 @@
 #include <random>
 
 #include "common/base/error.h"
-#include "models/network.h"
-#include "models/sequential.h"
+#include "models/graph_model.h"
+#include "models/models.h"
 #include "tests/models/fixture.h"
 #include "tests/models/queued_backend.h"
 
@@ -99,9 +99,9 @@ class Play {
       : expected_(expected(c)),
         random_(options.seed),
         device_(std::make_shared<FakeDevice>(options)),
-        network_(make_queued_backend(device_), {c.micro_batch, c.fields(), 0, 1},
-                 c.model == "mlp" ? mlp_layers(c.job(), c.input, c.classes)
-                                  : convnet_layers(c.job(), c.input, c.classes)) {
+        network_(make_queued_backend(device_), c.model == "mlp"
+                                                   ? mlp_graph(c.job(), c.fields())
+                                                   : convnet_graph(c.job(), c.fields())) {
     losses_ = limits.losses;
     is_broken_ = options.fault != Fault::kNone;
     is_registered_ = draw(3) != 0;
@@ -305,7 +305,7 @@ class Play {
   bool is_released_ = false;         // true if the weights of the newest step have gone
   std::vector<std::shared_ptr<float[]>> kept_;
   std::array<Gradients, 3> buffers_;
-  Network network_;
+  PlannedGraph network_;
   std::unique_ptr<device::Stream> out_;
   std::unique_ptr<DeviceStep> step_;
   std::deque<size_t> staged_;  // versions of inputs
@@ -367,8 +367,7 @@ TEST(DeviceStep, WithoutItsWaitsTheBitsAreWrong) {
 TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
   for (const bool is_large : {false, true}) {
     const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
-    Network network(make_queued_backend(device), {3, kMlp.fields(), 0, 1},
-                    mlp_layers(kMlp.job(), kMlp.input, 5));
+    PlannedGraph network(make_queued_backend(device), mlp_graph(kMlp.job(), kMlp.fields()));
     DeviceStepLimits limits;
     if (is_large) limits.graph_parameters = 0;
     const auto step = make_device_step(network, limits);
@@ -404,8 +403,7 @@ TEST(DeviceStep, LostDeviceIsReportedAndEndsQuietly) {
 
 TEST(DeviceStep, RefusesInvalidCalls) {
   const auto device = std::make_shared<FakeDevice>();
-  Network network(make_queued_backend(device), {3, kMlp.fields(), 0, 1},
-                  mlp_layers(kMlp.job(), kMlp.input, 5));
+  PlannedGraph network(make_queued_backend(device), mlp_graph(kMlp.job(), kMlp.fields()));
   const auto step = make_device_step(network);
   const auto& weights = expected(kMlp).weights[0];
   const Inputs& inputs = expected(kMlp).inputs[0];

@@ -12,7 +12,7 @@
 #include "common/job/job.h"
 #include "common/layout/fields.h"
 #include "models/model.h"
-#include "models/sequential.h"
+#include "models/graph_model.h"
 #include "tests/models/initial_weights.h"
 
 namespace pushpull {

@@ -54,7 +54,7 @@ void expect_equal(const Values& seen, const Values& expected) {
 TEST(MatmulPlan, ThreeProductsOfALayerEqualTheReference) {
   for (const LinearShape shape :
        {LinearShape{2, 3, 4}, LinearShape{5, 1, 7}, LinearShape{1, 6, 1}, LinearShape{4, 4, 4}}) {
-    const auto [n, k, m, relu] = shape;
+    const auto [n, k, m, relu, bias, transposed] = shape;
     const Values x = numbers(n * k, 1.0);
     const Values w = numbers(m * k, 2.0);
     const Values dy = numbers(n * m, 3.0);

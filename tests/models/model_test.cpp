@@ -101,8 +101,10 @@ TEST(Model, InvalidModelIsRefusedWithOneLine) {
   EXPECT_THAT(error_of({.hidden = {10, -1}}), HasSubstr("hidden"));
   EXPECT_THAT(error_of({.input = {1, 0, 8}}), HasSubstr("height"));
   EXPECT_THAT(error_of({.hidden = {1 << 20, 1 << 20}}), HasSubstr("layers.1's weight"));
-  EXPECT_THAT(error_of({.model = "convnet", .input = {1, 5000, 5000}, .micro_batch = 100}),
+  EXPECT_THAT(error_of({.model = "convnet", .input = {1, 2000, 2000}, .micro_batch = 50}),
               HasSubstr("layer1.0's output"));
+  EXPECT_THAT(error_of({.model = "convnet", .input = {1, 5000, 5000}, .micro_batch = 100}),
+              HasSubstr("pixels's input"));
   EXPECT_THAT(error_of({.input = {INT32_MAX, INT32_MAX, 8}}), HasSubstr("input"));
 }
 

@@ -23,7 +23,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/job/job.h"
-#include "models/sequential.h"
+#include "models/graph_model.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/initial_weights.h"
 #include "tests/models/queued_backend.h"

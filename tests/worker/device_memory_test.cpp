@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "common/job/job.h"
-#include "models/sequential.h"
+#include "models/graph_model.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/queued_backend.h"
 
