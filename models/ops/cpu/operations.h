@@ -30,7 +30,11 @@ std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape)
 // A maker of plans, which casts the specification to its own type.
 using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
 
+std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec);
+
 // The makers by Spec::name().
-inline constexpr std::array<std::pair<std::string_view, Maker>, 0> kMakers{};
+inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>>({
+    {"cross-entropy", make_cross_entropy},
+});
 
 }  // namespace pushpull::ops::cpu

@@ -28,7 +28,9 @@ class Aligned {
   }
   float* data() const { return data_; }
   void fill(float value) const { std::fill_n(data_, size_, value); }
-  std::vector<float> copy() const { return {data_, data_ + size_}; }
+  std::vector<float> copy() const { return copy_from(data_); }
+  // Returns as many floats from another place.
+  std::vector<float> copy_from(const float* place) const { return {place, place + size_}; }
 
  private:
   mutable std::vector<float> storage_;
@@ -80,37 +82,46 @@ class OperationRun {
     y_[0].fill(kPoison);
     const ops::Backend::Scope scope(*backend_);
     op_->forward(run);
-    return y_[0].copy();
+    return y_[0].copy_from(run.y.floats());
   }
   // Overwrites all gradients unless run.adds says otherwise.
   void backward(const std::vector<float>& dy) {
-    std::copy(dy.begin(), dy.end(), dy_[0].data());
     for (const Aligned& dx : dx_) dx.fill(kPoison);
+    std::copy(dy.begin(), dy.end(), dy_[0].data());
     for (size_t i = 0; i < dw_.size(); ++i) {
       if ((run.adds >> i & 1U) == 0) dw_[i].fill(kPoison);
     }
     // what backward does not need may be gone
     for (size_t i = 0; i < x_.size(); ++i) {
-      if ((needs_.inputs >> i & 1U) == 0 && run.dx[i].data != nullptr) x_[i].fill(kPoison);
+      const bool is_output = run.y.data == x_[i].data();
+      const bool is_read = (needs_.inputs >> i & 1U) != 0 || (is_output && needs_.output);
+      if (!is_read && run.dx[i].data != nullptr) x_[i].fill(kPoison);
     }
     if (!needs_.output) y_[0].fill(kPoison);
     const ops::Backend::Scope scope(*backend_);
     op_->backward_weights(run);
     op_->backward_data(run);
   }
-  std::vector<float> dx(size_t i) const { return dx_[i].copy(); }
+  std::vector<float> dx(size_t i) const { return dx_[i].copy_from(run.dx[i].floats()); }
   std::vector<float> dw(size_t i) const { return dw_[i].copy(); }
   void set_dw(size_t i, const std::vector<float>& values) {
     std::copy(values.begin(), values.end(), dw_[i].data());
   }
   const ops::Needs& needs() const { return needs_; }
+  void put_output_in_input() { run.y.data = x_[0].data(); }
+  void put_gradient_in_place() { run.dx[0].data = dy_[0].data(); }
+  // Runs the plan of `other` from now on, in this object's memory: another micro-batch.
+  void share_plan(const OperationRun& other) {
+    op_ = other.op_;
+    backend_ = other.backend_;
+  }
 
   ops::Run run;  // change key, scale, valid, training, adds as the test needs
 
  private:
-  std::unique_ptr<ops::Backend> backend_;
+  std::shared_ptr<ops::Backend> backend_;
   const ops::Spec& spec_;
-  std::unique_ptr<ops::Operation> op_;
+  std::shared_ptr<ops::Operation> op_;
   ops::Needs needs_;
   std::vector<Aligned> x_, dx_, w_, dw_, y_, dy_, kept_;
 };
