@@ -18,8 +18,8 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-constexpr int64_t kMostNarrow = 256;         // classes
-constexpr int64_t kWorthThreads = 16 << 10;  // exponentials
+constexpr int64_t kMostNarrow = 256;                       // classes
+constexpr int64_t kWorthThreadsOfCrossEntropy = 16 << 10;  // exponentials
 
 // Returns the sum of top - x[m] in f64, in rising order of m within each of 16 lanes.
 double sum_below(const float* x, int64_t classes, float top) {
@@ -55,7 +55,7 @@ class CpuCrossEntropy final : public Operation {
 
   void forward(const Run& run) override {
     PP_ASSERT(run.valid >= 0 && run.valid <= samples_);
-    const bool worth = run.valid * classes_ >= kWorthThreads;
+    const bool worth = run.valid * classes_ >= kWorthThreadsOfCrossEntropy;
 #pragma omp parallel for schedule(static) if (worth)
     for (int64_t n = 0; n < run.valid; ++n) forward_row(run, n);
   }
@@ -63,7 +63,7 @@ class CpuCrossEntropy final : public Operation {
   void backward_weights(const Run& /*run*/) override {}
 
   void backward_data(const Run& run) override {
-    const bool worth = samples_ * classes_ >= kWorthThreads;
+    const bool worth = samples_ * classes_ >= kWorthThreadsOfCrossEntropy;
 #pragma omp parallel for schedule(static) if (worth)
     for (int64_t n = 0; n < samples_; ++n) backward_row(run, n);
   }
