@@ -32,11 +32,13 @@ using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
 
 std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_linear(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_squared_error(Shared& shared, const Spec& spec);
 
 // The makers by Spec::name().
 inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>>({
     {"cross-entropy", make_cross_entropy},
     {"linear", make_linear},
+    {"squared error", make_squared_error},
 });
 
 }  // namespace pushpull::ops::cpu
