@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/simd.h"
 
 namespace pushpull {
 
@@ -16,7 +17,8 @@ using Block = std::array<uint32_t, 4>;
 
 // Philox4x32-10 as in Random123 (Salmon et al., SC 2011): ten rounds of two 32 x 32 -> 64 bit
 // products; between rounds the key grows by the golden ratio and sqrt(3) - 1.
-inline Block philox_block(Block c, uint32_t key0, uint32_t key1) {
+PUSHPULL_INLINE Block philox_block(Block c, uint32_t key0, uint32_t key1) {
+#pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * c[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57} * c[2];
@@ -62,6 +64,22 @@ uint64_t random_key(uint64_t seed, int64_t step, int64_t micro_batch, uint32_t p
   const uint64_t of_step =
       word(philox(seed, RandomStream::kDropout, place, static_cast<uint64_t>(step)));
   return word(philox(of_step, RandomStream::kDropout, 0, static_cast<uint64_t>(micro_batch)));
+}
+
+// One loop iteration computes one block, so the compiler computes as many blocks at once as a vector
+// has lanes.
+PUSHPULL_SIMD void fill_dropout_words(uint64_t key, uint64_t first, int64_t blocks, uint32_t* out) {
+  const auto key0 = static_cast<uint32_t>(key);
+  const auto key1 = static_cast<uint32_t>(key >> 32);
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < blocks; ++i) {
+    const uint64_t counter = first + static_cast<uint64_t>(i);
+    const Block words =
+        philox_block({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0,
+                      static_cast<uint32_t>(RandomStream::kDropout)},
+                     key0, key1);
+    for (size_t k = 0; k < 4; ++k) out[4 * i + static_cast<int64_t>(k)] = words[k];
+  }
 }
 
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,

@@ -38,6 +38,9 @@ inline std::array<uint32_t, 4> dropout_words(uint64_t key, uint64_t i) {
   return philox(key, RandomStream::kDropout, 0, i);
 }
 
+// Writes `blocks` blocks of four words to `out`: dropout_words(key, first), (key, first + 1), ...
+void fill_dropout_words(uint64_t key, uint64_t first, int64_t blocks, uint32_t* out);
+
 // Writes elements [first, first + count) of a uniform(-bound, bound) sequence to `out`. The values
 // do not depend on how the range is split.
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <vector>
 
 #include "common/base/error.h"
 
@@ -154,6 +156,63 @@ TEST(Permutation, NeverChangesBetweenReleases) {
 }
 
 TEST(Permutation, RefusesANegativeSize) { EXPECT_THROW(permutation(1, 0, -1), Error); }
+
+// A replay needs these keys: they may change only with a new version of checkpoints.
+TEST(RandomKey, KeepsItsKnownValues) {
+  EXPECT_EQ(random_key(0, 0, 0, 0), 0x5038b712e1153797ULL);
+  EXPECT_EQ(random_key(1, 2, 3, 4), 0xe35ec69688a2165fULL);
+  EXPECT_EQ(random_key(0xffffffffffffffff, int64_t{1} << 40, 127, 11), 0x48891958a414cd31ULL);
+}
+
+TEST(RandomKey, DiffersBySeedStepMicroBatchAndPlace) {
+  std::set<uint64_t> keys;
+  constexpr int kEach = 8;
+  for (int seed = 0; seed < kEach; ++seed) {
+    for (int step = 0; step < kEach; ++step) {
+      for (int micro_batch = 0; micro_batch < kEach; ++micro_batch) {
+        for (uint32_t place = 0; place < kEach; ++place) {
+          keys.insert(random_key(static_cast<uint64_t>(seed), step, micro_batch, place));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(keys.size(), size_t{kEach * kEach * kEach * kEach});
+}
+
+TEST(DropoutWords, KeepTheirKnownValues) {
+  EXPECT_THAT(dropout_words(0, 0), ElementsAre(0x2a497e61, 0xe5a5ea88, 0xf4aedfa8, 0x6369fbf5));
+  EXPECT_THAT(dropout_words(0x0123456789abcdef, (uint64_t{1} << 32) + 7),
+              ElementsAre(0xe83bec06, 0x9cffe34a, 0x1568a225, 0x68209f58));
+}
+
+// The starts include counters that carry into the upper word.
+TEST(DropoutWords, AreFilledAsTheyAreDefined) {
+  for (const uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 32) - 5}) {
+    for (const size_t blocks : {0, 1, 7, 8, 15, 16, 33, 100}) {
+      std::vector<uint32_t> words(4 * blocks + 1, 17);
+      fill_dropout_words(0xfedcba9876543210, first, static_cast<int64_t>(blocks), words.data());
+      for (size_t i = 0; i < 4 * blocks; ++i) {
+        ASSERT_EQ(words[i], dropout_words(0xfedcba9876543210, first + i / 4)[i % 4])
+            << first << ", " << blocks << ", " << i;
+      }
+      EXPECT_EQ(words.back(), 17) << "is behind the last block";
+    }
+  }
+}
+
+// A share of n words is p with a standard deviation of sqrt(p (1 - p) / n); five of them are a
+// one-in-a-million accident, and the key is fixed.
+TEST(DropoutWords, AreBelowPWithProbabilityP) {
+  constexpr int64_t kBlocks = 25'000;
+  std::vector<uint32_t> words(4 * kBlocks);
+  fill_dropout_words(random_key(1, 2, 3, 4), 0, kBlocks, words.data());
+  const auto count = static_cast<double>(words.size());
+  for (const double p : {0.001, 0.1, 0.5, 0.9}) {
+    const auto below = static_cast<double>(
+        std::ranges::count_if(words, [p](uint32_t word) { return word < p * 0x1p32; }));
+    EXPECT_NEAR(below / count, p, 5 * std::sqrt(p * (1 - p) / count));
+  }
+}
 
 }  // namespace
 }  // namespace pushpull

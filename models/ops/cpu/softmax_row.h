@@ -5,27 +5,12 @@
 #include <cstdint>
 
 #include "common/base/simd.h"
+#include "models/ops/cpu/exponential.h"
 
 namespace pushpull::ops::cpu {
 
-// Returns exp(x) for x <= 80 with a relative error below 1e-7; below -87 the result is 0. exp(0) is
-// exactly 1, and NaN stays NaN. Source: Moshier's Cephes, expf: x = n log(2) + r, a polynomial in r.
-PUSHPULL_INLINE float fast_exp(float x) {
-  constexpr float kRound = 0x1.8p23F;  // a float this large has no fraction: adding it rounds
-  const float shifted = x * 1.44269504F + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  const float mantissa = (p * r * r + r) + 1.0F;
-  // the lowest bits of `shifted` are n, which becomes the exponent
-  const uint32_t exponent = (__builtin_bit_cast(uint32_t, shifted) + 127U) << 23U;
-  return x < -87.0F ? 0.0F : mantissa * __builtin_bit_cast(float, exponent);
-}
+// Returns exponential(x), but 0 below -87.
+PUSHPULL_INLINE float fast_exp(float x) { return x < -87.0F ? 0.0F : exponential(x); }
 
 // Returns the largest of count > 0 numbers; NaNs after the first 16 are skipped.
 float largest(const float* x, int64_t count);

@@ -1,0 +1,79 @@
+// Dropout. Backward draws the same words again, which costs less than reading a stored mask from
+// memory would save.
+#include "models/ops/dropout.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "common/base/simd.h"
+#include "models/ops/cpu/operations.h"
+#include "models/ops/cpu/split.h"
+
+namespace pushpull::ops::cpu {
+
+namespace {
+
+PUSHPULL_SIMD void keep_some(const float* x, const uint32_t* words, uint32_t least, float factor,
+                             int64_t n, float* y) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < n; ++i) {
+    const float kept = x[i] * factor;
+    y[i] = words[i] >= least ? kept : 0.0F;
+  }
+}
+
+class CpuDropout final : public Operation {
+ public:
+  explicit CpuDropout(const DropoutSpec& spec)
+      : count_(spec.shape().size()),
+        least_(static_cast<uint32_t>(std::ceil(static_cast<double>(spec.probability()) * 0x1p32))),
+        factor_(static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.probability())))) {}
+
+  Needs needs() const override { return {.in_place = true, .gradient_in_place = true}; }
+
+  void forward(const Run& run) override { drop(run, run.x[0].floats(), run.y.floats()); }
+  void backward_weights(const Run& /*run*/) override {}
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data != nullptr) drop(run, run.dy.floats(), run.dx[0].floats());
+  }
+
+ private:
+  static constexpr int64_t kPiece = 1'024;  // elements whose words lie on the stack
+
+  void drop(const Run& run, const float* x, float* y) const {
+    if (!run.training || least_ == 0) {
+      if (x == y) return;
+      in_ranges(count_, kGrain, [=](int64_t begin, int64_t end) {
+        std::copy_n(x + begin, end - begin, y + begin);
+      });
+      return;
+    }
+    PP_ASSERT(run.key != nullptr);
+    const uint64_t key = *run.key;
+    in_ranges((count_ + kPiece - 1) / kPiece, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) drop_piece(key, piece * kPiece, x, y);
+    });
+  }
+
+  void drop_piece(uint64_t key, int64_t first, const float* x, float* y) const {
+    std::array<uint32_t, kPiece> words;
+    const int64_t n = std::min(kPiece, count_ - first);
+    fill_dropout_words(key, static_cast<uint64_t>(first / 4), (n + 3) / 4, words.data());
+    keep_some(x + first, words.data(), least_, factor_, n, y + first);
+  }
+
+  int64_t count_;
+  uint32_t least_;  // word of an element that is kept
+  float factor_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_dropout(Shared& /*shared*/, const Spec& spec) {
+  return std::make_unique<CpuDropout>(spec_as<DropoutSpec>(spec));
+}
+
+}  // namespace pushpull::ops::cpu

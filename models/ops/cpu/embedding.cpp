@@ -1,0 +1,112 @@
+// Rows of a table. Backward sums the places of an id in rising order: forward sorts the places by
+// id with a stable counting sort, so that each row of dw is written by one thread.
+#include "models/ops/embedding.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/error.h"
+#include "common/base/simd.h"
+#include "models/ops/cpu/operations.h"
+#include "models/ops/cpu/split.h"
+
+namespace pushpull::ops::cpu {
+
+namespace {
+
+PUSHPULL_SIMD void add_row(const float* from, int64_t n, float* to) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t j = 0; j < n; ++j) to[j] += from[j];
+}
+
+class CpuEmbedding final : public Operation {
+ public:
+  explicit CpuEmbedding(const EmbeddingShape& shape)
+      : places_(shape.samples * shape.positions),
+        vocabulary_(shape.vocabulary),
+        width_(shape.width) {}
+
+  Needs needs() const override {
+    return {.kept_bytes = static_cast<size_t>(vocabulary_ + 1 + places_) * sizeof(int32_t),
+            .adds = 1};
+  }
+
+  void forward(const Run& run) override {
+    const int32_t* ids = run.x[0].ints();
+    for (int64_t i = 0; i < places_; ++i) PP_ASSERT(ids[i] >= 0 && ids[i] < vocabulary_);
+    in_ranges(places_, rows_of_grain(width_), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::copy_n(run.w[0] + ids[i] * width_, width_, run.y.floats() + i * width_);
+      }
+    });
+    if (run.training) sort(ids, ends(run), order(run));
+  }
+
+  void backward_weights(const Run& run) override {
+    const bool adds = (run.adds & 1U) != 0;
+    const int32_t* end_of = ends(run);
+    // A row costs its writing and its places. The ranges of ids have about equal costs.
+    const int64_t cost = vocabulary_ + places_;
+    in_ranges(cost, rows_of_grain(width_), [&](int64_t begin, int64_t end) {
+      const int64_t last = first_id(end_of, end);
+      for (int64_t id = first_id(end_of, begin); id < last; ++id) {
+        const int32_t start = id == 0 ? 0 : end_of[id - 1];
+        sum_row(run, order(run), start, end_of[id], adds, run.dw[0] + id * width_);
+      }
+    });
+  }
+  void backward_data(const Run& /*run*/) override {}
+
+ private:
+  // Kept: for each id the end of its places in the order, and the order.
+  static int32_t* ends(const Run& run) { return static_cast<int32_t*>(run.kept); }
+  int32_t* order(const Run& run) const { return ends(run) + vocabulary_ + 1; }
+
+  void sort(const int32_t* ids, int32_t* end_of, int32_t* order) const {
+    std::fill_n(end_of, vocabulary_ + 1, 0);
+    for (int64_t i = 0; i < places_; ++i) ++end_of[ids[i] + 1];
+    for (int64_t id = 0; id < vocabulary_; ++id) end_of[id + 1] += end_of[id];
+    // end_of[id] is the start of id until its places have been put down
+    for (int64_t i = 0; i < places_; ++i) order[end_of[ids[i]]++] = static_cast<int32_t>(i);
+  }
+
+  // Returns the first id before which the ids cost at least `cost`.
+  int64_t first_id(const int32_t* end_of, int64_t cost) const {
+    int64_t low = 0;
+    int64_t high = vocabulary_;
+    while (low < high) {
+      const int64_t id = (low + high) / 2;
+      const int64_t before = id + (id == 0 ? 0 : end_of[id - 1]);
+      if (before < cost) {
+        low = id + 1;
+      } else {
+        high = id;
+      }
+    }
+    return low;
+  }
+
+  void sum_row(const Run& run, const int32_t* order, int32_t start, int32_t end, bool adds,
+               float* dw) const {
+    if (!adds && start < end) {
+      std::copy_n(run.dy.floats() + order[start++] * width_, width_, dw);
+    } else if (!adds) {
+      std::fill_n(dw, width_, 0.0F);
+    }
+    for (; start < end; ++start) {
+      add_row(run.dy.floats() + order[start] * width_, width_, dw);
+    }
+  }
+
+  int64_t places_;
+  int64_t vocabulary_;
+  int64_t width_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_embedding(Shared& /*shared*/, const Spec& spec) {
+  return std::make_unique<CpuEmbedding>(spec_as<EmbeddingSpec>(spec).shape());
+}
+
+}  // namespace pushpull::ops::cpu

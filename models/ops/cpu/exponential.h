@@ -1,0 +1,48 @@
+// exp and tanh as plain arithmetic: loops over them vectorise, and give the same bits with every
+// instruction set and C library. For loops in functions with PUSHPULL_SIMD.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "common/base/simd.h"
+
+namespace pushpull::ops::cpu {
+
+// Returns e^x to 1e-7 of its value for x from -87 to 87, the value at the nearer end outside, and
+// NaN for NaN. With n = round(x / ln 2) it is 2^n e^r. Coefficients: Cephes expf (Moshier).
+PUSHPULL_INLINE float exponential(float x) {
+  constexpr float kRound = 0x1.8p23F;  // a sum with it is rounded to a whole number
+  const float above = x < -87.0F ? -87.0F : x;
+  const float in = above > 87.0F ? 87.0F : above;
+  const float shifted = in * 1.44269504F + kRound;
+  const float n = shifted - kRound;
+  const float r = (in - n * 0.693359375F) - n * -2.12194440e-4F;  // ln 2 in two parts
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  // the low bits of `shifted` are n; they are added to the exponent of 1
+  const uint32_t power = (std::bit_cast<uint32_t>(shifted) << 23) + 0x3F800000U;
+  return p * std::bit_cast<float>(power);
+}
+
+// Returns tanh x to 2e-7 of its value. Coefficients below 0.625: Cephes tanhf (Moshier).
+PUSHPULL_INLINE float hyperbolic_tangent(float x) {
+  const float size = std::fabs(x);
+  const float square = x * x;
+  float p = -5.70498872745e-3F;
+  p = p * square + 2.06390887954e-2F;
+  p = p * square - 5.37397155531e-2F;
+  p = p * square + 1.33314422036e-1F;
+  p = p * square - 3.33332819422e-1F;
+  const float near = p * square * x + x;
+  const float far = std::copysign(1.0F - 2.0F / (exponential(2.0F * size) + 1.0F), x);
+  return size < 0.625F ? near : far;
+}
+
+}  // namespace pushpull::ops::cpu

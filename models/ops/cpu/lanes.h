@@ -1,0 +1,44 @@
+// Sixteen floats that are computed together. A sum over a row is sixteen partial sums in a fixed
+// order, combined in a fixed tree, so it has the same bits with every instruction set. Use the
+// functions inside a function with PUSHPULL_SIMD.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/base/simd.h"
+
+namespace pushpull::ops::cpu {
+
+constexpr int64_t kLanes = 16;
+
+using Lanes [[gnu::vector_size(64)]] = float;
+
+PUSHPULL_INLINE void load(const float* from, Lanes& to) { std::memcpy(&to, from, sizeof(Lanes)); }
+PUSHPULL_INLINE void store(const Lanes& from, float* to) { std::memcpy(to, &from, sizeof(Lanes)); }
+
+// For the end of a row: the lanes from `count` on become 0, or are not written.
+PUSHPULL_INLINE void load_some(const float* from, int64_t count, Lanes& to) {
+  float all[kLanes] = {};
+  for (int64_t k = 0; k < count; ++k) all[k] = from[k];
+  load(all, to);
+}
+PUSHPULL_INLINE void store_some(const Lanes& from, int64_t count, float* to) {
+  float all[kLanes];
+  store(from, all);
+  for (int64_t k = 0; k < count; ++k) to[k] = all[k];
+}
+
+// Returns the sum of the lanes: repeatedly the upper half is added onto the lower half.
+PUSHPULL_INLINE double total(const Lanes& lanes) {
+  float all[kLanes];
+  store(lanes, all);
+  double sums[kLanes];
+  for (int64_t k = 0; k < kLanes; ++k) sums[k] = static_cast<double>(all[k]);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t k = 0; k < half; ++k) sums[k] += sums[k + half];
+  }
+  return sums[0];
+}
+
+}  // namespace pushpull::ops::cpu

@@ -1,0 +1,50 @@
+#include "models/ops/select.h"
+
+#include <algorithm>
+
+#include "models/ops/cpu/operations.h"
+#include "models/ops/cpu/split.h"
+
+namespace pushpull::ops::cpu {
+
+namespace {
+
+class CpuSelect final : public Operation {
+ public:
+  explicit CpuSelect(const SelectShape& shape) : shape_(shape) {}
+
+  Needs needs() const override { return {}; }
+
+  void forward(const Run& run) override {
+    const auto [outer, size, inner, index] = shape_;
+    in_ranges(outer, rows_of_grain(inner), [&](int64_t begin, int64_t end) {
+      for (int64_t a = begin; a < end; ++a) {
+        const float* from = run.x[0].floats() + (a * size + index) * inner;
+        std::copy_n(from, inner, run.y.floats() + a * inner);
+      }
+    });
+  }
+  void backward_weights(const Run& /*run*/) override {}
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    const auto [outer, size, inner, index] = shape_;
+    in_ranges(outer, rows_of_grain(size * inner), [&](int64_t begin, int64_t end) {
+      float* dx = run.dx[0].floats();
+      std::fill(dx + begin * size * inner, dx + end * size * inner, 0.0F);
+      for (int64_t a = begin; a < end; ++a) {
+        std::copy_n(run.dy.floats() + a * inner, inner, dx + (a * size + index) * inner);
+      }
+    });
+  }
+
+ private:
+  SelectShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_select(Shared& /*shared*/, const Spec& spec) {
+  return std::make_unique<CpuSelect>(spec_as<SelectSpec>(spec).shape());
+}
+
+}  // namespace pushpull::ops::cpu
