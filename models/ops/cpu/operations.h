@@ -33,6 +33,7 @@ using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_activate(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_attention(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_dropout(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec);
@@ -46,6 +47,7 @@ inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>
     {"activate", make_activate},
     {"add positions", make_add_positions},
     {"add", make_add},
+    {"attention", make_attention},
     {"cross-entropy", make_cross_entropy},
     {"dropout", make_dropout},
     {"embedding", make_embedding},
