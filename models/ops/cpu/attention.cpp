@@ -16,7 +16,7 @@ namespace pushpull::ops::cpu {
 namespace {
 
 constexpr int64_t kBlockRows = 64;
-constexpr int64_t kGroupScores = 512 << 10;  // scores of a block: 2 MiB
+constexpr int64_t kGroupScores = 256 << 10;  // scores of a block: 1 MiB, about a second-level cache
 constexpr int64_t kMostExtents = 16;
 
 int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }

@@ -16,7 +16,7 @@ struct RowDropout {
   float factor = 1.0F;  // 1 / (1 - p)
 };
 
-// What one query sees.
+// The keys that one query sees.
 struct RowOfKeys {
   int64_t keys = 0;               // in the row
   int64_t visible = 0;            // the first ones, of which `mask` hides those with 0

@@ -6,25 +6,29 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-constexpr int64_t kSumBlock = 256;
+constexpr int64_t kBlock = 256;  // a multiple of kSumLanes
+constexpr int64_t kSumLanes = 16;
 
-// Fills e[count..] with zeros and returns the sum of the block.
-PUSHPULL_INLINE double block_sum(float* e, int64_t count) {
-  for (int64_t i = count; i < kSumBlock; ++i) e[i] = 0.0F;
-  double sums[kSumBlock / 2];
-  for (int64_t i = 0; i < kSumBlock / 2; ++i) {
-    sums[i] = static_cast<double>(e[i]) + static_cast<double>(e[i + kSumBlock / 2]);
+// Combines lanes in a fixed tree: repeatedly the upper half is added onto the lower half.
+template <class Lane>
+PUSHPULL_INLINE void add_halves(Lane* lanes, int64_t count) {
+  for (int64_t half = count / 2; half > 0; half /= 2) {
+    for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
   }
-  for (int64_t reach = kSumBlock / 4; reach > 0; reach /= 2) {
-    for (int64_t i = 0; i < reach; ++i) sums[i] += sums[i + reach];
+}
+
+PUSHPULL_INLINE void add_to_lanes(const float* e, int64_t count, double* lanes) {
+  int64_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    for (int64_t l = 0; l < kSumLanes; ++l) lanes[l] += static_cast<double>(e[i + l]);
   }
-  return sums[0];
+  for (int64_t l = 0; i + l < count; ++l) lanes[l] += static_cast<double>(e[i + l]);
 }
 
 }  // namespace
 
 PUSHPULL_SIMD float largest(const float* x, int64_t count) {
-  constexpr int64_t kLanes = 16;
+  constexpr int64_t kLanes = 32;  // enough vectors to hide the latency
   float lanes[kLanes];
   for (int64_t l = 0; l < kLanes; ++l) lanes[l] = x[std::min(l, count - 1)];
   int64_t i = 0;
@@ -41,37 +45,34 @@ PUSHPULL_SIMD float largest(const float* x, int64_t count) {
 }
 
 PUSHPULL_SIMD int64_t first_equal(const float* x, int64_t count, float value) {
-  for (int64_t first = 0; first < count; first += kSumBlock) {
-    const int64_t end = std::min(first + kSumBlock, count);
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t end = std::min(first + kBlock, count);
     int32_t equal = 0;
     for (int64_t i = first; i < end; ++i) equal += x[i] == value ? 1 : 0;
-    if (equal == 0) continue;
-    return std::find(x + first, x + end, value) - x;
+    if (equal > 0) return std::find(x + first, x + end, value) - x;
   }
   return 0;
 }
 
 PUSHPULL_SIMD double exp_sum(const float* x, int64_t count, float top) {
-  float e[kSumBlock];
-  double sum = 0.0;
-  for (int64_t first = 0; first < count; first += kSumBlock) {
-    const int64_t here = std::min(kSumBlock, count - first);
+  float e[kBlock];
+  double lanes[kSumLanes] = {};
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t here = std::min(kBlock, count - first);
     for (int64_t i = 0; i < here; ++i) e[i] = fast_exp(x[first + i] - top);
-    sum += block_sum(e, here);
+    add_to_lanes(e, here, lanes);
   }
-  return sum;
+  add_halves(lanes, kSumLanes);
+  return lanes[0];
 }
 
 PUSHPULL_SIMD double exp_row(const float* x, int64_t count, float top, float* e) {
-  float block[kSumBlock];
-  double sum = 0.0;
-  for (int64_t first = 0; first < count; first += kSumBlock) {
-    const int64_t here = std::min(kSumBlock, count - first);
-    for (int64_t i = 0; i < here; ++i) block[i] = fast_exp(x[first + i] - top);
-    for (int64_t i = 0; i < here; ++i) e[first + i] = block[i];
-    sum += block_sum(block, here);
-  }
-  return sum;
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < count; ++i) e[i] = fast_exp(x[i] - top);
+  double lanes[kSumLanes] = {};
+  add_to_lanes(e, count, lanes);
+  add_halves(lanes, kSumLanes);
+  return lanes[0];
 }
 
 }  // namespace pushpull::ops::cpu

@@ -12,13 +12,12 @@ namespace pushpull::ops::cpu {
 // Returns exponential(x), but 0 below -87.
 PUSHPULL_INLINE float fast_exp(float x) { return x < -87.0F ? 0.0F : exponential(x); }
 
-// Returns the largest of count > 0 numbers; NaNs after the first 16 are skipped.
+// Returns the largest of count > 0 numbers; NaNs after the first 32 are skipped.
 float largest(const float* x, int64_t count);
 // Returns the index of the first element that equals `value`, or 0.
 int64_t first_equal(const float* x, int64_t count, float value);
 
-// Returns the sum of fast_exp(x[i] - top). The sum adds in f64: within each block of 256 the upper
-// half onto the lower, repeatedly; then the blocks in order.
+// Returns the sum of fast_exp(x[i] - top): sixteen partial sums in f64, combined in a fixed tree.
 double exp_sum(const float* x, int64_t count, float top);
 // Also writes the exponentials; e may be x.
 double exp_row(const float* x, int64_t count, float top, float* e);

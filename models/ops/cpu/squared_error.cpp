@@ -1,3 +1,4 @@
+// The squared error of each target and its gradient, as plain loops.
 #include "models/ops/squared_error.h"
 
 #include "common/base/error.h"
