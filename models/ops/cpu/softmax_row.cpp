@@ -25,23 +25,28 @@ PUSHPULL_INLINE void add_to_lanes(const float* e, int64_t count, double* lanes) 
   for (int64_t l = 0; i + l < count; ++l) lanes[l] += static_cast<double>(e[i + l]);
 }
 
-}  // namespace
-
-PUSHPULL_SIMD float largest(const float* x, int64_t count) {
-  constexpr int64_t kLanes = 32;  // enough vectors to hide the latency
+// Finds the largest in lanes: more of them hide the latency, fewer cost less at the end.
+template <int64_t kLanes>
+PUSHPULL_INLINE float largest_in(const float* x, int64_t count) {
   float lanes[kLanes];
   for (int64_t l = 0; l < kLanes; ++l) lanes[l] = x[std::min(l, count - 1)];
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int64_t l = 0; l < kLanes; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
   }
-  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  for (int64_t reach = kLanes / 2; reach > 0; reach /= 2) {
-    for (int64_t l = 0; l < reach; ++l) {
-      lanes[l] = lanes[l + reach] > lanes[l] ? lanes[l + reach] : lanes[l];
+  for (int64_t l = 0; i + l < count; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t l = 0; l < half; ++l) {
+      lanes[l] = lanes[l + half] > lanes[l] ? lanes[l + half] : lanes[l];
     }
   }
   return lanes[0];
+}
+
+}  // namespace
+
+PUSHPULL_SIMD float largest(const float* x, int64_t count) {
+  return count < kBlock ? largest_in<kSumLanes>(x, count) : largest_in<4 * kSumLanes>(x, count);
 }
 
 PUSHPULL_SIMD int64_t first_equal(const float* x, int64_t count, float value) {

@@ -12,7 +12,8 @@ namespace pushpull::ops::cpu {
 // Returns exponential(x), but 0 below -87.
 PUSHPULL_INLINE float fast_exp(float x) { return x < -87.0F ? 0.0F : exponential(x); }
 
-// Returns the largest of count > 0 numbers; NaNs after the first 32 are skipped.
+// Returns the largest of count > 0 numbers. A NaN among the first 64 may be the result; later ones
+// are skipped.
 float largest(const float* x, int64_t count);
 // Returns the index of the first element that equals `value`, or 0.
 int64_t first_equal(const float* x, int64_t count, float value);
