@@ -1,3 +1,4 @@
+// Adding learned positions as a plain loop: it waits for memory.
 #include "models/ops/add_positions.h"
 
 #include <algorithm>

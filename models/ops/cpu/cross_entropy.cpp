@@ -32,12 +32,6 @@ double sum_below(const float* x, int64_t classes, float top) {
   return lanes[0];
 }
 
-PUSHPULL_SIMD void wide_gradient(const float* x, int64_t classes, float top, float factor,
-                                 float less, float* dx) {
-  PUSHPULL_ELEMENTWISE
-  for (int64_t m = 0; m < classes; ++m) dx[m] = fast_exp(x[m] - top) * factor - less;
-}
-
 class CpuCrossEntropy final : public Operation {
  public:
   explicit CpuCrossEntropy(const CrossEntropySpec& spec)
@@ -129,7 +123,7 @@ class CpuCrossEntropy final : public Operation {
     const auto p = static_cast<float>(static_cast<double>(at_label) / sum);
     if (!narrow_) {
       const auto factor = static_cast<float>(static_cast<double>(scale) / sum);
-      wide_gradient(x, classes_, top, factor, share * scale, dx);
+      exp_gradient(x, classes_, top, factor, share * scale, dx);
     } else {
       narrow_gradient(x, top, sum, scale, share, dx);
     }

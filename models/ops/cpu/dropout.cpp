@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "common/base/error.h"
@@ -20,8 +21,9 @@ PUSHPULL_SIMD void keep_some(const float* x, const uint32_t* words, uint32_t lea
                              int64_t n, float* y) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = 0; i < n; ++i) {
-    const float kept = x[i] * factor;
-    y[i] = words[i] >= least ? kept : 0.0F;
+    // a mask, because a choice between floats does not vectorise on AVX2
+    const uint32_t mask = words[i] >= least ? ~0U : 0U;
+    y[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(x[i] * factor) & mask);
   }
 }
 

@@ -48,10 +48,11 @@ class CpuEmbedding final : public Operation {
     // A row costs its writing and its places. The ranges of ids have about equal costs.
     const int64_t cost = vocabulary_ + places_;
     in_ranges(cost, rows_of_grain(width_), [&](int64_t begin, int64_t end) {
+      const int64_t first = first_id(end_of, begin);
       const int64_t last = first_id(end_of, end);
-      for (int64_t id = first_id(end_of, begin); id < last; ++id) {
-        const int32_t start = id == 0 ? 0 : end_of[id - 1];
-        sum_row(run, order(run), start, end_of[id], adds, run.dw[0] + id * width_);
+      if (!adds) zero_absent(end_of, first, last, run.dw[0]);
+      for (int64_t id = first; id < last; ++id) {
+        sum_row(run, order(run), start_of(end_of, id), end_of[id], adds, run.dw[0] + id * width_);
       }
     });
   }
@@ -76,7 +77,7 @@ class CpuEmbedding final : public Operation {
     int64_t high = vocabulary_;
     while (low < high) {
       const int64_t id = (low + high) / 2;
-      const int64_t before = id + (id == 0 ? 0 : end_of[id - 1]);
+      const int64_t before = id + start_of(end_of, id);
       if (before < cost) {
         low = id + 1;
       } else {
@@ -86,13 +87,26 @@ class CpuEmbedding final : public Operation {
     return low;
   }
 
+  // Neighbours without a place are zeroed together: a large memset does not read what it overwrites.
+  void zero_absent(const int32_t* end_of, int64_t first, int64_t last, float* dw) const {
+    for (int64_t id = first; id < last;) {
+      int64_t next = id;
+      while (next < last && is_absent(end_of, next)) ++next;
+      std::fill_n(dw + id * width_, (next - id) * width_, 0.0F);
+      id = next + 1;
+    }
+  }
+
+  static int32_t start_of(const int32_t* end_of, int64_t id) {
+    return id == 0 ? 0 : end_of[id - 1];
+  }
+  static bool is_absent(const int32_t* end_of, int64_t id) {
+    return start_of(end_of, id) == end_of[id];
+  }
+
   void sum_row(const Run& run, const int32_t* order, int32_t start, int32_t end, bool adds,
                float* dw) const {
-    if (!adds && start < end) {
-      std::copy_n(run.dy.floats() + order[start++] * width_, width_, dw);
-    } else if (!adds) {
-      std::fill_n(dw, width_, 0.0F);
-    }
+    if (!adds && start < end) std::copy_n(run.dy.floats() + order[start++] * width_, width_, dw);
     for (; start < end; ++start) {
       add_row(run.dy.floats() + order[start] * width_, width_, dw);
     }

@@ -1,5 +1,6 @@
 // exp and tanh as plain arithmetic: loops over them vectorise, and give the same bits with every
-// instruction set and C library. For loops in functions with PUSHPULL_SIMD.
+// instruction set and C library. For loops in functions with PUSHPULL_SIMD, in a file that is
+// compiled with -fno-trapping-math and -fno-thread-jumps (models/CMakeLists.txt).
 #pragma once
 
 #include <bit>

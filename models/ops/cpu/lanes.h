@@ -1,6 +1,7 @@
-// Sixteen floats that are computed together. A sum over a row is sixteen partial sums in a fixed
-// order, combined in a fixed tree, so it has the same bits with every instruction set. Use the
-// functions inside a function with PUSHPULL_SIMD.
+// Eight floats that are computed together. A sum over a row is partial sums in a fixed order,
+// combined in a fixed tree, so it has the same bits with every instruction set. Wider lanes would
+// be slow on AVX2, where g++ 12 splits them in memory. Use the functions inside a function with
+// PUSHPULL_SIMD.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@
 
 namespace pushpull::ops::cpu {
 
-constexpr int64_t kLanes = 16;
+constexpr int64_t kLanes = 8;
 
-using Lanes [[gnu::vector_size(64)]] = float;
+using Lanes [[gnu::vector_size(32)]] = float;
 
 PUSHPULL_INLINE void load(const float* from, Lanes& to) { std::memcpy(&to, from, sizeof(Lanes)); }
 PUSHPULL_INLINE void store(const Lanes& from, float* to) { std::memcpy(to, &from, sizeof(Lanes)); }

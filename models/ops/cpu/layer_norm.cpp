@@ -14,16 +14,16 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-// Of one row; what backward keeps of it.
+// The statistics of one row, kept for backward.
 struct RowStatistics {
   float mean;
   float inverse;  // 1 / deviation
 };
 
-// Returns the sum of x - mean, or of its square. Four sums hide the latency of an addition.
+// Returns the sum of x - mean, or of its square. Eight sums hide the latency of an addition.
 template <bool kSquare>
 PUSHPULL_INLINE double sum_row(const float* x, int64_t width, float mean) {
-  constexpr int64_t kSums = 4;
+  constexpr int64_t kSums = 8;
   Lanes sums[kSums] = {};
   Lanes value;
   int64_t j = 0;
@@ -45,7 +45,8 @@ PUSHPULL_INLINE double sum_row(const float* x, int64_t width, float mean) {
     rest[k] = kSquare ? distance * distance : distance;
   }
   load(rest, value);
-  return total((sums[0] + sums[1]) + (sums[2] + sums[3]) + value);
+  for (int64_t s = 1; s < kSums; ++s) sums[0] += sums[s];
+  return total(sums[0] + value);
 }
 
 template <bool kCentred>
@@ -88,7 +89,7 @@ struct GradientSums {
   Lanes product = {};
 };
 
-// Adds sixteen elements of a row to all four sums.
+// Adds the elements of a row's lanes to all four sums.
 PUSHPULL_INLINE void add_lanes(const RowStatistics& row, const Lanes& x, const Lanes& dy,
                                const Lanes& scale, Lanes& dscale, Lanes& dshift,
                                GradientSums& sums) {

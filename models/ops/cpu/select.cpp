@@ -1,3 +1,4 @@
+// A slice of a dimension as copies of rows.
 #include "models/ops/select.h"
 
 #include <algorithm>

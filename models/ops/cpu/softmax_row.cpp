@@ -80,4 +80,10 @@ PUSHPULL_SIMD double exp_row(const float* x, int64_t count, float top, float* e)
   return lanes[0];
 }
 
+PUSHPULL_SIMD void exp_gradient(const float* x, int64_t count, float top, float factor, float less,
+                                float* dx) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < count; ++i) dx[i] = fast_exp(x[i] - top) * factor - less;
+}
+
 }  // namespace pushpull::ops::cpu

@@ -9,7 +9,7 @@
 
 namespace pushpull::ops::cpu {
 
-// Returns exponential(x), but 0 below -87.
+// Returns exponential(x), but 0 below -87. Vectorises in files with the flags of exponential.h.
 PUSHPULL_INLINE float fast_exp(float x) { return x < -87.0F ? 0.0F : exponential(x); }
 
 // Returns the largest of count > 0 numbers. A NaN among the first 64 may be the result; later ones
@@ -22,5 +22,7 @@ int64_t first_equal(const float* x, int64_t count, float value);
 double exp_sum(const float* x, int64_t count, float top);
 // Also writes the exponentials; e may be x.
 double exp_row(const float* x, int64_t count, float top, float* e);
+// Writes fast_exp(x[i] - top) factor - less; dx may be x.
+void exp_gradient(const float* x, int64_t count, float top, float factor, float less, float* dx);
 
 }  // namespace pushpull::ops::cpu
