@@ -1,71 +1,209 @@
-// Cross-entropy as a plain loop: it is a thousandth of a step, and oneDNN's log-softmax is off by a
-// millionth (its exp(0) is not 1), which shows as a negative loss. Results of exp and log depend on
-// the C library, so numerics_fingerprint() names it.
+// Cross-entropy as plain loops: oneDNN's log-softmax is off by a millionth (its exp(0) is not 1),
+// which shows as a negative loss. Up to 256 classes the exponential is std::exp, one at a time, and
+// depends on the C library, so numerics_fingerprint() names it; wider rows (vocabularies) use
+// fast_exp. What is kept is the largest score and the sum of each row; backward computes the
+// exponentials again.
+#include "models/ops/cross_entropy.h"
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/error.h"
+#include "models/ops/arithmetic.h"
 #include "models/ops/cpu/operations.h"
+#include "models/ops/cpu/softmax_row.h"
 
 namespace pushpull::ops::cpu {
 
 namespace {
 
-class CpuCrossEntropy final : public CrossEntropy {
- public:
-  explicit CpuCrossEntropy(const CrossEntropyShape& shape)
-      : samples_(shape.samples),
-        classes_(shape.classes),
-        softmax_(allocate(static_cast<size_t>(shape.samples * shape.classes))) {}
+constexpr int64_t kMostNarrow = 256;                       // classes
+constexpr int64_t kWorthThreadsOfCrossEntropy = 16 << 10;  // exponentials
 
-  void forward(const Activation* logits, const int32_t* labels, int64_t count,
-               float* losses) override {
-    PP_ASSERT(count >= 0 && count <= samples_);
-    for (int64_t n = 0; n < count; ++n) {
-      const float* x = floats(logits) + n * classes_;
-      float* p = softmax_.data() + n * classes_;
-      const float top = *std::max_element(x, x + classes_);
-      double sum = 0.0;  // includes exp(0) = 1: no overflow, no log of 0
-      for (int64_t m = 0; m < classes_; ++m) {
-        p[m] = std::exp(x[m] - top);
-        sum += static_cast<double>(p[m]);
-      }
-      for (int64_t m = 0; m < classes_; ++m) {
-        p[m] = static_cast<float>(static_cast<double>(p[m]) / sum);
-      }
-      const double distance = static_cast<double>(top) - static_cast<double>(x[labels[n]]);
-      losses[n] = static_cast<float>(distance + std::log(sum));
+// Returns the sum of top - x[m] in f64, in rising order of m within each of 16 lanes.
+double sum_below(const float* x, int64_t classes, float top) {
+  constexpr int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  for (int64_t m = 0; m < classes; ++m) {
+    lanes[m % kLanes] += static_cast<double>(top) - static_cast<double>(x[m]);
+  }
+  tree_sum(lanes, kLanes);
+  return lanes[0];
+}
+
+class CpuCrossEntropy final : public Operation {
+ public:
+  explicit CpuCrossEntropy(const CrossEntropySpec& spec)
+      : samples_(spec.shape().samples),
+        classes_(spec.shape().classes),
+        narrow_(classes_ <= kMostNarrow),
+        options_(spec.options()) {}
+
+  Needs needs() const override {
+    const size_t row_bytes = sizeof(double) + sizeof(float);
+    return {.inputs = 0b11,
+            .kept_bytes = static_cast<size_t>(samples_) * row_bytes,
+            .gradient_in_input = true};
+  }
+
+  void forward(const Run& run) override {
+    PP_ASSERT(run.valid >= 0 && run.valid <= samples_);
+    const bool worth = run.valid * classes_ >= kWorthThreadsOfCrossEntropy;
+#pragma omp parallel for schedule(static) if (worth)
+    for (int64_t n = 0; n < run.valid; ++n) forward_row(run, n);
+  }
+
+  void backward_weights(const Run& /*run*/) override {}
+
+  void backward_data(const Run& run) override {
+    const bool worth = samples_ * classes_ >= kWorthThreadsOfCrossEntropy;
+#pragma omp parallel for schedule(static) if (worth)
+    for (int64_t n = 0; n < samples_; ++n) backward_row(run, n);
+  }
+
+ private:
+  bool is_ignored(int32_t label) const { return options_.ignored && label == *options_.ignored; }
+  float weight(int32_t label) const {
+    return options_.class_weights.empty() ? 1.0F
+                                          : options_.class_weights[static_cast<size_t>(label)];
+  }
+  double* sums(const Run& run) const { return static_cast<double*>(run.kept); }
+  float* tops(const Run& run) const { return reinterpret_cast<float*>(sums(run) + samples_); }
+
+  void forward_row(const Run& run, int64_t n) const {
+    const float* x = run.x[0].floats() + n * classes_;
+    const int32_t label = run.x[1].ints()[n];
+    const float top = narrow_ ? *std::max_element(x, x + classes_) : largest(x, classes_);
+    if (run.predictions.data != nullptr) {  // the first of equal ones
+      run.predictions.ints()[n] = static_cast<int32_t>(
+          narrow_ ? std::max_element(x, x + classes_) - x : first_equal(x, classes_, top));
+    }
+    float& loss = run.y.floats()[n];
+    if (is_ignored(label)) {
+      loss = 0.0F;
+      return;
+    }
+    PP_ASSERT(label >= 0 && label < classes_);
+    const double sum = sum_of(x, top);  // includes exp(0) = 1: no overflow, no log of 0
+    const double distance = static_cast<double>(top) - static_cast<double>(x[label]);
+    loss = static_cast<float>(distance + std::log(sum));
+    if (!run.training) return;
+    sums(run)[n] = sum;
+    tops(run)[n] = top;
+    if (options_.smoothing > 0.0F) {
+      const auto smoothing = static_cast<double>(options_.smoothing);
+      const double mean = sum_below(x, classes_, top) / static_cast<double>(classes_);
+      loss = static_cast<float>((1.0 - smoothing) * distance + smoothing * mean + std::log(sum));
+    }
+    loss *= weight(label);
+  }
+
+  double sum_of(const float* x, float top) const {
+    if (!narrow_) return exp_sum(x, classes_, top);
+    double sum = 0.0;
+    for (int64_t m = 0; m < classes_; ++m) sum += static_cast<double>(std::exp(x[m] - top));
+    return sum;
+  }
+
+  void backward_row(const Run& run, int64_t n) const {
+    const float* x = run.x[0].floats() + n * classes_;
+    float* dx = run.dx[0].floats() + n * classes_;  // may be x
+    const int32_t label = run.x[1].ints()[n];
+    if (is_ignored(label)) {
+      std::fill_n(dx, classes_, 0.0F);
+      return;
+    }
+    const float scale = *run.scale * weight(label);
+    const float smoothing = options_.smoothing;
+    const float share = smoothing / static_cast<float>(classes_);  // of a class in the target
+    const double sum = sums(run)[n];
+    const float top = tops(run)[n];
+    const float at_label = narrow_ ? std::exp(x[label] - top) : fast_exp(x[label] - top);
+    const auto p = static_cast<float>(static_cast<double>(at_label) / sum);
+    if (!narrow_) {
+      const auto factor = static_cast<float>(static_cast<double>(scale) / sum);
+      exp_gradient(x, classes_, top, factor, share * scale, dx);
+    } else {
+      narrow_gradient(x, top, sum, scale, share, dx);
+    }
+    dx[label] = smoothing > 0.0F ? (p - (1.0F - smoothing) - share) * scale : (p - 1.0F) * scale;
+  }
+
+  void narrow_gradient(const float* x, float top, double sum, float scale, float share,
+                       float* dx) const {
+    for (int64_t m = 0; m < classes_; ++m) {
+      const auto p = static_cast<float>(static_cast<double>(std::exp(x[m] - top)) / sum);
+      dx[m] = (p - share) * scale;  // without smoothing share is 0
     }
   }
 
+  int64_t samples_;
+  int64_t classes_;
+  bool narrow_;
+  CrossEntropyOptions options_;
+};
+
+// The operation behind the interface of ops.h. It copies the scores, which the caller of backward no
+// longer has.
+class OldCrossEntropy final : public CrossEntropy {
+ public:
+  explicit OldCrossEntropy(const CrossEntropyShape& shape)
+      : shape_(shape),
+        operation_(CrossEntropySpec(shape, {})),
+        scores_(allocate(static_cast<size_t>(shape.samples * shape.classes))),
+        kept_(allocate((operation_.needs().kept_bytes + 3) / sizeof(float))),
+        scale_(1.0F / static_cast<float>(shape.samples)) {}
+
+  void forward(const Activation* logits, const int32_t* labels, int64_t count,
+               float* losses) override {
+    std::copy_n(floats(logits), count * shape_.classes, scores_.data());
+    Run run = run_on(labels);
+    run.y.data = losses;
+    run.valid = count;
+    run.training = true;
+    operation_.forward(run);
+  }
+
   void backward(const int32_t* labels, Activation* dlogits) override {
-    const float share = 1.0F / static_cast<float>(samples_);
-    for (int64_t n = 0; n < samples_; ++n) {
-      const float* p = softmax_.data() + n * classes_;
-      float* d = floats(dlogits) + n * classes_;
-      for (int64_t m = 0; m < classes_; ++m) d[m] = p[m] * share;
-      d[labels[n]] = (p[labels[n]] - 1.0F) * share;
-    }
+    Run run = run_on(labels);
+    run.dx[0].data = dlogits;
+    run.scale = &scale_;
+    operation_.backward_data(run);
   }
 
   void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
     for (int64_t n = 0; n < count; ++n) {
-      const float* row = floats(logits) + n * classes_;
+      const float* row = floats(logits) + n * shape_.classes;
       // max_element returns the first of equal ones
-      predictions[n] = static_cast<int32_t>(std::max_element(row, row + classes_) - row);
+      predictions[n] = static_cast<int32_t>(std::max_element(row, row + shape_.classes) - row);
     }
   }
 
  private:
-  int64_t samples_;
-  int64_t classes_;
-  Buffer softmax_;  // of the latest forward
+  Run run_on(const int32_t* labels) const {
+    Run run;
+    run.x[0].data = scores_.data();
+    run.x[1].data = labels;
+    run.kept = kept_.data();
+    return run;
+  }
+
+  CrossEntropyShape shape_;
+  CpuCrossEntropy operation_;
+  Buffer scores_;  // of the latest forward
+  Buffer kept_;
+  float scale_;
 };
 
 }  // namespace
 
+std::unique_ptr<Operation> make_cross_entropy(Shared& /*shared*/, const Spec& spec) {
+  return std::make_unique<CpuCrossEntropy>(spec_as<CrossEntropySpec>(spec));
+}
+
 std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape) {
-  return std::make_unique<CpuCrossEntropy>(shape);
+  return std::make_unique<OldCrossEntropy>(shape);
 }
 
 }  // namespace pushpull::ops::cpu

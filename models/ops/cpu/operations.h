@@ -30,23 +30,31 @@ std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape)
 // A maker of plans, which casts the specification to its own type.
 using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
 
-std::unique_ptr<Operation> make_add(Shared& shared, const Spec& spec);
-std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec);
-std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
-std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_activate(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_add(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_attention(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_dropout(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_linear(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_select(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_squared_error(Shared& shared, const Spec& spec);
 
 // The makers by Spec::name().
 inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>>({
     {"activate", make_activate},
     {"add positions", make_add_positions},
     {"add", make_add},
+    {"attention", make_attention},
+    {"cross-entropy", make_cross_entropy},
     {"dropout", make_dropout},
     {"embedding", make_embedding},
     {"layer norm", make_layer_norm},
+    {"linear", make_linear},
     {"select", make_select},
+    {"squared error", make_squared_error},
 });
 
 }  // namespace pushpull::ops::cpu

@@ -1,4 +1,3 @@
-// The interface of operations on the one that all networks have; ops_test.cpp compares its results.
 #include "models/ops/linear.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +7,7 @@
 
 #include "common/base/error.h"
 #include "models/ops/add.h"
-#include "tests/models/ops/operation_run.h"
+#include "tests/models/ops/same_bits.h"
 
 namespace pushpull {
 namespace {
@@ -26,6 +25,129 @@ TEST(LinearOperation, ComputesRowsTimesWeight) {
   EXPECT_EQ(op.dx(0), (std::vector<float>{1, 0, 0, 0, 2, 2}));
   EXPECT_EQ(op.dw(0), (std::vector<float>{1, 2, 3, 8, 10, 12}));
   EXPECT_EQ(op.dw(1), (std::vector<float>{1, 2}));
+}
+
+// Returns c = a b for row-major matrices [n, k] and [k, m], either stored as its transpose.
+std::vector<double> product(const std::vector<float>& a, bool a_transposed,
+                            const std::vector<float>& b, bool b_transposed, int64_t n, int64_t k,
+                            int64_t m) {
+  std::vector<double> c;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < m; ++j) {
+      double sum = 0.0;
+      for (int64_t l = 0; l < k; ++l) {
+        const float left = a[static_cast<size_t>(a_transposed ? l * n + i : i * k + l)];
+        const float right = b[static_cast<size_t>(b_transposed ? j * k + l : l * m + j)];
+        sum += static_cast<double>(left) * static_cast<double>(right);
+      }
+      c.push_back(sum);
+    }
+  }
+  return c;
+}
+
+void fill_linear(OperationRun& op, const ops::LinearShape& shape, int64_t seed) {
+  op.set_input(0, test::numbers(shape.samples * shape.inputs, seed));
+  op.set_param(0, test::numbers(shape.outputs * shape.inputs, seed + 1));
+  if (shape.bias) op.set_param(1, test::numbers(shape.outputs, seed + 2));
+}
+
+void expect_agreement_with_double(const ops::LinearShape& shape) {
+  const auto [n, k, m, relu, bias, transposed] = shape;
+  const ops::LinearSpec spec(shape);
+  OperationRun op(1, spec, {ops::activation({n, k})});
+  fill_linear(op, shape, 1);
+  const std::vector<float> x = test::numbers(n * k, 1);
+  const std::vector<float> w = test::numbers(m * k, 2);
+  const std::vector<float> b = test::numbers(m, 3);
+  std::vector<double> y = product(x, false, w, !transposed, n, k, m);
+  std::vector<float> dy = test::numbers(n * m, 4);
+  std::vector<float> masked = dy;
+  std::vector<double> db(static_cast<size_t>(m));
+  for (size_t i = 0; i < y.size(); ++i) {
+    const size_t column = i % static_cast<size_t>(m);
+    if (bias) y[i] += static_cast<double>(b[column]);
+    if (relu && y[i] <= 0.0) y[i] = masked[i] = 0.0F;
+    db[column] += static_cast<double>(masked[i]);
+  }
+  test::expect_close("y", op.forward(), y, 1e-6);
+  op.backward(dy);
+  test::expect_close("dx", op.dx(0), product(masked, false, w, transposed, n, m, k), 1e-6);
+  test::expect_close("dw", op.dw(0),
+                     transposed ? product(x, true, masked, false, k, n, m)
+                                : product(masked, true, x, false, m, n, k),
+                     1e-6);
+  if (bias) test::expect_close("db", op.dw(1), db, 1e-6);
+}
+
+std::vector<ops::LinearShape> linear_shapes() {
+  std::vector<ops::LinearShape> out;
+  for (const bool relu : {false, true}) {
+    for (const bool bias : {false, true}) {
+      for (const bool transposed : {false, true}) {
+        out.push_back({1, 1, 1, relu, bias, transposed});
+        out.push_back({7, 13, 5, relu, bias, transposed});
+        out.push_back({31, 64, 601, relu, bias, transposed});
+      }
+    }
+  }
+  return out;
+}
+
+TEST(LinearOperation, AgreesWithALoopInDouble) {
+  for (const ops::LinearShape& shape : linear_shapes()) expect_agreement_with_double(shape);
+}
+
+TEST(LinearOperation, GivesTheBitsOfItsInputsAlone) {
+  for (const ops::LinearShape& shape : linear_shapes()) {
+    const ops::LinearSpec spec(shape);
+    test::expect_bits_of_inputs_alone(
+        {spec,
+         {ops::activation({shape.samples, shape.inputs})},
+         [&](OperationRun& op, int64_t seed) { fill_linear(op, shape, seed); },
+         1,
+         false});
+  }
+}
+
+TEST(LinearOperation, SumsTheBiasTheSameForAnyNumberOfThreads) {
+  const ops::LinearShape shape{523, 3, 521, true, true, false};
+  const ops::LinearSpec spec(shape);
+  std::vector<std::vector<float>> sums;
+  for (const int threads : {1, 2}) {
+    OperationRun op(threads, spec, {ops::activation({shape.samples, shape.inputs})});
+    fill_linear(op, shape, 1);
+    op.forward();
+    op.backward(test::numbers(shape.samples * shape.outputs, 4));
+    sums.push_back(op.dw(1));
+  }
+  EXPECT_TRUE(test::same_bits(sums[0], sums[1]));
+}
+
+// Takes the same plan through both interfaces.
+TEST(LinearOperation, HasTheBitsOfTheOldInterface) {
+  const ops::LinearShape shape{32, 64, 48, true, true, false};
+  const ops::LinearSpec spec(shape);
+  OperationRun op(1, spec, {ops::activation({shape.samples, shape.inputs})});
+  fill_linear(op, shape, 1);
+  const std::vector<float> dy = test::numbers(shape.samples * shape.outputs, 4);
+  const std::vector<float> expected = op.forward();
+  op.backward(dy);
+
+  const auto backend = ops::make_cpu_backend(1);
+  const auto old = ops::make_linear(*backend, shape);
+  const ops::Backend::Scope scope(*backend);
+  std::vector<float> y(expected.size());
+  std::vector<float> gradient = dy;
+  std::vector<float> dw(op.dw(0).size());
+  std::vector<float> db(op.dw(1).size());
+  std::vector<float> dx(op.dx(0).size());
+  old->forward(op.run.x[0].data, op.run.w[0], op.run.w[1], y.data());
+  old->backward_weights(op.run.x[0].data, y.data(), gradient.data(), dw.data(), db.data());
+  old->backward_data(gradient.data(), op.run.w[0], dx.data());
+  EXPECT_TRUE(test::same_bits(y, expected));
+  EXPECT_TRUE(test::same_bits(dw, op.dw(0)) && test::same_bits(db, op.dw(1)));
+  EXPECT_TRUE(test::same_bits(dx, op.dx(0)));
 }
 
 TEST(LinearOperation, NamesTheNodeWhoseInputDoesNotFit) {

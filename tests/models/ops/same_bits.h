@@ -15,7 +15,8 @@ struct BitsCase {
   const ops::Spec& spec;
   std::vector<ops::ValueType> inputs;
   std::function<void(OperationRun&, int64_t seed)> fill;
-  size_t gradients = 1;  // inputs that have one
+  size_t gradients = 1;     // inputs that have one
+  bool any_threads = true;  // false: oneDNN's sums may depend on their number
 };
 
 struct Results {
@@ -60,8 +61,10 @@ inline void expect_bits_of_inputs_alone(const BitsCase& of) {
   const Results first = run_once(a, of, 1);
   const Results second = run_once(a, of, 2);
   expect_same("again", first, run_once(a, of, 1));
-  OperationRun two(2, of.spec, of.inputs);
-  expect_same("two threads", first, run_once(two, of, 1));
+  if (of.any_threads) {
+    OperationRun two(2, of.spec, of.inputs);
+    expect_same("two threads", first, run_once(two, of, 1));
+  }
   expect_same("in place", first, run_in_place(of, 1));
 
   OperationRun b(1, of.spec, of.inputs);
