@@ -123,6 +123,11 @@ std::unique_ptr<Operation> plan_linear(Backend& backend, const LinearShape& shap
   return std::make_unique<LinearAdapter>(make_linear(backend, shape), shape.relu);
 }
 
+std::unique_ptr<Operation> plan_convolution(Backend& backend, const ConvolutionShape& shape) {
+  if (shape.stride != 1 || !shape.bias) return nullptr;
+  return std::make_unique<ConvolutionAdapter>(make_convolution(backend, shape));
+}
+
 std::unique_ptr<Operation> plan_cross_entropy(Backend& backend, const CrossEntropySpec& spec) {
   const CrossEntropyOptions& options = spec.options();
   if (options.ignored || options.smoothing > 0.0F || !options.class_weights.empty()) {
@@ -137,8 +142,7 @@ std::unique_ptr<Operation> plan_on_old(Backend& backend, const Spec& spec) {
   const std::string_view name = spec.name();
   if (name == LinearSpec::kName) return plan_linear(backend, spec_as<LinearSpec>(spec).shape());
   if (name == ConvolutionSpec::kName) {
-    return std::make_unique<ConvolutionAdapter>(
-        make_convolution(backend, spec_as<ConvolutionSpec>(spec).shape()));
+    return plan_convolution(backend, spec_as<ConvolutionSpec>(spec).shape());
   }
   if (name == BatchNormSpec::kName) {
     return std::make_unique<BatchNormAdapter>(

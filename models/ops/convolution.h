@@ -14,11 +14,13 @@ class ConvolutionSpec final : public Spec {
 
   const char* name() const override { return kName; }
   void check(const std::string& node, std::span<const ValueType> in) const override {
+    require(shape_.kernel > 0 && shape_.padding >= 0 && shape_.padding < shape_.kernel &&
+                shape_.stride > 0,
+            node,
+            "has a kernel of " + std::to_string(shape_.kernel) + " with padding " +
+                std::to_string(shape_.padding) + " and stride " + std::to_string(shape_.stride));
     const ImageShape& x = shape_.input;
     const ImageShape y = shape_.output();
-    require(shape_.kernel > 0 && shape_.padding >= 0 && shape_.padding < shape_.kernel, node,
-            "has a kernel of " + std::to_string(shape_.kernel) + " with padding " +
-                std::to_string(shape_.padding));
     require_size(node, "input", x.samples * x.channels, x.height * x.width);
     require_size(node, "output", y.samples * y.channels, y.height * y.width);
     ValueType input = native_image(x);
@@ -27,8 +29,9 @@ class ConvolutionSpec final : public Spec {
   }
   ValueType output() const override { return native_image(shape_.output()); }
   std::vector<Shape> params() const override {
-    return {{shape_.outputs, shape_.input.channels, shape_.kernel, shape_.kernel},
-            Shape{shape_.outputs}};
+    const Shape weight{shape_.outputs, shape_.input.channels, shape_.kernel, shape_.kernel};
+    if (!shape_.bias) return {weight};
+    return {weight, Shape{shape_.outputs}};
   }
   int64_t flops() const override {
     return 6 * shape_.output().size() * shape_.input.channels * shape_.kernel * shape_.kernel;

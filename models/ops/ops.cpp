@@ -20,6 +20,12 @@ bool is_image(const ImageShape& shape) {
          fits(shape.samples, shape.channels * shape.height * shape.width);
 }
 
+// Returns how many windows of `kernel` elements fit on a side with `padding` more at both ends.
+int64_t windows(int64_t side, int64_t kernel, int64_t padding, int64_t stride) {
+  const int64_t last = side + 2 * padding - kernel;
+  return last < 0 ? 0 : last / stride + 1;
+}
+
 constexpr std::array kPrecisions{
     std::pair{"fp32", Precision::kFp32}, std::pair{"tf32", Precision::kTf32},
     std::pair{"bf16", Precision::kBf16}, std::pair{"fp16", Precision::kFp16}};
@@ -70,8 +76,8 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
 }
 
 ImageShape ConvolutionShape::output() const {
-  const int64_t grow = 2 * padding - kernel + 1;
-  return {input.samples, outputs, input.height + grow, input.width + grow};
+  return {input.samples, outputs, windows(input.height, kernel, padding, stride),
+          windows(input.width, kernel, padding, stride)};
 }
 
 ImageShape MaxPoolShape::output() const {
@@ -88,6 +94,7 @@ std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape) 
 
 std::unique_ptr<Convolution> make_convolution(Backend& backend, const ConvolutionShape& shape) {
   PP_ASSERT(is_image(shape.input));
+  PP_ASSERT(shape.stride > 0);
   PP_ASSERT(is_image(shape.output()));
   PP_ASSERT(shape.kernel > 0 && shape.padding >= 0 && shape.padding < shape.kernel);
   PP_ASSERT(!shape.input_gradient || shape.input_layout == Layout::kNative);

@@ -91,8 +91,9 @@ class Linear {
   virtual void backward_data(const Activation* dy, const float* w, Activation* dx) = 0;
 };
 
-// y = x * w + b: cross-correlation with stride 1, as torch.nn.Conv2d.
-//   x [N, C, H, W], w [O, C, k, k], b [O] -> y [N, O, H + 2 padding - k + 1, ...], kNative.
+// y = x * w + b: cross-correlation, as torch.nn.Conv2d.
+//   x [N, C, H, W], w [O, C, k, k], b [O] -> y [N, O, (H + 2 padding - k) / stride + 1, ...],
+//   kNative; the division rounds down.
 struct ConvolutionShape {
   ImageShape input;
   int64_t outputs = 0;                    // O
@@ -100,6 +101,8 @@ struct ConvolutionShape {
   int64_t padding = 0;                    // zeros at each edge
   Layout input_layout = Layout::kNative;  // of x; kPlain is for the first layer
   bool input_gradient = true;             // backward_data will be called; needs kNative
+  int64_t stride = 1;
+  bool bias = true;
   ImageShape output() const;
 };
 

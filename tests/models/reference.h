@@ -66,8 +66,8 @@ void for_each_product(const ops::ConvolutionShape& s, F f) {
           for (int64_t c = 0; c < in.channels; ++c)
             for (int64_t i = 0; i < s.kernel; ++i)
               for (int64_t j = 0; j < s.kernel; ++j) {
-                const int64_t y = h + i - s.padding;
-                const int64_t x = w + j - s.padding;
+                const int64_t y = h * s.stride + i - s.padding;
+                const int64_t x = w * s.stride + j - s.padding;
                 if (y < 0 || y >= in.height || x < 0 || x >= in.width) continue;
                 const ops::ImageShape kernel{s.outputs, in.channels, s.kernel, s.kernel};
                 f(at(out, n, o, h, w), at(in, n, c, y, x), at(kernel, o, c, i, j));

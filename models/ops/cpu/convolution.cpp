@@ -1,9 +1,13 @@
 // Convolution on oneDNN's direct kernels. They require weights (and some of them images) in blocked
 // layouts, so tensors are copied around each run: microseconds against milliseconds of compute.
+#include "models/ops/convolution.h"
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <vector>
 
+#include "common/base/error.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {
@@ -34,7 +38,16 @@ Tensors tensors(const ConvolutionShape& shape, Tag x, Tag w, Tag y) {
 class Plans {
  public:
   Plans(const Shared& shared, const ConvolutionShape& shape)
-      : engine_(shared.engine), padding_{shape.padding, shape.padding} {
+      : engine_(shared.engine),
+        bias_(shape.bias),
+        stride_{shape.stride, shape.stride},
+        before_{shape.padding, shape.padding} {
+    const ImageShape y = shape.output();
+    // zeros that the last window reads; negative if it ends before the image does
+    const auto after = [&](int64_t in, int64_t out) {
+      return (out - 1) * shape.stride + shape.kernel - in - shape.padding;
+    };
+    after_ = {after(shape.input.height, y.height), after(shape.input.width, y.width)};
     const bool plain = shape.input_layout == Layout::kPlain;
     caller = tensors(shape, plain ? Tag::nchw : native_tag(), Tag::oihw, native_tag());
     // a plain image of few channels is read in place if there is a kernel for it
@@ -67,27 +80,33 @@ class Plans {
   }
 
   ForwardPlan plan_forward(const Tensors& t) const {
-    return {{dnnl::prop_kind::forward_training, algorithm::convolution_direct, t.x, t.w, t.b, t.y,
-             stride_, padding_, padding_},
-            attributes(),
-            engine_};
+    constexpr auto kind = dnnl::prop_kind::forward_training;
+    constexpr auto direct = algorithm::convolution_direct;
+    if (!bias_) {
+      return {{kind, direct, t.x, t.w, t.y, stride_, before_, after_}, attributes(), engine_};
+    }
+    return {{kind, direct, t.x, t.w, t.b, t.y, stride_, before_, after_}, attributes(), engine_};
   }
   WeightsPlan plan_weights(const Tensors& t) const {
-    return {{algorithm::convolution_direct, t.x, t.w, t.b, t.y, stride_, padding_, padding_},
-            attributes(),
-            engine_,
-            plan_forward(t)};
+    constexpr auto direct = algorithm::convolution_direct;
+    const ForwardPlan hint = plan_forward(t);
+    if (!bias_) {
+      return {{direct, t.x, t.w, t.y, stride_, before_, after_}, attributes(), engine_, hint};
+    }
+    return {{direct, t.x, t.w, t.b, t.y, stride_, before_, after_}, attributes(), engine_, hint};
   }
   DataPlan plan_data(const Tensors& t) const {
-    return {{algorithm::convolution_direct, t.x, t.w, t.y, stride_, padding_, padding_},
+    return {{algorithm::convolution_direct, t.x, t.w, t.y, stride_, before_, after_},
             attributes(),
             engine_,
             plan_forward(t)};
   }
 
   dnnl::engine engine_;
-  memory::dims stride_{1, 1};
-  memory::dims padding_;
+  bool bias_;
+  memory::dims stride_;
+  memory::dims before_;  // zeros above and to the left
+  memory::dims after_;
 };
 
 // An aligned copy of a tensor, or one in another layout, if a kernel needs it; otherwise the
@@ -128,105 +147,152 @@ class Staged {
 constexpr auto kIn = Staged::Direction::kIn;
 constexpr auto kOut = Staged::Direction::kOut;
 
-class CpuConvolution final : public Convolution {
+class CpuConvolution final : public Operation {
  public:
   CpuConvolution(Shared& shared, const ConvolutionShape& shape)
       : CpuConvolution(shared, shape, Plans(shared, shape)) {}
 
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    std::copy_n(b, outputs_, bias_.data());
-    forward_.kernel.bind(DNNL_ARG_SRC, forward_.x.in(floats(x)));
-    forward_.kernel.bind(DNNL_ARG_WEIGHTS, forward_.w.in(w));
-    forward_.kernel.bind(DNNL_ARG_DST, forward_.y.out(floats(y)));
+  Needs needs() const override { return {.inputs = 1, .splits = true}; }
+
+  void forward(const Run& run) override {
+    if (has_bias_) std::copy_n(run.w[1], outputs_, bias_.data());
+    forward_.kernel.bind(DNNL_ARG_SRC, forward_.x.in(run.x[0].floats()));
+    forward_.kernel.bind(DNNL_ARG_WEIGHTS, forward_.w.in(run.w[0]));
+    forward_.kernel.bind(DNNL_ARG_DST, forward_.y.out(run.y.floats()));
     forward_.kernel.run();
-    forward_.y.finish(floats(y));
+    forward_.y.finish(run.y.floats());
   }
 
-  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    weights_.kernel.bind(DNNL_ARG_SRC, weights_.x.in(floats(x)));
-    weights_.kernel.bind(DNNL_ARG_DIFF_DST, weights_.y.in(floats(dy)));
-    weights_.kernel.bind(DNNL_ARG_DIFF_WEIGHTS, weights_.w.out(dw));
+  void backward_weights(const Run& run) override {
+    const float* dy = run.dy.floats();
+    weights_.kernel.bind(DNNL_ARG_SRC, weights_.x.in(run.x[0].floats()));
+    weights_.kernel.bind(DNNL_ARG_DIFF_DST, weights_.y.in(dy));
+    weights_.kernel.bind(DNNL_ARG_DIFF_WEIGHTS, weights_.w.out(run.dw[0]));
     weights_.kernel.run();
-    weights_.w.finish(dw);
-    std::copy_n(bias_gradient_.data(), outputs_, db);
+    weights_.w.finish(run.dw[0]);
+    if (has_bias_) std::copy_n(bias_gradient_.data(), outputs_, run.dw[1]);
   }
 
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    data_->kernel.bind(DNNL_ARG_DIFF_DST, data_->y.in(floats(dy)));
-    data_->kernel.bind(DNNL_ARG_WEIGHTS, data_->w.in(w));
-    data_->kernel.bind(DNNL_ARG_DIFF_SRC, data_->x.out(floats(dx)));
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    PP_ASSERT(data_.has_value());
+    const float* dy = run.dy.floats();
+    data_->kernel.bind(DNNL_ARG_DIFF_DST, data_->y.in(dy));
+    data_->kernel.bind(DNNL_ARG_WEIGHTS, data_->w.in(run.w[0]));
+    data_->kernel.bind(DNNL_ARG_DIFF_SRC, data_->x.out(run.dx[0].floats()));
     data_->kernel.run();
-    data_->x.finish(floats(dx));
+    data_->x.finish(run.dx[0].floats());
   }
 
  private:
   // A kernel with the staged copies of its tensors.
-  struct Run {
+  struct Kernel {
     Staged x, w, y;
     Primitive kernel;
   };
 
   CpuConvolution(Shared& shared, const ConvolutionShape& shape, const Plans& plans)
       : outputs_(shape.outputs),
+        has_bias_(shape.bias),
         bias_(allocate(floats_of(plans.caller.b))),
         bias_gradient_(allocate(floats_of(plans.caller.b))),
         forward_(make_forward(shared, shape, plans)),
         weights_(make_weights(shared, shape, plans)) {
-    forward_.kernel.bind(DNNL_ARG_BIAS, bias_.data());
-    weights_.kernel.bind(DNNL_ARG_DIFF_BIAS, bias_gradient_.data());
+    if (has_bias_) {
+      forward_.kernel.bind(DNNL_ARG_BIAS, bias_.data());
+      weights_.kernel.bind(DNNL_ARG_DIFF_BIAS, bias_gradient_.data());
+    }
     if (shape.input_gradient) data_ = make_data(shared, plans);
   }
 
   // Plain images and weights belong to the caller and are not aligned: they are always staged.
-  static Run make_forward(Shared& shared, const ConvolutionShape& shape, const Plans& plans) {
+  static Kernel make_forward(Shared& shared, const ConvolutionShape& shape, const Plans& plans) {
     const ForwardPlan& plan = plans.forward;
     const bool plain = shape.input_layout == Layout::kPlain;
+    std::vector<Primitive::Argument> arguments{{DNNL_ARG_SRC, plan.src_desc()},
+                                               {DNNL_ARG_WEIGHTS, plan.weights_desc()},
+                                               {DNNL_ARG_DST, plan.dst_desc()}};
+    if (shape.bias) arguments.push_back({DNNL_ARG_BIAS, plans.caller.b});
     return {Staged(shared, plans.caller.x, plan.src_desc(), kIn, plain),
             Staged(shared, plans.caller.w, plan.weights_desc(), kIn, true),
             Staged(shared, plans.caller.y, plan.dst_desc(), kOut, false),
-            Primitive(shared, dnnl::convolution_forward(plan), plan.scratchpad_desc(),
-                      {{DNNL_ARG_SRC, plan.src_desc()},
-                       {DNNL_ARG_WEIGHTS, plan.weights_desc()},
-                       {DNNL_ARG_BIAS, plans.caller.b},
-                       {DNNL_ARG_DST, plan.dst_desc()}})};
+            Primitive(shared, dnnl::convolution_forward(plan), plan.scratchpad_desc(), arguments)};
   }
 
-  static Run make_weights(Shared& shared, const ConvolutionShape& shape, const Plans& plans) {
+  static Kernel make_weights(Shared& shared, const ConvolutionShape& shape, const Plans& plans) {
     const WeightsPlan& plan = plans.weights;
     const bool plain = shape.input_layout == Layout::kPlain;
+    std::vector<Primitive::Argument> arguments{{DNNL_ARG_SRC, plan.src_desc()},
+                                               {DNNL_ARG_DIFF_DST, plan.diff_dst_desc()},
+                                               {DNNL_ARG_DIFF_WEIGHTS, plan.diff_weights_desc()}};
+    if (shape.bias) arguments.push_back({DNNL_ARG_DIFF_BIAS, plans.caller.b});
     return {Staged(shared, plans.caller.x, plan.src_desc(), kIn, plain),
             Staged(shared, plans.caller.w, plan.diff_weights_desc(), kOut, true),
             Staged(shared, plans.caller.y, plan.diff_dst_desc(), kIn, false),
             Primitive(shared, dnnl::convolution_backward_weights(plan), plan.scratchpad_desc(),
-                      {{DNNL_ARG_SRC, plan.src_desc()},
-                       {DNNL_ARG_DIFF_DST, plan.diff_dst_desc()},
-                       {DNNL_ARG_DIFF_WEIGHTS, plan.diff_weights_desc()},
-                       {DNNL_ARG_DIFF_BIAS, plans.caller.b}})};
+                      arguments)};
   }
 
-  static Run make_data(Shared& shared, const Plans& plans) {
+  static Kernel make_data(Shared& shared, const Plans& plans) {
     const DataPlan& plan = plans.data;
+    const std::vector<Primitive::Argument> arguments{{DNNL_ARG_DIFF_DST, plan.diff_dst_desc()},
+                                                     {DNNL_ARG_WEIGHTS, plan.weights_desc()},
+                                                     {DNNL_ARG_DIFF_SRC, plan.diff_src_desc()}};
     return {Staged(shared, plans.caller.x, plan.diff_src_desc(), kOut, false),
             Staged(shared, plans.caller.w, plan.weights_desc(), kIn, true),
             Staged(shared, plans.caller.y, plan.diff_dst_desc(), kIn, false),
             Primitive(shared, dnnl::convolution_backward_data(plan), plan.scratchpad_desc(),
-                      {{DNNL_ARG_DIFF_DST, plan.diff_dst_desc()},
-                       {DNNL_ARG_WEIGHTS, plan.weights_desc()},
-                       {DNNL_ARG_DIFF_SRC, plan.diff_src_desc()}})};
+                      arguments)};
   }
 
   int64_t outputs_;
+  bool has_bias_;
   Buffer bias_;  // aligned copies of the caller's b and db
   Buffer bias_gradient_;
-  Run forward_;
-  Run weights_;
-  std::optional<Run> data_;
+  Kernel forward_;
+  Kernel weights_;
+  std::optional<Kernel> data_;
+};
+
+// The operation behind the interface of ops.h.
+class OldConvolution final : public Convolution {
+ public:
+  OldConvolution(Shared& shared, const ConvolutionShape& shape) : operation_(shared, shape) {}
+
+  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
+    Run run;
+    run.x[0].data = x;
+    run.w = {w, b};
+    run.y.data = y;
+    operation_.forward(run);
+  }
+  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
+    Run run;
+    run.x[0].data = x;
+    run.dw = {dw, db};
+    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    operation_.backward_weights(run);
+  }
+  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
+    Run run;
+    run.w[0] = w;
+    run.dx[0].data = dx;
+    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    operation_.backward_data(run);
+  }
+
+ private:
+  CpuConvolution operation_;
 };
 
 }  // namespace
 
+std::unique_ptr<Operation> make_convolution(Shared& shared, const Spec& spec) {
+  return std::make_unique<CpuConvolution>(shared, spec_as<ConvolutionSpec>(spec).shape());
+}
+
 std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape) {
-  return std::make_unique<CpuConvolution>(shared, shape);
+  return std::make_unique<OldConvolution>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

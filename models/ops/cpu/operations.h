@@ -34,6 +34,7 @@ std::unique_ptr<Operation> make_activate(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_attention(Shared& shared, const Spec& spec);
+std::unique_ptr<Operation> make_convolution(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_dropout(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec);
@@ -48,6 +49,7 @@ inline constexpr auto kMakers = std::to_array<std::pair<std::string_view, Maker>
     {"add positions", make_add_positions},
     {"add", make_add},
     {"attention", make_attention},
+    {"convolution", make_convolution},
     {"cross-entropy", make_cross_entropy},
     {"dropout", make_dropout},
     {"embedding", make_embedding},

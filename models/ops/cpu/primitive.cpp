@@ -49,7 +49,7 @@ size_t floats_of(const dnnl::memory::desc& desc) {
 }
 
 Primitive::Primitive(Shared& shared, const dnnl::primitive& primitive,
-                     const dnnl::memory::desc& scratch, std::initializer_list<Argument> arguments)
+                     const dnnl::memory::desc& scratch, const std::vector<Argument>& arguments)
     : shared_(&shared), primitive_(primitive) {
   const auto add = [this](int name, const dnnl::memory::desc& desc) {
     memories_.emplace_back(desc, shared_->engine, nullptr);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
@@ -46,7 +45,7 @@ class Primitive {
   // Binds a primitive to its arguments. Primitives of a class without primitive_desc (reorder) pass
   // an empty scratch description.
   Primitive(Shared& shared, const dnnl::primitive& primitive, const dnnl::memory::desc& scratch,
-            std::initializer_list<Argument> arguments);
+            const std::vector<Argument>& arguments);
 
   // Sets the address of an argument; cheap if it does not change. oneDNN takes inputs through the
   // same untyped pointer, hence the const overload.

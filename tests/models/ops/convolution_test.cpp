@@ -1,0 +1,169 @@
+#include "models/ops/convolution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/base/error.h"
+#include "tests/models/ops/blocks.h"
+#include "tests/models/ops/differences.h"
+#include "tests/models/ops/same_bits.h"
+#include "tests/models/reference.h"
+
+namespace pushpull {
+namespace {
+
+using ops::ConvolutionShape;
+using ops::Layout;
+using test::OperationRun;
+
+ops::ValueType input_of(const ConvolutionShape& shape) {
+  ops::ValueType type = ops::native_image(shape.input);
+  type.layout = shape.input_layout;
+  return type;
+}
+
+int64_t weights_of(const ConvolutionShape& shape) {
+  return shape.outputs * shape.input.channels * shape.kernel * shape.kernel;
+}
+
+void fill_convolution(OperationRun& op, const ConvolutionShape& shape, int64_t seed) {
+  const std::vector<float> x = test::numbers(shape.input.size(), seed);
+  op.set_input(0, shape.input_layout == Layout::kPlain ? x : test::in_blocks(shape.input, x));
+  op.set_param(0, test::numbers(weights_of(shape), seed + 1));
+  if (shape.bias) op.set_param(1, test::numbers(shape.outputs, seed + 2));
+}
+
+// f32 sums of up to 1568 products: the bound is in units of the largest result.
+constexpr double kTolerance = 5e-6;
+
+void expect_agreement_with_double(const ConvolutionShape& shape) {
+  const ops::ConvolutionSpec spec(shape);
+  OperationRun op(1, spec, {input_of(shape)}, shape.input_gradient ? 0U : 1U);
+  fill_convolution(op, shape, 1);
+  const test::Doubles x = test::doubles(test::numbers(shape.input.size(), 1));
+  const test::Doubles w = test::doubles(test::numbers(weights_of(shape), 2));
+  test::Doubles b(static_cast<size_t>(shape.outputs));
+  if (shape.bias) b = test::doubles(test::numbers(shape.outputs, 3));
+  const ops::ImageShape output = shape.output();
+  const std::vector<float> dy = test::numbers(output.size(), 4);
+  test::expect_close("y", test::from_blocks(output, op.forward()),
+                     reference::convolution(shape, x, w, b), kTolerance);
+  op.backward(test::in_blocks(output, dy));
+  const reference::Gradients g = reference::convolution_backward(shape, x, w, test::doubles(dy));
+  if (shape.input_gradient) {
+    test::expect_close("dx", test::from_blocks(shape.input, op.dx(0)), g.dx, kTolerance);
+  }
+  test::expect_close("dw", op.dw(0), g.dw, kTolerance);
+  if (shape.bias) test::expect_close("db", op.dw(1), g.db, kTolerance);
+}
+
+std::vector<ConvolutionShape> convolution_shapes() {
+  std::vector<ConvolutionShape> out;
+  for (const int64_t stride : {1, 2, 3}) {
+    for (const bool bias : {false, true}) {
+      for (const auto& [kernel, padding] : {std::pair{1, 0}, {3, 1}, {2, 0}, {7, 3}}) {
+        ConvolutionShape shape{.input = {2, 16, 8, 7},
+                               .outputs = 32,
+                               .kernel = kernel,
+                               .padding = padding,
+                               .stride = stride,
+                               .bias = bias};
+        out.push_back(shape);
+        shape.input = {3, 5, 7, 9};
+        shape.outputs = 7;
+        out.push_back(shape);
+        shape.input_layout = Layout::kPlain;
+        shape.input_gradient = false;
+        out.push_back(shape);
+        shape.input.channels = 1;
+        shape.outputs = 16;
+        out.push_back(shape);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(ConvolutionOperation, AgreesWithALoopInDouble) {
+  for (const ConvolutionShape& shape : convolution_shapes()) {
+    SCOPED_TRACE(testing::Message() << "kernel " << shape.kernel << " stride " << shape.stride
+                                    << " channels " << shape.input.channels);
+    expect_agreement_with_double(shape);
+  }
+}
+
+TEST(ConvolutionOperation, TheLoopHasTheGradientOfItsOutput) {
+  const ConvolutionShape shape{
+      .input = {2, 2, 5, 4}, .outputs = 3, .kernel = 3, .padding = 1, .stride = 2};
+  const std::vector values{test::doubles(test::numbers(shape.input.size(), 1)),
+                           test::doubles(test::numbers(weights_of(shape), 2)),
+                           test::doubles(test::numbers(shape.outputs, 3))};
+  const test::Doubles dy = test::doubles(test::numbers(shape.output().size(), 4));
+  const auto f = [&](const std::vector<test::Doubles>& v) {
+    return reference::convolution(shape, v[0], v[1], v[2]);
+  };
+  const reference::Gradients g = reference::convolution_backward(shape, values[0], values[1], dy);
+  test::expect_differences(values, 0, dy, g.dx, f);
+  test::expect_differences(values, 1, dy, g.dw, f);
+  test::expect_differences(values, 2, dy, g.db, f);
+}
+
+TEST(ConvolutionOperation, GivesTheBitsOfItsInputsAlone) {
+  for (const ConvolutionShape& shape : convolution_shapes()) {
+    if (shape.input.channels % 16 != 0) continue;
+    const ops::ConvolutionSpec spec(shape);
+    test::expect_bits_of_inputs_alone(
+        {spec,
+         {input_of(shape)},
+         [&](OperationRun& op, int64_t seed) { fill_convolution(op, shape, seed); },
+         1,
+         false});
+  }
+}
+
+TEST(ConvolutionOperation, HasTheBitsOfTheOldInterface) {
+  const ConvolutionShape shape{.input = {4, 16, 9, 9}, .outputs = 32, .kernel = 5, .padding = 2};
+  const ops::ConvolutionSpec spec(shape);
+  OperationRun op(1, spec, {input_of(shape)});
+  fill_convolution(op, shape, 1);
+  const std::vector<float> dy = test::in_blocks(shape.output(), test::numbers(4 * 32 * 81, 4));
+  const std::vector<float> expected = op.forward();
+  op.backward(dy);
+
+  const auto backend = ops::make_cpu_backend(1);
+  const auto old = ops::make_convolution(*backend, shape);
+  const ops::Backend::Scope scope(*backend);
+  const test::Aligned y(expected.size());
+  const test::Aligned gradient(dy.size());
+  const test::Aligned dx(op.dx(0).size());
+  std::copy(dy.begin(), dy.end(), gradient.data());
+  std::vector<float> dw(op.dw(0).size());
+  std::vector<float> db(op.dw(1).size());
+  old->forward(op.run.x[0].data, op.run.w[0], op.run.w[1], y.data());
+  old->backward_weights(op.run.x[0].data, gradient.data(), dw.data(), db.data());
+  old->backward_data(gradient.data(), op.run.w[0], dx.data());
+  EXPECT_TRUE(test::same_bits(y.copy(), expected) && test::same_bits(dx.copy(), op.dx(0)));
+  EXPECT_TRUE(test::same_bits(dw, op.dw(0)) && test::same_bits(db, op.dw(1)));
+}
+
+TEST(ConvolutionOperation, RefusesAStrideOfZeroAndAnImageBelowItsKernel) {
+  const auto error_of = [](const ConvolutionShape& shape) -> std::string {
+    const std::vector inputs{input_of(shape)};
+    try {
+      ops::ConvolutionSpec(shape).check("conv1", inputs);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error_of({.input = {1, 1, 4, 4}, .outputs = 1, .stride = 0}),
+              testing::HasSubstr("conv1 has a kernel of 1 with padding 0 and stride 0"));
+  EXPECT_THAT(error_of({.input = {1, 1, 4, 2}, .outputs = 1, .kernel = 3, .stride = 2}),
+              testing::HasSubstr("conv1's output"));
+}
+
+}  // namespace
+}  // namespace pushpull
