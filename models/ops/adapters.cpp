@@ -128,6 +128,11 @@ std::unique_ptr<Operation> plan_convolution(Backend& backend, const ConvolutionS
   return std::make_unique<ConvolutionAdapter>(make_convolution(backend, shape));
 }
 
+std::unique_ptr<Operation> plan_max_pool(Backend& backend, const MaxPoolShape& shape) {
+  if (shape.kernel != 2 || shape.stride != 2 || shape.padding != 0) return nullptr;
+  return std::make_unique<MaxPoolAdapter>(make_max_pool(backend, shape));
+}
+
 std::unique_ptr<Operation> plan_cross_entropy(Backend& backend, const CrossEntropySpec& spec) {
   const CrossEntropyOptions& options = spec.options();
   if (options.ignored || options.smoothing > 0.0F || !options.class_weights.empty()) {
@@ -149,8 +154,7 @@ std::unique_ptr<Operation> plan_on_old(Backend& backend, const Spec& spec) {
         make_batch_norm(backend, spec_as<BatchNormSpec>(spec).shape()));
   }
   if (name == MaxPoolSpec::kName) {
-    return std::make_unique<MaxPoolAdapter>(
-        make_max_pool(backend, spec_as<MaxPoolSpec>(spec).shape()));
+    return plan_max_pool(backend, spec_as<MaxPoolSpec>(spec).shape());
   }
   if (name == FlattenSpec::kName) {
     return std::make_unique<FlattenAdapter>(

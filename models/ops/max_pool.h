@@ -15,6 +15,11 @@ class MaxPoolSpec final : public Spec {
   const char* name() const override { return kName; }
   void check(const std::string& node, std::span<const ValueType> in) const override {
     const ImageShape& image = shape_.image;
+    require(shape_.kernel > 0 && shape_.stride > 0 && shape_.padding >= 0 &&
+                2 * shape_.padding <= shape_.kernel,
+            node,
+            "has a window of " + std::to_string(shape_.kernel) + " with padding " +
+                std::to_string(shape_.padding) + " and stride " + std::to_string(shape_.stride));
     require_size(node, "input", image.samples * image.channels, image.height * image.width);
     const ImageShape y = shape_.output();
     require(y.height > 0 && y.width > 0, node,

@@ -81,7 +81,8 @@ ImageShape ConvolutionShape::output() const {
 }
 
 ImageShape MaxPoolShape::output() const {
-  return {image.samples, image.channels, image.height / 2, image.width / 2};
+  return {image.samples, image.channels, windows(image.height, kernel, padding, stride),
+          windows(image.width, kernel, padding, stride)};
 }
 
 std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape) {
@@ -113,6 +114,7 @@ std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShap
 
 std::unique_ptr<MaxPool> make_max_pool(Backend& backend, const MaxPoolShape& shape) {
   PP_ASSERT(is_image(shape.image));
+  PP_ASSERT(shape.kernel > 0 && shape.stride > 0 && 2 * shape.padding <= shape.kernel);
   PP_ASSERT(is_image(shape.output()));
   const Backend::Scope scope(backend);
   return backend.max_pool(shape);

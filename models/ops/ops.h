@@ -141,10 +141,14 @@ class BatchNorm {
                         const float* shift, Activation* dx, float* dscale, float* dshift) = 0;
 };
 
-// Maximum of each 2x2 window, stride 2; an odd last row or column is dropped, as in PyTorch.
-//   x [N, C, H, W] -> y [N, C, H/2, W/2], both kNative.
+// Maximum of each k x k window, as torch.nn.MaxPool2d: rows and columns that fill no window are
+// dropped, and padding never wins.
+//   x [N, C, H, W] -> y [N, C, (H + 2 padding - k) / stride + 1, ...], both kNative.
 struct MaxPoolShape {
-  ImageShape image;  // height and width > 1
+  ImageShape image;
+  int64_t kernel = 2;  // k
+  int64_t stride = 2;
+  int64_t padding = 0;  // at each edge, at most k / 2
   ImageShape output() const;
 };
 

@@ -160,10 +160,14 @@ inline std::vector<size_t> max_pool_winners(const ops::MaxPoolShape& s, const Va
     for (int64_t c = 0; c < out.channels; ++c)
       for (int64_t h = 0; h < out.height; ++h)
         for (int64_t w = 0; w < out.width; ++w) {
-          size_t best = at(s.image, n, c, 2 * h, 2 * w);
-          for (int64_t i = 0; i < 2; ++i)
-            for (int64_t j = 0; j < 2; ++j) {
-              const size_t candidate = at(s.image, n, c, 2 * h + i, 2 * w + j);
+          const int64_t top = h * s.stride - s.padding;
+          const int64_t left = w * s.stride - s.padding;
+          size_t best = at(s.image, n, c, std::max<int64_t>(top, 0), std::max<int64_t>(left, 0));
+          for (int64_t y = std::max<int64_t>(top, 0); y < std::min(top + s.kernel, s.image.height);
+               ++y)
+            for (int64_t z = std::max<int64_t>(left, 0);
+                 z < std::min(left + s.kernel, s.image.width); ++z) {
+              const size_t candidate = at(s.image, n, c, y, z);
               if (x[candidate] > x[best]) best = candidate;
             }
           winners[at(out, n, c, h, w)] = best;

@@ -131,7 +131,7 @@ ActivationLoops loops_of(Function function) {
 class CpuActivate final : public Operation {
  public:
   explicit CpuActivate(const ActivateSpec& spec)
-      : loops_(loops_of(spec.function())), count_(spec.shape().size()) {}
+      : loops_(loops_of(spec.function())), count_(stored_floats(spec.output())) {}
 
   Needs needs() const override {
     return {.inputs = loops_.from_output ? 0U : 1U,

@@ -16,12 +16,6 @@ PUSHPULL_SIMD void add_values(const float* a, const float* b, int64_t n, float* 
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
 
-// A value in blocks has zeros behind its last channel, whose sum is zero.
-int64_t stored_floats(const ValueType& type) {
-  if (type.layout == Layout::kPlain) return type.shape.size();
-  return static_cast<int64_t>(floats_of(describe(dims_of(image_of(type)), native_tag())));
-}
-
 class CpuAdd final : public Operation {
  public:
   explicit CpuAdd(int64_t count) : count_(count) {}

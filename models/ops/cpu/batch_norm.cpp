@@ -1,4 +1,6 @@
 // Batch normalisation on oneDNN with its fused ReLU; the ReLU's mask is kept in the workspace.
+#include "models/ops/batch_norm.h"
+
 #include <algorithm>
 
 #include "models/ops/cpu/operations.h"
@@ -8,16 +10,14 @@ namespace pushpull::ops::cpu {
 namespace {
 
 using Flags = dnnl::normalization_flags;
-using ForwardPlan = dnnl::batch_normalization_forward::primitive_desc;
-using BackwardPlan = dnnl::batch_normalization_backward::primitive_desc;
 
 Flags flags_of(const BatchNormShape& shape) {
   const Flags affine = Flags::use_scale | Flags::use_shift;
   return shape.relu ? affine | Flags::fuse_norm_relu : affine;
 }
 
-struct Plans {
-  Plans(const Shared& shared, const BatchNormShape& shape)
+struct BatchNormPlans {
+  BatchNormPlans(const Shared& shared, const BatchNormShape& shape)
       : image(describe(dims_of(shape.image), native_tag())),
         vector(describe({shape.image.channels}, Tag::x)),
         forward({dnnl::prop_kind::forward_training, image, shape.epsilon, flags_of(shape)},
@@ -29,49 +29,65 @@ struct Plans {
                  attributes(), shared.engine, forward) {}
   dnnl::memory::desc image;
   dnnl::memory::desc vector;
-  ForwardPlan forward;
-  ForwardPlan infer;
-  BackwardPlan backward;
+  dnnl::batch_normalization_forward::primitive_desc forward;
+  dnnl::batch_normalization_forward::primitive_desc infer;
+  dnnl::batch_normalization_backward::primitive_desc backward;
 };
 
-class CpuBatchNorm final : public BatchNorm {
+// Returns the floats of whole cache lines.
+size_t whole_lines(size_t floats) {
+  constexpr size_t kLine = 64 / sizeof(float);
+  return (floats + kLine - 1) / kLine * kLine;
+}
+
+// Keeps the batch's mean and biased variance, and the workspace.
+class CpuBatchNorm final : public Operation {
  public:
   CpuBatchNorm(Shared& shared, const BatchNormShape& shape)
-      : CpuBatchNorm(shared, shape, Plans(shared, shape)) {}
+      : CpuBatchNorm(shared, shape, BatchNormPlans(shared, shape)) {}
 
-  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
-               float* variance, Activation* y) override {
-    load(scale, shift);
-    forward_.bind(DNNL_ARG_SRC, floats(x));
-    forward_.bind(DNNL_ARG_DST, floats(y));
+  Needs needs() const override {
+    return {.inputs = 1,
+            .kept_bytes = (2 * vector_ + workspace_) * sizeof(float),
+            .gradient_in_place = true};
+  }
+
+  void forward(const Run& run) override {
+    load(run);
+    Primitive& primitive = run.training ? forward_ : infer_;
+    primitive.bind(DNNL_ARG_SRC, run.x[0].floats());
+    primitive.bind(DNNL_ARG_DST, run.y.floats());
+    if (!run.training) {
+      std::copy_n(run.w[2], channels_, given_mean_.data());
+      std::copy_n(run.w[3], channels_, given_variance_.data());
+      infer_.run();
+      return;
+    }
+    bind_kept(forward_, run);
     forward_.run();
-    std::copy_n(mean_.data(), channels_, mean);
-    for (int64_t c = 0; c < channels_; ++c) variance[c] = variance_.data()[c] * unbiased_;
+    const float* mean = static_cast<const float*>(run.kept);
+    const float* variance = mean + vector_;
+    std::copy_n(mean, channels_, run.dw[2]);
+    for (int64_t c = 0; c < channels_; ++c) run.dw[3][c] = variance[c] * unbiased_;
   }
 
-  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
-             const float* variance, Activation* y) override {
-    load(scale, shift);
-    std::copy_n(mean, channels_, given_mean_.data());
-    std::copy_n(variance, channels_, given_variance_.data());
-    infer_.bind(DNNL_ARG_SRC, floats(x));
-    infer_.bind(DNNL_ARG_DST, floats(y));
-    infer_.run();
-  }
+  void backward_weights(const Run& /*run*/) override {}
 
-  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
-                Activation* dx, float* dscale, float* dshift) override {
-    load(scale, shift);
-    backward_.bind(DNNL_ARG_SRC, floats(x));
-    backward_.bind(DNNL_ARG_DIFF_DST, floats(dy));
-    backward_.bind(DNNL_ARG_DIFF_SRC, floats(dx));
+  void backward_data(const Run& run) override {
+    load(run);
+    bind_kept(backward_, run);
+    backward_.bind(DNNL_ARG_SRC, run.x[0].floats());
+    backward_.bind(DNNL_ARG_DIFF_DST, run.dy.floats());
+    // the primitive computes dx in any case
+    float* dx = run.dx[0].data == nullptr ? run.dy.floats() : run.dx[0].floats();
+    backward_.bind(DNNL_ARG_DIFF_SRC, dx);
     backward_.run();
-    std::copy_n(dscale_.data(), channels_, dscale);
-    std::copy_n(dshift_.data(), channels_, dshift);
+    std::copy_n(dscale_.data(), channels_, run.dw[0]);
+    std::copy_n(dshift_.data(), channels_, run.dw[1]);
   }
 
  private:
-  CpuBatchNorm(Shared& shared, const BatchNormShape& shape, const Plans& plans)
+  CpuBatchNorm(Shared& shared, const BatchNormShape& shape, const BatchNormPlans& plans)
       : channels_(shape.image.channels),
         unbiased_(unbiased(shape.image)),
         forward_(shared, dnnl::batch_normalization_forward(plans.forward),
@@ -103,20 +119,17 @@ class CpuBatchNorm final : public BatchNorm {
                    {DNNL_ARG_DIFF_SRC, plans.image},
                    {DNNL_ARG_DIFF_SCALE, plans.vector},
                    {DNNL_ARG_DIFF_SHIFT, plans.vector}}),
-        workspace_(allocate(floats_of(plans.forward.workspace_desc()))) {
-    const size_t floats = floats_of(plans.vector);
-    for (Buffer* vector : {&scale_, &shift_, &mean_, &variance_, &given_mean_, &given_variance_,
-                           &dscale_, &dshift_}) {
-      *vector = allocate(floats);
+        vector_(whole_lines(floats_of(plans.vector))),
+        workspace_(whole_lines(floats_of(plans.forward.workspace_desc()))) {
+    for (Buffer* vector : {&scale_, &shift_, &given_mean_, &given_variance_, &dscale_, &dshift_}) {
+      *vector = allocate(vector_);
     }
     for (Primitive* primitive : {&forward_, &infer_, &backward_}) {
-      const bool infer = primitive == &infer_;
       primitive->bind(DNNL_ARG_SCALE, scale_.data());
       primitive->bind(DNNL_ARG_SHIFT, shift_.data());
-      primitive->bind(DNNL_ARG_MEAN, infer ? given_mean_.data() : mean_.data());
-      primitive->bind(DNNL_ARG_VARIANCE, infer ? given_variance_.data() : variance_.data());
-      if (!infer) primitive->bind(DNNL_ARG_WORKSPACE, workspace_.data());
     }
+    infer_.bind(DNNL_ARG_MEAN, given_mean_.data());
+    infer_.bind(DNNL_ARG_VARIANCE, given_variance_.data());
     backward_.bind(DNNL_ARG_DIFF_SCALE, dscale_.data());
     backward_.bind(DNNL_ARG_DIFF_SHIFT, dshift_.data());
   }
@@ -127,9 +140,16 @@ class CpuBatchNorm final : public BatchNorm {
     return static_cast<float>(n / (n - 1.0));
   }
 
-  void load(const float* scale, const float* shift) {
-    std::copy_n(scale, channels_, scale_.data());
-    std::copy_n(shift, channels_, shift_.data());
+  void load(const Run& run) {
+    std::copy_n(run.w[0], channels_, scale_.data());
+    std::copy_n(run.w[1], channels_, shift_.data());
+  }
+
+  void bind_kept(Primitive& primitive, const Run& run) const {
+    auto* kept = static_cast<float*>(run.kept);
+    primitive.bind(DNNL_ARG_MEAN, kept);
+    primitive.bind(DNNL_ARG_VARIANCE, kept + vector_);
+    primitive.bind(DNNL_ARG_WORKSPACE, kept + 2 * vector_);
   }
 
   int64_t channels_;
@@ -137,15 +157,64 @@ class CpuBatchNorm final : public BatchNorm {
   Primitive forward_;
   Primitive infer_;
   Primitive backward_;
-  Buffer workspace_;
-  // Aligned copies of the caller's vectors; mean and variance are the batch's, biased.
-  Buffer scale_, shift_, mean_, variance_, given_mean_, given_variance_, dscale_, dshift_;
+  size_t vector_;     // floats
+  size_t workspace_;  // floats
+  // Aligned copies of the caller's vectors.
+  Buffer scale_, shift_, given_mean_, given_variance_, dscale_, dshift_;
+};
+
+// The operation behind the interface of ops.h, which lets backward read the latest forward.
+class OldBatchNorm final : public BatchNorm {
+ public:
+  OldBatchNorm(Shared& shared, const BatchNormShape& shape)
+      : operation_(shared, shape), kept_(allocate(operation_.needs().kept_bytes / sizeof(float))) {}
+
+  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
+               float* variance, Activation* y) override {
+    Run run = run_of(x, scale, shift);
+    run.training = true;
+    run.dw = {nullptr, nullptr, mean, variance};
+    run.y.data = y;
+    operation_.forward(run);
+  }
+  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
+             const float* variance, Activation* y) override {
+    Run run = run_of(x, scale, shift);
+    run.w[2] = mean;
+    run.w[3] = variance;
+    run.y.data = y;
+    operation_.forward(run);
+  }
+  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
+                Activation* dx, float* dscale, float* dshift) override {
+    Run run = run_of(x, scale, shift);
+    run.dw = {dscale, dshift};
+    run.dx[0].data = dx;
+    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    operation_.backward_data(run);
+  }
+
+ private:
+  Run run_of(const Activation* x, const float* scale, const float* shift) const {
+    Run run;
+    run.x[0].data = x;
+    run.w = {scale, shift};
+    run.kept = kept_.data();
+    return run;
+  }
+
+  CpuBatchNorm operation_;
+  Buffer kept_;
 };
 
 }  // namespace
 
+std::unique_ptr<Operation> make_batch_norm(Shared& shared, const Spec& spec) {
+  return std::make_unique<CpuBatchNorm>(shared, spec_as<BatchNormSpec>(spec).shape());
+}
+
 std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape) {
-  return std::make_unique<CpuBatchNorm>(shared, shape);
+  return std::make_unique<OldBatchNorm>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

@@ -1,6 +1,5 @@
-// Max pooling on oneDNN; its workspace records the maximum of each window. Also copies between
-// layouts, and between floats and activations, which are the same type here.
-#include <algorithm>
+// Max pooling on oneDNN. Its workspace records the maximum of each window.
+#include "models/ops/max_pool.h"
 
 #include "models/ops/cpu/operations.h"
 
@@ -8,42 +7,52 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-struct Plans {
-  Plans(const Shared& shared, const MaxPoolShape& shape)
-      : x(describe(dims_of(shape.image), native_tag())),
+struct MaxPoolPlans {
+  MaxPoolPlans(const Shared& shared, const MaxPoolShape& shape)
+      : kernel{shape.kernel, shape.kernel},
+        stride{shape.stride, shape.stride},
+        padding{shape.padding, shape.padding},
+        x(describe(dims_of(shape.image), native_tag())),
         y(describe(dims_of(shape.output()), native_tag())),
-        forward({dnnl::prop_kind::forward_training, dnnl::algorithm::pooling_max, x, y, two, two,
-                 none, none},
+        forward({dnnl::prop_kind::forward_training, dnnl::algorithm::pooling_max, x, y, stride,
+                 kernel, padding, padding},
                 attributes(), shared.engine),
-        backward({dnnl::algorithm::pooling_max, x, y, two, two, none, none}, attributes(),
-                 shared.engine, forward) {}
-  dnnl::memory::dims two{2, 2};
-  dnnl::memory::dims none{0, 0};
+        backward({dnnl::algorithm::pooling_max, x, y, stride, kernel, padding, padding},
+                 attributes(), shared.engine, forward) {}
+  dnnl::memory::dims kernel;
+  dnnl::memory::dims stride;
+  dnnl::memory::dims padding;
   dnnl::memory::desc x;
   dnnl::memory::desc y;
   dnnl::pooling_forward::primitive_desc forward;
   dnnl::pooling_backward::primitive_desc backward;
 };
 
-class CpuMaxPool final : public MaxPool {
+// Keeps the workspace.
+class CpuMaxPool final : public Operation {
  public:
   CpuMaxPool(Shared& shared, const MaxPoolShape& shape)
-      : CpuMaxPool(shared, Plans(shared, shape)) {}
+      : CpuMaxPool(shared, MaxPoolPlans(shared, shape)) {}
 
-  void forward(const Activation* x, Activation* y) override {
-    forward_.bind(DNNL_ARG_SRC, floats(x));
-    forward_.bind(DNNL_ARG_DST, floats(y));
+  Needs needs() const override { return {.kept_bytes = workspace_ * sizeof(float)}; }
+
+  void forward(const Run& run) override {
+    forward_.bind(DNNL_ARG_SRC, run.x[0].floats());
+    forward_.bind(DNNL_ARG_DST, run.y.floats());
+    forward_.bind(DNNL_ARG_WORKSPACE, static_cast<float*>(run.kept));
     forward_.run();
   }
-
-  void backward(const Activation* dy, Activation* dx) override {
-    backward_.bind(DNNL_ARG_DIFF_DST, floats(dy));
-    backward_.bind(DNNL_ARG_DIFF_SRC, floats(dx));
+  void backward_weights(const Run& /*run*/) override {}
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    backward_.bind(DNNL_ARG_DIFF_DST, run.dy.floats());
+    backward_.bind(DNNL_ARG_DIFF_SRC, run.dx[0].floats());
+    backward_.bind(DNNL_ARG_WORKSPACE, static_cast<float*>(run.kept));
     backward_.run();
   }
 
  private:
-  CpuMaxPool(Shared& shared, const Plans& plans)
+  CpuMaxPool(Shared& shared, const MaxPoolPlans& plans)
       : forward_(shared, dnnl::pooling_forward(plans.forward), plans.forward.scratchpad_desc(),
                  {{DNNL_ARG_SRC, plans.x},
                   {DNNL_ARG_DST, plans.y},
@@ -52,66 +61,47 @@ class CpuMaxPool final : public MaxPool {
                   {{DNNL_ARG_DIFF_DST, plans.y},
                    {DNNL_ARG_DIFF_SRC, plans.x},
                    {DNNL_ARG_WORKSPACE, plans.forward.workspace_desc()}}),
-        workspace_(allocate(floats_of(plans.forward.workspace_desc()))) {
-    forward_.bind(DNNL_ARG_WORKSPACE, workspace_.data());
-    backward_.bind(DNNL_ARG_WORKSPACE, workspace_.data());
-  }
+        workspace_(floats_of(plans.forward.workspace_desc())) {}
 
   Primitive forward_;
   Primitive backward_;
-  Buffer workspace_;
+  size_t workspace_;  // floats
 };
 
-class CpuRelayout final : public Relayout {
+// The operation behind the interface of ops.h, which lets backward read the latest forward.
+class OldMaxPool final : public MaxPool {
  public:
-  CpuRelayout(Shared& shared, const ImageShape& shape)
-      : to_plain_(make_reorder(shared, describe(dims_of(shape), native_tag()),
-                               describe(dims_of(shape), Tag::nchw))),
-        to_native_(make_reorder(shared, describe(dims_of(shape), Tag::nchw),
-                                describe(dims_of(shape), native_tag()))) {}
+  OldMaxPool(Shared& shared, const MaxPoolShape& shape)
+      : operation_(shared, shape), kept_(allocate(operation_.needs().kept_bytes / sizeof(float))) {}
 
-  void to_plain(const Activation* native, Activation* plain) override {
-    run(to_plain_, floats(native), floats(plain));
+  void forward(const Activation* x, Activation* y) override {
+    Run run;
+    run.x[0].data = x;
+    run.y.data = y;
+    run.kept = kept_.data();
+    operation_.forward(run);
   }
-  void to_native(const Activation* plain, Activation* native) override {
-    run(to_native_, floats(plain), floats(native));
+  void backward(const Activation* dy, Activation* dx) override {
+    Run run;
+    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    run.dx[0].data = dx;
+    run.kept = kept_.data();
+    operation_.backward_data(run);
   }
 
  private:
-  static void run(Primitive& reorder, const float* from, float* to) {
-    reorder.bind(DNNL_ARG_FROM, from);
-    reorder.bind(DNNL_ARG_TO, to);
-    reorder.run();
-  }
-
-  Primitive to_plain_;
-  Primitive to_native_;
-};
-
-class CpuElements final : public Elements {
- public:
-  explicit CpuElements(int64_t count) : count_(count) {}
-  const Activation* in(const float* from) override { return from; }
-  void out(const Activation* activations, float* to) override {
-    std::copy_n(floats(activations), count_, to);
-  }
-
- private:
-  int64_t count_;
+  CpuMaxPool operation_;
+  Buffer kept_;
 };
 
 }  // namespace
 
+std::unique_ptr<Operation> make_max_pool(Shared& shared, const Spec& spec) {
+  return std::make_unique<CpuMaxPool>(shared, spec_as<MaxPoolSpec>(spec).shape());
+}
+
 std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape) {
-  return std::make_unique<CpuMaxPool>(shared, shape);
-}
-
-std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape) {
-  return std::make_unique<CpuRelayout>(shared, shape);
-}
-
-std::unique_ptr<Elements> make_elements(int64_t count) {
-  return std::make_unique<CpuElements>(count);
+  return std::make_unique<OldMaxPool>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

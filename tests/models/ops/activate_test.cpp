@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"
 
@@ -126,6 +127,28 @@ TEST(ActivateOperation, HasBitsOfItsInputsAlone) {
                                            op.set_input(0, numbers(count, seed));
                                          }});
     }
+  }
+}
+
+// Zeros behind the last channel stay zeros.
+TEST(ActivateOperation, ActivatesImagesInBlocks) {
+  const ops::ImageShape image{.samples = 2, .channels = 3, .height = 5, .width = 1};
+  for (const Function function :
+       {Function::kRelu, Function::kTanh, Function::kGeluErf, Function::kGeluTanh}) {
+    const ops::ActivateSpec spec(function, ops::native_image(image));
+    OperationRun op(1, spec, {ops::native_image(image)});
+    const std::vector<float> x = test::numbers(30, 1);
+    op.set_input(0, test::in_blocks(image, x));
+    const std::vector<float> y = op.forward();
+    EXPECT_EQ(test::in_blocks(image, test::from_blocks(image, y)), y);
+    const std::vector<float> dy = test::in_blocks(image, test::numbers(30, 2));
+    op.backward(dy);
+    EXPECT_EQ(test::in_blocks(image, test::from_blocks(image, op.dx(0))), op.dx(0));
+
+    const ops::ActivateSpec flat(function, {30});
+    OperationRun rows(1, flat, {ops::activation({30})});
+    rows.set_input(0, x);
+    EXPECT_EQ(rows.forward(), test::from_blocks(image, y));
   }
 }
 

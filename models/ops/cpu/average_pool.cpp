@@ -1,0 +1,103 @@
+// Global average pooling as own loops over a block of channels, in the order of the pixels.
+#include "models/ops/average_pool.h"
+
+#include <algorithm>
+
+#include "common/base/simd.h"
+#include "models/ops/cpu/operations.h"
+#include "models/ops/cpu/split.h"
+
+namespace pushpull::ops::cpu {
+
+namespace {
+
+template <int64_t kBlock>
+PUSHPULL_INLINE void compute_means(const float* x, int64_t area, float* means) {
+  float sums[kBlock] = {};
+  for (int64_t i = 0; i < area; ++i) {
+    for (int64_t k = 0; k < kBlock; ++k) sums[k] += x[i * kBlock + k];
+  }
+  for (int64_t k = 0; k < kBlock; ++k) means[k] = sums[k] / static_cast<float>(area);
+}
+
+template <int64_t kBlock>
+PUSHPULL_INLINE void fill_pixels(const float* gradients, int64_t area, float* dx) {
+  for (int64_t i = 0; i < area; ++i) {
+    for (int64_t k = 0; k < kBlock; ++k) dx[i * kBlock + k] = gradients[k];
+  }
+}
+
+// PUSHPULL_SIMD cannot stand before a template.
+PUSHPULL_SIMD void means_of_8(const float* x, int64_t area, float* means) {
+  compute_means<8>(x, area, means);
+}
+PUSHPULL_SIMD void means_of_16(const float* x, int64_t area, float* means) {
+  compute_means<16>(x, area, means);
+}
+PUSHPULL_SIMD void fill_8(const float* gradients, int64_t area, float* dx) {
+  fill_pixels<8>(gradients, area, dx);
+}
+PUSHPULL_SIMD void fill_16(const float* gradients, int64_t area, float* dx) {
+  fill_pixels<16>(gradients, area, dx);
+}
+
+class CpuAveragePool final : public Operation {
+ public:
+  explicit CpuAveragePool(const ImageShape& image)
+      : block_(native_tag() == Tag::nChw16c ? 16 : 8),
+        channels_(image.channels),
+        area_(image.height * image.width),
+        blocks_((image.channels + block_ - 1) / block_),
+        rows_(image.samples * blocks_) {}
+
+  Needs needs() const override { return {}; }
+
+  void forward(const Run& run) override {
+    for_each_block([&](int64_t row, int64_t first, int64_t count) {
+      float means[kMaxBlock];
+      const float* x = run.x[0].floats() + row * area_ * block_;
+      (block_ == 16 ? means_of_16 : means_of_8)(x, area_, means);
+      std::copy_n(means, count, run.y.floats() + first);
+    });
+  }
+  void backward_weights(const Run& /*run*/) override {}
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    for_each_block([&](int64_t row, int64_t first, int64_t count) {
+      float gradients[kMaxBlock] = {};  // zeros behind the last channel
+      const float* dy = run.dy.floats() + first;
+      for (int64_t k = 0; k < count; ++k) gradients[k] = dy[k] / static_cast<float>(area_);
+      float* dx = run.dx[0].floats() + row * area_ * block_;
+      (block_ == 16 ? fill_16 : fill_8)(gradients, area_, dx);
+    });
+  }
+
+ private:
+  static constexpr int64_t kMaxBlock = 16;
+
+  // Calls body(block, its first element of [N, C], its number of channels).
+  template <class Body>
+  void for_each_block(const Body& body) const {
+    in_ranges(rows_, rows_of_grain(area_ * block_), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t sample = row / blocks_;
+        const int64_t channel = row % blocks_ * block_;
+        body(row, sample * channels_ + channel, std::min(block_, channels_ - channel));
+      }
+    });
+  }
+
+  int64_t block_;  // channels
+  int64_t channels_;
+  int64_t area_;
+  int64_t blocks_;  // of a sample
+  int64_t rows_;    // blocks of all samples
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_average_pool(Shared& /*shared*/, const Spec& spec) {
+  return std::make_unique<CpuAveragePool>(spec_as<AveragePoolSpec>(spec).image());
+}
+
+}  // namespace pushpull::ops::cpu
