@@ -12,6 +12,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job_key_makers.h"
+#include "common/job/network_keys.h"
 
 namespace pushpull {
 
@@ -107,8 +108,8 @@ using Keys = std::vector<JobKey>;
 
 Keys model_keys() {
   return {
-      name({"model", "network to train: mlp (fully connected, ReLU) or convnet"}, &Job::model,
-           "mlp or convnet", std::array{"mlp", "convnet"}),
+      name({"model", "network to train: mlp (fully connected, ReLU), convnet or gpt"}, &Job::model,
+           "mlp, convnet or gpt", std::array{"mlp", "convnet", "gpt"}),
       entry({"hidden", "widths of mlp's hidden layers: 64,32; none: no hidden layer"},
             "widths from 1 to 1000000 between commas, such as 64,32, or none", set_hidden,
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
@@ -400,6 +401,7 @@ std::vector<JobKey> build_table() {
     }
   };
   append("Model", model_keys());
+  append("Model", network_keys());
   append("Data", data_keys());
   append("Batch and length", batch_keys());
   append("Optimizer", optimizer_keys());
