@@ -14,7 +14,8 @@ enum class RandomStream : uint32_t {
   kPermutation = 2,  // (epoch, position)
   kDummyData = 3,    // (sample, element)
   kDummyTeacher = 4,
-  kDropout = 5,  // (operation, step), (micro-batch); and by the key of both: (element)
+  kDropout = 5,    // (operation, step), (micro-batch); and by the key of both: (element)
+  kTextShift = 6,  // (epoch)
 };
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).

@@ -199,8 +199,8 @@ void check_combinations(const Job& job, const Settings& given) {
     refuse_job(setting_text(job, given, "global-batch") + " is more than " +
                setting_text(job, given, "train-samples") + ": no step would be complete");
   }
-  if (job.dataset == "idx" && job.data_dir.empty()) {
-    refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the folder with its files");
+  if ((job.dataset == "idx" || job.dataset == "text") && job.data_dir.empty()) {
+    refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the path of its files");
   }
 }
 

@@ -131,9 +131,11 @@ Keys model_keys() {
 Keys data_keys() {
   return {
       name({"dataset",
-            "dummy (generated, no download), digits (8x8, shipped) or idx (MNIST's format)"},
-           &Job::dataset, "dummy, digits or idx", std::array{"dummy", "digits", "idx"}),
-      path({"data-dir", "folder with the files of dataset idx", AtResume::kMayChange, "none"},
+            "dummy (generated, no download), digits (8x8, shipped), idx (MNIST's format) or text"},
+           &Job::dataset, "dummy, digits, idx or text",
+           std::array{"dummy", "digits", "idx", "text"}),
+      path({"data-dir", "files of dataset idx (a folder) and text (a file or folder)",
+            AtResume::kMayChange, "none"},
            &Job::data_dir),
       integer({"train-samples", "train on the first N samples of the training split; 0: all"},
               field(&Job::train_samples), 0, kMaxSamples),
@@ -150,6 +152,19 @@ Keys data_keys() {
             set_input, get_input),
       integer({"classes", "number of classes of dataset dummy"}, field(&Job::classes), 2,
               1'000'000),
+  };
+}
+
+Keys token_keys() {
+  return {
+      name({"tokenizer", "tokens of dataset text: char (characters) or bpe (byte pairs)"},
+           &Job::tokenizer, "char or bpe", std::array{"char", "bpe"}),
+      path({"tokenizer-file", "tokenizer.json of dataset text", AtResume::kMayChange,
+            "made from the text"},
+           &Job::tokenizer_file),
+      integer({"sequence", "tokens of a sample"}, field(&Job::sequence), 1, 32'768),
+      integer({"vocab", "tokens of a BPE that is trained on the text; 0: 1024"}, field(&Job::vocab),
+              0, 1'000'000),
   };
 }
 
@@ -403,6 +418,7 @@ std::vector<JobKey> build_table() {
   append("Model", model_keys());
   append("Model", network_keys());
   append("Data", data_keys());
+  append("Data", token_keys());
   append("Batch and length", batch_keys());
   append("Optimizer", optimizer_keys());
   append("Strategy", strategy_keys());

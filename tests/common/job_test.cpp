@@ -187,6 +187,7 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"lr-schedule", "cosine"}, {"lr", "0.1"}, {"lr-min", "0.2"}},
             {"lr-min = 0.2", "lr = 0.1"}},
            {{{"dataset", "idx"}}, {"data-dir"}},
+           {{{"dataset", "text"}}, {"data-dir"}},
            {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
            {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
     const std::string text = error_of(flags);
@@ -264,13 +265,14 @@ TEST(Job, LengthMayChangeAtAResumeExceptForCosine) {
 // Each key that may not change is reported if only it differs, so that none is forgotten.
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
   const Flags other = {
-      {"model", "convnet"},      {"hidden", "1"},       {"seed", "2"},        {"dataset", "digits"},
-      {"train-samples", "100"},  {"shuffle", "false"},  {"input", "5"},       {"classes", "3"},
-      {"global-batch", "72"},    {"micro-batch", "4"},  {"threads", "2"},     {"precision", "bf16"},
-      {"loss-scale", "2"},       {"optimizer", "adam"}, {"lr", "1"},          {"momentum", "0.5"},
-      {"beta1", "0.5"},          {"beta2", "0.5"},      {"epsilon", "1"},     {"weight-decay", "1"},
-      {"lr-schedule", "cosine"}, {"lr-step", "3"},      {"lr-gamma", "0.5"},  {"lr-min", "0.01"},
-      {"warmup-steps", "3"},     {"clip-norm", "1"},    {"strategy", "ssp:1"}};
+      {"model", "convnet"},  {"hidden", "1"},      {"seed", "2"},         {"dataset", "digits"},
+      {"tokenizer", "bpe"},  {"sequence", "5"},    {"vocab", "300"},      {"train-samples", "100"},
+      {"shuffle", "false"},  {"input", "5"},       {"classes", "3"},      {"global-batch", "72"},
+      {"micro-batch", "4"},  {"threads", "2"},     {"precision", "bf16"}, {"loss-scale", "2"},
+      {"optimizer", "adam"}, {"lr", "1"},          {"momentum", "0.5"},   {"beta1", "0.5"},
+      {"beta2", "0.5"},      {"epsilon", "1"},     {"weight-decay", "1"}, {"lr-schedule", "cosine"},
+      {"lr-step", "3"},      {"lr-gamma", "0.5"},  {"lr-min", "0.01"},    {"warmup-steps", "3"},
+      {"clip-norm", "1"},    {"strategy", "ssp:1"}};
   for (const auto& [key, value] : other) {
     EXPECT_THAT(keys_that_forbid_resume(parse({}), parse({{key, value}})), ElementsAre(key));
   }
