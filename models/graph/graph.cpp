@@ -24,7 +24,7 @@ Init uniform_of(int64_t fan_in) {
 }
 
 Init normal_of(double deviation) {
-  return {InitKind::kUniform, static_cast<float>(deviation * std::sqrt(3.0))};
+  return {InitKind::kNormal, static_cast<float>(deviation)};
 }
 
 GraphBuilder::GraphBuilder(std::string model, std::string dataset, int64_t samples,
