@@ -270,21 +270,21 @@ TEST(Job, LengthMayNotChangeAtAResumeIfRatesDependOnIt) {
 
 // Each key that may not change is reported if only it differs, so that none is forgotten.
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
-<<<<<<< HEAD
-  const Flags other = {
-      {"model", "convnet"},  {"hidden", "1"},      {"seed", "2"},         {"dataset", "digits"},
-      {"tokenizer", "bpe"},  {"sequence", "5"},    {"vocab", "300"},      {"train-samples", "100"},
-      {"shuffle", "false"},  {"input", "5"},       {"classes", "3"},      {"global-batch", "72"},
-      {"micro-batch", "4"},  {"threads", "2"},     {"precision", "bf16"}, {"loss-scale", "2"},
-      {"optimizer", "adam"}, {"lr", "1"},          {"momentum", "0.5"},   {"beta1", "0.5"},
-      {"beta2", "0.5"},      {"epsilon", "1"},     {"weight-decay", "1"}, {"lr-schedule", "cosine"},
-      {"lr-step", "3"},      {"lr-gamma", "0.5"},  {"lr-min", "0.01"},    {"warmup-steps", "3"},
-      {"clip-norm", "1"},    {"strategy", "ssp:1"}};
-=======
   const Flags other = {{"model", "convnet"},
                        {"hidden", "1"},
                        {"seed", "2"},
+                       {"layers", "3"},
+                       {"heads", "2"},
+                       {"embed", "64"},
+                       {"ffn", "5"},
+                       {"dropout", "0.5"},
+                       {"attention-dropout", "0.5"},
+                       {"tie-embeddings", "false"},
+                       {"norm", "rms"},
                        {"dataset", "digits"},
+                       {"tokenizer", "bpe"},
+                       {"sequence", "5"},
+                       {"vocab", "300"},
                        {"train-samples", "100"},
                        {"shuffle", "false"},
                        {"input", "5"},
@@ -309,7 +309,6 @@ TEST(Job, ResumeSeesADifferenceInEveryKey) {
                        {"clip-norm", "1"},
                        {"strategy", "ssp:1"},
                        {"warmup-fraction", "0.1"}};
->>>>>>> recipe
   for (const auto& [key, value] : other) {
     EXPECT_THAT(keys_that_forbid_resume(parse({}), parse({{key, value}})), ElementsAre(key));
   }
