@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "datasets/dummy.h"
 #include "datasets/idx.h"
+#include "datasets/text_set.h"
 
 namespace pushpull {
 namespace {
@@ -34,21 +35,23 @@ std::string find_digits() {
                                     "; set PUSHPULL_SHARE to the folder that holds digits");
 }
 
+// Returns the path of the files. Throws Error(kUsage) if the job names none.
+const std::string& path_of_data(const Job& job, const std::string& data_dir) {
+  const std::string& path = data_dir.empty() ? job.data_dir : data_dir;
+  if (!path.empty()) return path;
+  throw Error(ErrorCode::kUsage, "[data] data-dir: expected the path of the files of dataset " +
+                                     job.dataset + ", got nothing; set data-dir, or dataset = " +
+                                     "digits or dummy, which need none");
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir) {
   if (job.dataset == "dummy") return std::make_unique<Dummy>(job);
   if (job.dataset == "digits") return open_digits(job, find_digits());
-  if (job.dataset == "idx") {
-    const std::string& dir = data_dir.empty() ? job.data_dir : data_dir;
-    if (dir.empty()) {
-      throw Error(ErrorCode::kUsage,
-                  "[data] data-dir: expected the folder of the IDX files, got nothing; set "
-                  "data-dir, or dataset = digits, which needs none");
-    }
-    return open_idx(job, dir);
-  }
-  throw Error(ErrorCode::kUsage, "[data] dataset: expected dummy, idx or digits, got \"" +
+  if (job.dataset == "idx") return open_idx(job, path_of_data(job, data_dir));
+  if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir));
+  throw Error(ErrorCode::kUsage, "[data] dataset: expected dummy, idx, digits or text, got \"" +
                                      job.dataset + "\"; change dataset");
 }
 

@@ -11,6 +11,7 @@
 namespace pushpull {
 
 struct Job;
+class Tokenizer;
 
 enum class Split { kTrain, kTest };
 
@@ -27,6 +28,9 @@ class Dataset {
   // It must be equal in all workers of a job.
   virtual const std::string& digest() const = 0;
 
+  // Returns the tokenizer that has made the ids, or null if the samples are not text.
+  virtual const Tokenizer* tokenizer() const { return nullptr; }
+
   struct Request {
     Split split = Split::kTrain;
     int64_t epoch = 0;                 // kTrain: of the step that the samples are for
@@ -41,7 +45,7 @@ class Dataset {
 
 // Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then in
 // ../share/pushpull relative to the folder of the program, then in the source tree of the build.
-//   data_dir: overrides job.data_dir, the folder of `idx`, unless empty.
+//   data_dir: overrides job.data_dir, the files of `idx` and `text`, unless empty.
 // Throws Error(kUsage) for an unknown dataset or a key that does not fit, and Error(kData) naming
 // the file and the problem.
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir = "");

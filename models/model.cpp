@@ -49,6 +49,7 @@ struct ModelEntry {
 constexpr std::array kModels{
     ModelEntry{"mlp", mlp_graph, true},
     ModelEntry{"convnet", convnet_graph, true},
+    ModelEntry{"gpt", gpt_graph, false},
 };
 
 // Called before a backend is created, since opening a device is slow.

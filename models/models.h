@@ -18,4 +18,10 @@ Graph mlp_graph(const Job& job, const FieldTable& fields);
 // too small.
 Graph convnet_graph(const Job& job, const FieldTable& fields);
 
+// A decoder-only transformer: Hugging Face's GPT2LMHeadModel (Radford et al., Language Models are
+// Unsupervised Multitask Learners, 2019) with its names, its layout of weights and its initial
+// values. Reads the fields ids and target [sequence]; the head `token` measures perplexity over the
+// targets that are not -1. Throws Error(kUsage) if heads does not divide embed.
+Graph gpt_graph(const Job& job, const FieldTable& fields);
+
 }  // namespace pushpull

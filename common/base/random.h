@@ -14,7 +14,8 @@ enum class RandomStream : uint32_t {
   kPermutation = 2,  // (epoch, position)
   kDummyData = 3,    // (sample, element)
   kDummyTeacher = 4,
-  kDropout = 5,  // (operation, step), (micro-batch); and by the key of both: (element)
+  kDropout = 5,    // (operation, step), (micro-batch); and by the key of both: (element)
+  kTextShift = 6,  // (epoch)
 };
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).
@@ -45,6 +46,13 @@ void fill_dropout_words(uint64_t key, uint64_t first, int64_t blocks, uint32_t* 
 // do not depend on how the range is split.
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
                   uint64_t count, float* out);
+
+// Writes elements [first, first + count) of a normal sequence with mean 0 and the given standard
+// deviation to `out`: deviation * normal(..., i), however the range is split. The last bit of the
+// math library's log, cos and sin may differ between processors and glibc versions; rounding to
+// float hides that for all but about one element in 10^8.
+void fill_normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first,
+                 float deviation, uint64_t count, float* out);
 
 // Returns a permutation of 0..n-1 by Fisher-Yates, keyed by (seed, epoch).
 std::vector<int64_t> permutation(uint64_t seed, uint32_t epoch, int64_t n);

@@ -76,17 +76,32 @@ struct InputShape {
   friend bool operator==(const InputShape&, const InputShape&) = default;
 };
 
+// Normalisation of a transformer's blocks.
+enum class Norm { kLayer, kRms };
+
 struct Job {
-  std::string model = "mlp";            // mlp | convnet
+  std::string model = "mlp";            // mlp | convnet | gpt
   std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty if there are none
-  std::string dataset = "dummy";        // dummy | idx | digits
-  std::string data_dir;                 // folder of idx; "" for the others
-  int64_t train_samples = 0;            // first N of the training split; 0 = all
-  int64_t test_samples = 0;             // first N of the test split; 0 = all
-  bool shuffle = true;                  // permute each epoch by seed
-  InputShape input{1, 28, 28};          // dummy only
-  int64_t classes = 10;                 // dummy only
-  int64_t epochs = 0;                   // one of epochs and steps is > 0
+  int64_t layers = 4;                   // of gpt
+  int64_t heads = 4;                    // of each attention; divides embed
+  int64_t embed = 128;                  // width of a token
+  int64_t ffn = 0;                      // width of the feed-forward layers; 0 = 4 embed
+  double dropout = 0.0;                 // share of elements set to 0 in training
+  double attention_dropout = 0.0;       // share of attention weights
+  bool tie_embeddings = true;           // the output layer uses the embedding's weights
+  Norm norm = Norm::kLayer;
+  std::string dataset = "dummy";   // dummy | idx | digits | text
+  std::string data_dir;            // files of idx and text; "" for the others
+  int64_t train_samples = 0;       // first N of the training split; 0 = all
+  int64_t test_samples = 0;        // first N of the test split; 0 = all
+  bool shuffle = true;             // permute each epoch by seed
+  InputShape input{1, 28, 28};     // dummy only
+  int64_t classes = 10;            // dummy only
+  std::string tokenizer = "char";  // char | bpe: the tokens of text
+  std::string tokenizer_file;      // tokenizer.json; "": made from the text
+  int64_t sequence = 64;           // tokens of a sample
+  int64_t vocab = 0;               // tokens of a BPE that is trained; 0: the dataset's default
+  int64_t epochs = 0;              // one of epochs and steps is > 0
   int64_t steps = 0;
   int64_t stop_after = 0;          // end after this step with a checkpoint; 0 = never
   int64_t global_batch = 64;       // samples of one step

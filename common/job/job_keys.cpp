@@ -12,6 +12,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job_key_makers.h"
+#include "common/job/network_keys.h"
 
 namespace pushpull {
 
@@ -107,8 +108,8 @@ using Keys = std::vector<JobKey>;
 
 Keys model_keys() {
   return {
-      name({"model", "network to train: mlp (fully connected, ReLU) or convnet"}, &Job::model,
-           "mlp or convnet", std::array{"mlp", "convnet"}),
+      name({"model", "network to train: mlp (fully connected, ReLU), convnet or gpt"}, &Job::model,
+           "mlp, convnet or gpt", std::array{"mlp", "convnet", "gpt"}),
       entry({"hidden", "widths of mlp's hidden layers: 64,32; none: no hidden layer"},
             "widths from 1 to 1000000 between commas, such as 64,32, or none", set_hidden,
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
@@ -130,9 +131,11 @@ Keys model_keys() {
 Keys data_keys() {
   return {
       name({"dataset",
-            "dummy (generated, no download), digits (8x8, shipped) or idx (MNIST's format)"},
-           &Job::dataset, "dummy, digits or idx", std::array{"dummy", "digits", "idx"}),
-      path({"data-dir", "folder with the files of dataset idx", AtResume::kMayChange, "none"},
+            "dummy (generated, no download), digits (8x8, shipped), idx (MNIST's format) or text"},
+           &Job::dataset, "dummy, digits, idx or text",
+           std::array{"dummy", "digits", "idx", "text"}),
+      path({"data-dir", "files of dataset idx (a folder) and text (a file or folder)",
+            AtResume::kMayChange, "none"},
            &Job::data_dir),
       integer({"train-samples", "train on the first N samples of the training split; 0: all"},
               field(&Job::train_samples), 0, kMaxSamples),
@@ -149,6 +152,19 @@ Keys data_keys() {
             set_input, get_input),
       integer({"classes", "number of classes of dataset dummy"}, field(&Job::classes), 2,
               1'000'000),
+  };
+}
+
+Keys token_keys() {
+  return {
+      name({"tokenizer", "tokens of dataset text: char (characters) or bpe (byte pairs)"},
+           &Job::tokenizer, "char or bpe", std::array{"char", "bpe"}),
+      path({"tokenizer-file", "tokenizer.json of dataset text", AtResume::kMayChange,
+            "made from the text"},
+           &Job::tokenizer_file),
+      integer({"sequence", "tokens of a sample"}, field(&Job::sequence), 1, 32'768),
+      integer({"vocab", "tokens of a BPE that is trained on the text; 0: 1024"}, field(&Job::vocab),
+              0, 1'000'000),
   };
 }
 
@@ -207,17 +223,19 @@ Keys optimizer_keys() {
            optimizer(&OptimizerOptions::epsilon), "a number > 0", kIsPositive),
       real({"weight-decay", "L2 term in the gradient; decoupled in adamw"},
            optimizer(&OptimizerOptions::weight_decay), "a number >= 0", kIsNotNegative),
-      parsed({"lr-schedule", "learning rate after the warm-up: constant, step or cosine"},
-             schedule(&ScheduleOptions::kind), "constant, step or cosine", parse_schedule,
+      parsed({"lr-schedule", "learning rate after the warm-up: constant, step, cosine or linear"},
+             schedule(&ScheduleOptions::kind), "constant, step, cosine or linear", parse_schedule,
              [](ScheduleKind kind) { return to_string(kind); }),
       integer({"lr-step", "steps between two drops (lr-schedule = step)"},
               schedule(&ScheduleOptions::step), 0, kMaxSteps),
       real({"lr-gamma", "factor of a drop (lr-schedule = step)"}, schedule(&ScheduleOptions::gamma),
            "a number > 0 and <= 1", [](double v) { return v > 0.0 && v <= 1.0; }),
-      real({"lr-min", "rate at the end (lr-schedule = cosine)"}, schedule(&ScheduleOptions::min),
-           "a number >= 0", kIsNotNegative),
+      real({"lr-min", "rate at the end (lr-schedule = cosine, linear)"},
+           schedule(&ScheduleOptions::min), "a number >= 0", kIsNotNegative),
       integer({"warmup-steps", "steps in which the rate rises linearly to lr"},
               schedule(&ScheduleOptions::warmup_steps), 0, kMaxSteps),
+      real({"warmup-fraction", "the same as a part of all steps, instead of warmup-steps"},
+           schedule(&ScheduleOptions::warmup_fraction), kFraction, kIsFraction),
       real({"clip-norm", "largest global norm of a gradient; 0: no clipping"},
            field(&Job::clip_norm), "a number >= 0", kIsNotNegative),
   };
@@ -400,7 +418,9 @@ std::vector<JobKey> build_table() {
     }
   };
   append("Model", model_keys());
+  append("Model", network_keys());
   append("Data", data_keys());
+  append("Data", token_keys());
   append("Batch and length", batch_keys());
   append("Optimizer", optimizer_keys());
   append("Strategy", strategy_keys());

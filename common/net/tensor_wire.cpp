@@ -14,6 +14,8 @@ namespace {
 constexpr int kMaxTensors = 100'000;
 constexpr int kMaxDims = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 36;
+constexpr auto kLastRule = static_cast<int>(UpdateRule::kAverage);
+constexpr auto kLastInit = static_cast<int>(InitKind::kNormal);
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string out = "[";
@@ -37,7 +39,9 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
     size *= d;
     info.shape.push_back(d);
   }
-  if (t.rule() < 0 || t.rule() > 1 || t.init() < 0 || t.init() > 1) throw fail("unknown rule");
+  if (t.rule() < 0 || t.rule() > kLastRule || t.init() < 0 || t.init() > kLastInit) {
+    throw fail("unknown rule");
+  }
   if (!std::isfinite(t.value()) ||
       !(t.average_momentum() >= 0.0F && t.average_momentum() <= 1.0F)) {
     throw fail("bad init value or momentum");

@@ -102,11 +102,19 @@ void RangeUpdate::initialise(uint64_t seed, float* out) const {
   for (const Segment& segment : segments_) {
     float* to = out + segment.elements.lo;
     const auto count = static_cast<uint64_t>(segment.elements.size());
-    if (segment.tensor.init == InitKind::kConstant) {
-      std::fill_n(to, count, segment.tensor.value);
-    } else {
-      fill_uniform(seed, RandomStream::kInit, static_cast<uint32_t>(segment.index),
-                   static_cast<uint64_t>(segment.first), segment.tensor.value, count, to);
+    const auto index = static_cast<uint32_t>(segment.index);
+    const auto first = static_cast<uint64_t>(segment.first);
+    const float value = segment.tensor.value;
+    switch (segment.tensor.init) {
+      case InitKind::kConstant:
+        std::fill_n(to, count, value);
+        break;
+      case InitKind::kUniform:
+        fill_uniform(seed, RandomStream::kInit, index, first, value, count, to);
+        break;
+      case InitKind::kNormal:
+        fill_normal(seed, RandomStream::kInit, index, first, value, count, to);
+        break;
     }
   }
 }

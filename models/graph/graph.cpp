@@ -23,6 +23,10 @@ Init uniform_of(int64_t fan_in) {
   return {InitKind::kUniform, static_cast<float>(1.0 / std::sqrt(static_cast<double>(fan_in)))};
 }
 
+Init normal_of(double deviation) {
+  return {InitKind::kNormal, static_cast<float>(deviation)};
+}
+
 GraphBuilder::GraphBuilder(std::string model, std::string dataset, int64_t samples,
                            const FieldTable& fields)
     : model_(std::move(model)), dataset_(std::move(dataset)) {
@@ -126,6 +130,10 @@ void GraphBuilder::head(const Head& head, Value scores, const std::string& targe
 
 const ops::ValueType& GraphBuilder::type(Value value) const {
   return graph_.values.at(static_cast<size_t>(value.index));
+}
+
+const std::vector<int64_t>& GraphBuilder::shape(Param param) const {
+  return graph_.table.tensors.at(static_cast<size_t>(param.index)).shape;
 }
 
 Graph GraphBuilder::take() {

@@ -33,6 +33,9 @@ Init constant(float value);
 // Uniform in +-1/sqrt(fan_in): the reset_parameters() of torch.nn's Linear and Conv2d.
 Init uniform_of(int64_t fan_in);
 
+// Normal with mean 0 and this standard deviation.
+Init normal_of(double deviation);
+
 enum class Loss { kCrossEntropy, kSquaredError };
 
 // A loss over an output of the graph.
@@ -98,6 +101,8 @@ class GraphBuilder {
   void cut() { graph_.cuts.push_back(graph_.nodes.size()); }
 
   const ops::ValueType& type(Value value) const;
+  const ops::Shape& shape(Value value) const { return type(value).shape; }
+  const std::vector<int64_t>& shape(Param param) const;
   // Returns the graph. It must have a head, and each parameter a reader.
   Graph take();
 

@@ -1,27 +1,136 @@
 #include "models/graph/layers.h"
 
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "models/ops/add.h"
+#include "models/ops/add_positions.h"
+#include "models/ops/attention.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
+#include "models/ops/dropout.h"
+#include "models/ops/embedding.h"
 #include "models/ops/flatten.h"
+#include "models/ops/layer_norm.h"
 #include "models/ops/linear.h"
 #include "models/ops/max_pool.h"
 
 namespace pushpull {
 
+namespace {
+
+// Returns x's sizes with another last one.
+ops::Shape with_last(const ops::Shape& shape, int64_t last) {
+  std::vector<int64_t> sizes = shape.sizes();
+  sizes.back() = last;
+  return ops::Shape(std::move(sizes));
+}
+
+}  // namespace
+
 Value linear(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs, bool relu) {
-  const ops::Shape& shape = graph.type(x).shape;
-  const int64_t rows = shape[0];
-  const int64_t inputs = shape.size() / rows;
-  // checked before the parameters are added: their sizes must not overflow
+  const ops::Shape& shape = graph.shape(x);
+  const bool is_image = shape.rank() == 4;
+  const int64_t inputs = is_image ? shape.size() / shape[0] : shape.last();
+  const int64_t rows = shape.size() / inputs;
   auto spec = std::make_shared<ops::LinearSpec>(
-      ops::LinearShape{.samples = rows, .inputs = inputs, .outputs = outputs, .relu = relu});
+      ops::LinearShape{.samples = rows, .inputs = inputs, .outputs = outputs, .relu = relu},
+      is_image ? ops::Shape{rows, outputs} : with_last(shape, outputs));
+  // before the parameters are added: their sizes must not overflow
   const std::vector types{graph.type(x)};
   spec->check(name, types);
   const Param weight = graph.param(name + ".weight", {outputs, inputs}, uniform_of(inputs));
   const Param bias = graph.param(name + ".bias", {outputs}, uniform_of(inputs));
   return graph.add(name, std::move(spec), {x}, {weight, bias});
+}
+
+Value linear_on(GraphBuilder& graph, const std::string& name, Value x, Param weight) {
+  const ops::Shape& shape = graph.shape(x);
+  const std::vector<int64_t>& sizes = graph.shape(weight);
+  auto spec =
+      std::make_shared<ops::LinearSpec>(ops::LinearShape{.samples = shape.size() / shape.last(),
+                                                         .inputs = sizes[1],
+                                                         .outputs = sizes[0],
+                                                         .bias = false},
+                                        with_last(shape, sizes[0]));
+  return graph.add(name, std::move(spec), {x}, {weight});
+}
+
+Value conv1d(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
+             const Init& init) {
+  const ops::Shape& shape = graph.shape(x);
+  const int64_t inputs = shape.last();
+  auto spec = std::make_shared<ops::LinearSpec>(ops::LinearShape{.samples = shape.size() / inputs,
+                                                                 .inputs = inputs,
+                                                                 .outputs = outputs,
+                                                                 .transposed = true},
+                                                with_last(shape, outputs));
+  const std::vector types{graph.type(x)};
+  spec->check(name, types);
+  const Param weight = graph.param(name + ".weight", {inputs, outputs}, init);
+  const Param bias = graph.param(name + ".bias", {outputs}, constant(0.0F));
+  return graph.add(name, std::move(spec), {x}, {weight, bias});
+}
+
+Value embedding(GraphBuilder& graph, const std::string& name, Value ids, Param table) {
+  const ops::Shape& shape = graph.shape(ids);
+  const std::vector<int64_t>& sizes = graph.shape(table);
+  auto spec = std::make_shared<ops::EmbeddingSpec>(ops::EmbeddingShape{
+      .samples = shape[0], .positions = shape[1], .vocabulary = sizes[0], .width = sizes[1]});
+  return graph.add(name, std::move(spec), {ids}, {table});
+}
+
+Value add_positions(GraphBuilder& graph, const std::string& name, Value x, Param table) {
+  const ops::Shape& shape = graph.shape(x);
+  auto spec = std::make_shared<ops::AddPositionsSpec>(
+      ops::AddPositionsShape{.samples = shape[0],
+                             .positions = shape[1],
+                             .width = shape[2],
+                             .limit = graph.shape(table)[0]});
+  return graph.add(name, std::move(spec), {x}, {table});
+}
+
+Value layer_norm(GraphBuilder& graph, const std::string& name, Value x, bool centred,
+                 float epsilon) {
+  const ops::Shape& shape = graph.shape(x);
+  const int64_t width = shape.last();
+  auto spec = std::make_shared<ops::LayerNormSpec>(
+      ops::LayerNormShape{
+          .rows = shape.size() / width, .width = width, .centred = centred, .epsilon = epsilon},
+      shape);
+  std::vector<Param> params{graph.param(name + ".weight", {width}, constant(1.0F))};
+  if (centred) params.push_back(graph.param(name + ".bias", {width}, constant(0.0F)));
+  return graph.add(name, std::move(spec), {x}, params);
+}
+
+Value activate(GraphBuilder& graph, const std::string& name, Value x, ops::Function function) {
+  return graph.add(name, std::make_shared<ops::ActivateSpec>(function, graph.shape(x)), {x});
+}
+
+Value dropout(GraphBuilder& graph, const std::string& name, Value x, double p) {
+  if (p == 0.0) return x;
+  return graph.add(name, std::make_shared<ops::DropoutSpec>(static_cast<float>(p), graph.shape(x)),
+                   {x});
+}
+
+Value add(GraphBuilder& graph, const std::string& name, Value a, Value b) {
+  return graph.add(name, std::make_shared<ops::AddSpec>(graph.type(a)), {a, b});
+}
+
+Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, int64_t heads,
+                     bool causal, double dropout) {
+  const ops::Shape& shape = graph.shape(qkv);
+  auto spec = std::make_shared<ops::AttentionSpec>(
+      ops::AttentionShape{.samples = shape[0],
+                          .positions = shape[1],
+                          .heads = heads,
+                          .width = shape[2] / 3 / heads,
+                          .causal = causal,
+                          .packed = true,
+                          .mask = false,
+                          .dropout = static_cast<float>(dropout)});
+  return graph.add(name, std::move(spec), {qkv});
 }
 
 Value convolution(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,

@@ -6,14 +6,43 @@
 #include <string>
 
 #include "models/graph/graph.h"
+#include "models/ops/activate.h"
 #include "models/ops/ops.h"
 
 namespace pushpull {
 
-// torch.nn.Linear of rows of x, followed by ReLU if `relu`. Adds NAME.weight [M, K] and NAME.bias
-// [M].
+// torch.nn.Linear, followed by ReLU if `relu`. Adds NAME.weight [M, K] and NAME.bias [M]. The rows
+// of x are its last dimension; an image is one row.
 Value linear(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
              bool relu = false);
+
+// The same without a bias, on a weight [M, K] that is there already.
+Value linear_on(GraphBuilder& graph, const std::string& name, Value x, Param weight);
+
+// Conv1D of Hugging Face's GPT-2: a linear layer with its weight [K, M] transposed. Adds
+// NAME.weight and NAME.bias.
+Value conv1d(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
+             const Init& init);
+
+// torch.nn.Embedding of ids [N, T] on a table [V, E].
+Value embedding(GraphBuilder& graph, const std::string& name, Value ids, Param table);
+
+// Adds row t of a table [P, E] to position t of x [N, T, E].
+Value add_positions(GraphBuilder& graph, const std::string& name, Value x, Param table);
+
+// torch.nn.LayerNorm: adds NAME.weight and NAME.bias [E]. Not centred: torch.nn.RMSNorm, which has
+// NAME.weight only.
+Value layer_norm(GraphBuilder& graph, const std::string& name, Value x, bool centred,
+                 float epsilon);
+
+Value activate(GraphBuilder& graph, const std::string& name, Value x, ops::Function function);
+// Nothing is added if p is 0.
+Value dropout(GraphBuilder& graph, const std::string& name, Value x, double p);
+Value add(GraphBuilder& graph, const std::string& name, Value a, Value b);
+
+// Attention on packed queries, keys and values [N, T, 3E].
+Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, int64_t heads,
+                     bool causal, double dropout);
 
 // torch.nn.Conv2d. Adds NAME.weight [O, C, k, k] and NAME.bias [O].
 Value convolution(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,

@@ -4,6 +4,8 @@
 // Backward: dw = dyᵀ x, db[m] = sum of dy[n, m] in rising order of n, dx = dy w.
 #pragma once
 
+#include <utility>
+
 #include "models/ops/operation.h"
 
 namespace pushpull::ops {
@@ -12,7 +14,10 @@ class LinearSpec final : public Spec {
  public:
   static constexpr const char* kName = "linear";
 
-  explicit LinearSpec(const LinearShape& shape) : shape_(shape) {}
+  // output: N x M elements, whose last size is M; empty: [N, M].
+  explicit LinearSpec(const LinearShape& shape, Shape output = {})
+      : shape_(shape),
+        output_(output.rank() > 0 ? std::move(output) : Shape{shape.samples, shape.outputs}) {}
   const LinearShape& shape() const { return shape_; }
 
   const char* name() const override { return kName; }
@@ -26,7 +31,7 @@ class LinearSpec final : public Spec {
             "needs " + std::to_string(rows) + " rows of " + std::to_string(inputs) +
                 " elements, got " + in[0].shape.text());
   }
-  ValueType output() const override { return activation({shape_.samples, shape_.outputs}); }
+  ValueType output() const override { return activation(output_); }
   std::vector<Shape> params() const override {
     const Shape weight = shape_.transposed ? Shape{shape_.inputs, shape_.outputs}
                                            : Shape{shape_.outputs, shape_.inputs};
@@ -37,6 +42,7 @@ class LinearSpec final : public Spec {
 
  private:
   LinearShape shape_;
+  Shape output_;
 };
 
 }  // namespace pushpull::ops

@@ -101,11 +101,13 @@ def make_optimizer(job, parameters):
 
 
 def make_schedule(job, optimizer):
-    warmup = job.get("warmup-steps", 0)
+    warmup = job.get("warmup-steps", 0) or int(job["steps"] * job.get("warmup-fraction", 0.0))
     kind = job.get("lr-schedule", "constant")
     if kind == "cosine":
         main = lr_scheduler.CosineAnnealingLR(optimizer, job["steps"] - warmup,
                                               job.get("lr-min", 0.0))
+    elif kind == "linear":
+        main = lr_scheduler.LinearLR(optimizer, 1.0, job.get("lr-min", 0.0) / job["lr"], job["steps"] - warmup)
     elif kind == "step":
         main = lr_scheduler.StepLR(optimizer, job["lr-step"], job.get("lr-gamma", 0.1))
     else:

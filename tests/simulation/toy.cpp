@@ -50,7 +50,7 @@ Toy::Toy(const Job& job, int64_t elements, bool counting)
   running.rule = UpdateRule::kAverage;
   running.average_momentum = 0.25F;
   table_.add(running);
-  table_.add(tensor("bias", bias, InitKind::kUniform, 0.1F));
+  table_.add(tensor("bias", bias, InitKind::kNormal, 0.1F));
 }
 
 void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
@@ -158,6 +158,11 @@ FlatState Reference::initial(size_t state_vectors) const {
     float* first = out.weights.data() + t.offset;
     if (t.init == InitKind::kConstant) {
       std::fill_n(first, t.size, t.value);
+    } else if (t.init == InitKind::kNormal) {
+      for (int64_t i = 0; i < t.size; ++i) {
+        first[i] =
+            t.value * normal(job_.seed, RandomStream::kInit, index, static_cast<uint64_t>(i));
+      }
     } else {
       fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value, static_cast<uint64_t>(t.size),
                    first);

@@ -1,0 +1,35 @@
+// UTF-8 (RFC 3629): reads, writes and checks code points. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace pushpull {
+
+struct CodePoint {
+  uint32_t value = 0;
+  size_t bytes = 0;  // 0 if the bytes are not UTF-8
+};
+
+// Returns the code point at the start of `text`, which is not empty. Overlong forms, surrogates and
+// numbers above U+10FFFF are not UTF-8.
+CodePoint first_code_point(std::string_view text);
+
+void append_utf8(std::string& out, uint32_t code);
+
+// Returns the offset of the first byte that is not UTF-8, or nothing if there is none.
+std::optional<size_t> find_invalid_utf8(std::string_view text);
+
+// Returns the number of code points in `text`, which is valid.
+size_t count_code_points(std::string_view text);
+
+// Returns the offset of code point number `count` in `text`, which is valid and has at least as many.
+size_t offset_of_code_point(std::string_view text, size_t count);
+
+// Returns "U+00E9", for messages.
+std::string code_point_text(uint32_t code);
+
+}  // namespace pushpull

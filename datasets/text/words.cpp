@@ -1,0 +1,49 @@
+#include "datasets/text/words.h"
+
+#include "datasets/text/unicode_class.h"
+#include "datasets/text/utf8.h"
+
+namespace pushpull {
+namespace {
+
+struct Run {
+  size_t bytes = 0;
+  size_t last_bytes = 0;  // of the last character
+};
+
+// Returns the run of characters of one class at the start of `text`.
+Run run_of(CharacterClass kind, std::string_view text) {
+  Run run;
+  while (run.bytes < text.size()) {
+    const CodePoint code = first_code_point(text.substr(run.bytes));
+    if (class_of(code.value) != kind) break;
+    run.last_bytes = code.bytes;
+    run.bytes += code.bytes;
+  }
+  return run;
+}
+
+size_t contraction_bytes(std::string_view text) {
+  for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
+    if (text.starts_with(ending)) return ending.size();
+  }
+  return 0;
+}
+
+}  // namespace
+
+size_t first_word_bytes(std::string_view text) {
+  if (const size_t bytes = contraction_bytes(text); bytes > 0) return bytes;
+  const size_t blank = text[0] == ' ' ? 1 : 0;
+  if (blank < text.size()) {
+    const std::string_view rest = text.substr(blank);
+    const CharacterClass kind = class_of(first_code_point(rest).value);
+    if (kind != CharacterClass::kSpace) return blank + run_of(kind, rest).bytes;
+  }
+  // The last space before a word is left to the word if other spaces precede it.
+  const Run spaces = run_of(CharacterClass::kSpace, text);
+  if (spaces.bytes == text.size() || spaces.bytes == spaces.last_bytes) return spaces.bytes;
+  return spaces.bytes - spaces.last_bytes;
+}
+
+}  // namespace pushpull

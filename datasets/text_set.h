@@ -1,0 +1,69 @@
+// `text`: windows of consecutive tokens, each with the tokens that follow one place later. The first
+// nine tenths of the characters train, the rest tests. Constant after construction; thread-safe.
+//
+// T = sequence. A training sample k of an epoch with shift s is tokens [s + k T, s + k T + T); its
+// targets are the tokens one place later. The shift, from 0 to T - 1, is drawn from (seed, epoch),
+// so that words do not always stand at the same place of a window; without `shuffle` it is 0. The
+// number of samples is the largest that every shift permits. Test samples tile the test part once.
+// Where the last one ends early, its ids are 0 and its targets kNoTarget, which a head ignores.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "datasets/text/tokenizer.h"
+
+namespace pushpull {
+
+struct Job;
+
+class TextSet final : public Dataset {
+ public:
+  static constexpr int32_t kNoTarget = -1;
+
+  // Reads sequence, seed, shuffle, train-samples and test-samples of the job.
+  //   train, test: ids of the tokenizer.
+  //   name: of the text, for messages.
+  // Throws Error(kData) if a part is too short for a window, and Error(kUsage) if it has fewer
+  // samples than the job wants.
+  TextSet(const Job& job, std::unique_ptr<Tokenizer> tokenizer, std::vector<int32_t> train,
+          std::vector<int32_t> test, const std::string& name);
+
+  int64_t size(Split split) const override {
+    return split == Split::kTrain ? train_size_ : test_size_;
+  }
+  const FieldTable& fields() const override { return fields_; }
+  const std::string& digest() const override { return digest_; }
+  const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
+  void read(const Request& request, float* block) const override;
+
+ private:
+  // Returns the first token of sample 0.
+  int64_t shift_of(int64_t epoch) const;
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<int32_t> train_;
+  std::vector<int32_t> test_;
+  uint64_t seed_;
+  bool shuffle_;
+  int64_t sequence_;
+  int64_t train_size_ = 0;
+  int64_t test_size_ = 0;
+  FieldTable fields_;
+  std::string digest_;
+};
+
+// Opens the text at `path` with the tokenizer that the job names. Called by open_dataset. Throws
+// Error(kData) and Error(kUsage), which name file, place and problem.
+std::unique_ptr<Dataset> open_text(const Job& job, const std::string& path);
+
+// Makes the tokenizer of a job with dataset `text` alone: reads it from tokenizer-file, or makes it
+// from the text again. The same job and text give the same tokenizer.
+//   path: of the text; not read if the job has a tokenizer-file.
+std::unique_ptr<Tokenizer> open_tokenizer(const Job& job, const std::string& path);
+
+}  // namespace pushpull
