@@ -13,9 +13,9 @@ namespace {
 
 // Convolution, BatchNorm, ReLU, pooling.
 Value block(GraphBuilder& graph, const std::string& name, Value x, int64_t channels) {
-  x = convolution(graph, name + ".0", x, channels, 5, 2);
+  x = convolution(graph, name + ".0", x, channels, {.kernel = 5, .padding = 2});
   x = batch_norm(graph, name + ".1", x, true);
-  return max_pool(graph, name + ".3", x);
+  return max_pool(graph, name + ".3", x, {.kernel = 2, .stride = 2});
 }
 
 }  // namespace

@@ -46,11 +46,13 @@ struct ModelEntry {
   bool has_images;
 };
 
-constexpr std::array kModels{
-    ModelEntry{"mlp", mlp_graph, true},
-    ModelEntry{"convnet", convnet_graph, true},
-    ModelEntry{"gpt", gpt_graph, false},
-};
+constexpr auto kModels = std::to_array<ModelEntry>({
+    {"mlp", mlp_graph, true},
+    {"convnet", convnet_graph, true},
+    {"gpt", gpt_graph, false},
+    {"resnet18", resnet18_graph, true},
+    {"resnet50", resnet50_graph, true},
+});
 
 // Called before a backend is created, since opening a device is slow.
 Graph graph_of(const Job& job, const FieldTable& fields) {

@@ -24,4 +24,9 @@ Graph convnet_graph(const Job& job, const FieldTable& fields);
 // targets that are not -1. Throws Error(kUsage) if heads does not divide embed.
 Graph gpt_graph(const Job& job, const FieldTable& fields);
 
+// Residual networks (He et al., arXiv:1512.03385) with torchvision's names and initial values.
+// Job::stem cifar begins with a 3x3 convolution instead of a 7x7 one of stride 2 and max pooling.
+Graph resnet18_graph(const Job& job, const FieldTable& fields);
+Graph resnet50_graph(const Job& job, const FieldTable& fields);
+
 }  // namespace pushpull

@@ -80,8 +80,9 @@ struct InputShape {
 enum class Norm { kLayer, kRms };
 
 struct Job {
-  std::string model = "mlp";            // mlp | convnet | gpt
+  std::string model = "mlp";            // mlp | convnet | gpt | resnet18 | resnet50
   std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty if there are none
+  std::string stem = "imagenet";        // cifar | imagenet: the first layers of resnet18 and 50
   int64_t layers = 4;                   // of gpt
   int64_t heads = 4;                    // of each attention; divides embed
   int64_t embed = 128;                  // width of a token

@@ -108,11 +108,15 @@ using Keys = std::vector<JobKey>;
 
 Keys model_keys() {
   return {
-      name({"model", "network to train: mlp (fully connected, ReLU), convnet or gpt"}, &Job::model,
-           "mlp, convnet or gpt", std::array{"mlp", "convnet", "gpt"}),
+      name({"model",
+            "network to train: mlp (fully connected, ReLU), convnet, gpt, resnet18 or resnet50"},
+           &Job::model, "mlp, convnet, gpt, resnet18 or resnet50",
+           std::array{"mlp", "convnet", "gpt", "resnet18", "resnet50"}),
       entry({"hidden", "widths of mlp's hidden layers: 64,32; none: no hidden layer"},
             "widths from 1 to 1000000 between commas, such as 64,32, or none", set_hidden,
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
+      name({"stem", "first layers of resnet18 and resnet50: cifar (small images) or imagenet"},
+           &Job::stem, "cifar or imagenet", std::array{"cifar", "imagenet"}),
       path({"init-from", "safetensors file with the initial weights", AtResume::kMayChange,
             "the model's own initialisation"},
            &Job::init_from),

@@ -1,5 +1,6 @@
 #include "models/graph/layers.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "models/ops/add.h"
 #include "models/ops/add_positions.h"
 #include "models/ops/attention.h"
+#include "models/ops/average_pool.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/dropout.h"
@@ -25,6 +27,21 @@ ops::Shape with_last(const ops::Shape& shape, int64_t last) {
   std::vector<int64_t> sizes = shape.sizes();
   sizes.back() = last;
   return ops::Shape(std::move(sizes));
+}
+
+std::shared_ptr<const ops::ConvolutionSpec> convolution_of(const GraphBuilder& graph, Value x,
+                                                           int64_t outputs, const Window& window,
+                                                           bool bias) {
+  const ops::Layout layout = graph.type(x).layout;
+  return std::make_shared<ops::ConvolutionSpec>(
+      ops::ConvolutionShape{.input = ops::image_of(graph.type(x)),
+                            .outputs = outputs,
+                            .kernel = window.kernel,
+                            .padding = window.padding,
+                            .input_layout = layout,
+                            .input_gradient = layout == ops::Layout::kNative,
+                            .stride = window.stride,
+                            .bias = bias});
 }
 
 }  // namespace
@@ -105,7 +122,7 @@ Value layer_norm(GraphBuilder& graph, const std::string& name, Value x, bool cen
 }
 
 Value activate(GraphBuilder& graph, const std::string& name, Value x, ops::Function function) {
-  return graph.add(name, std::make_shared<ops::ActivateSpec>(function, graph.shape(x)), {x});
+  return graph.add(name, std::make_shared<ops::ActivateSpec>(function, graph.type(x)), {x});
 }
 
 Value dropout(GraphBuilder& graph, const std::string& name, Value x, double p) {
@@ -134,21 +151,23 @@ Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, in
 }
 
 Value convolution(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
-                  int64_t kernel, int64_t padding) {
-  const ops::ImageShape image = ops::image_of(graph.type(x));
-  const int64_t fan_in = image.channels * kernel * kernel;
+                  const Window& window) {
+  auto spec = convolution_of(graph, x, outputs, window, true);
+  const ops::ConvolutionShape& shape = spec->shape();
+  const int64_t fan_in = shape.input.channels * shape.kernel * shape.kernel;
   const Param weight =
-      graph.param(name + ".weight", {outputs, image.channels, kernel, kernel}, uniform_of(fan_in));
+      graph.param(name + ".weight", spec->params().front().sizes(), uniform_of(fan_in));
   const Param bias = graph.param(name + ".bias", {outputs}, uniform_of(fan_in));
-  const ops::Layout layout = graph.type(x).layout;
-  auto spec = std::make_shared<ops::ConvolutionSpec>(
-      ops::ConvolutionShape{.input = image,
-                            .outputs = outputs,
-                            .kernel = kernel,
-                            .padding = padding,
-                            .input_layout = layout,
-                            .input_gradient = layout == ops::Layout::kNative});
   return graph.add(name, std::move(spec), {x}, {weight, bias});
+}
+
+Value convolution_without_bias(GraphBuilder& graph, const std::string& name, Value x,
+                               int64_t outputs, const Window& window) {
+  auto spec = convolution_of(graph, x, outputs, window, false);
+  const auto fan_out = static_cast<double>(outputs * window.kernel * window.kernel);
+  const Param weight = graph.param(name + ".weight", spec->params().front().sizes(),
+                                   normal_of(std::sqrt(2.0 / fan_out)));
+  return graph.add(name, std::move(spec), {x}, {weight});
 }
 
 Value batch_norm(GraphBuilder& graph, const std::string& name, Value x, bool relu) {
@@ -162,9 +181,17 @@ Value batch_norm(GraphBuilder& graph, const std::string& name, Value x, bool rel
       {x}, {scale, shift, mean, variance});
 }
 
-Value max_pool(GraphBuilder& graph, const std::string& name, Value x) {
-  const ops::MaxPoolShape shape{ops::image_of(graph.type(x))};
+Value max_pool(GraphBuilder& graph, const std::string& name, Value x, const Window& window) {
+  const ops::MaxPoolShape shape{.image = ops::image_of(graph.type(x)),
+                                .kernel = window.kernel,
+                                .stride = window.stride,
+                                .padding = window.padding};
   return graph.add(name, std::make_shared<ops::MaxPoolSpec>(shape), {x});
+}
+
+Value average_pool(GraphBuilder& graph, const std::string& name, Value x) {
+  const ops::ImageShape image = ops::image_of(graph.type(x));
+  return graph.add(name, std::make_shared<ops::AveragePoolSpec>(image), {x});
 }
 
 Value flatten(GraphBuilder& graph, const std::string& name, Value x) {

@@ -44,16 +44,31 @@ Value add(GraphBuilder& graph, const std::string& name, Value a, Value b);
 Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, int64_t heads,
                      bool causal, double dropout);
 
+// The part of an image behind an element of the output.
+struct Window {
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;  // at each edge
+};
+
 // torch.nn.Conv2d. Adds NAME.weight [O, C, k, k] and NAME.bias [O].
 Value convolution(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
-                  int64_t kernel, int64_t padding);
+                  const Window& window);
+
+// torch.nn.Conv2d without a bias, for a batch norm behind it. Adds NAME.weight with the initial
+// values of torch.nn.init.kaiming_normal_(mode="fan_out") (He et al., arXiv:1502.01852).
+Value convolution_without_bias(GraphBuilder& graph, const std::string& name, Value x,
+                               int64_t outputs, const Window& window);
 
 // torch.nn.BatchNorm2d with momentum 0.1, followed by ReLU if `relu`. Adds NAME.weight, NAME.bias,
 // NAME.running_mean and NAME.running_var [C].
 Value batch_norm(GraphBuilder& graph, const std::string& name, Value x, bool relu);
 
-// torch.nn.MaxPool2d(2).
-Value max_pool(GraphBuilder& graph, const std::string& name, Value x);
+// torch.nn.MaxPool2d.
+Value max_pool(GraphBuilder& graph, const std::string& name, Value x, const Window& window);
+
+// Mean of each channel: torch.nn.AdaptiveAvgPool2d(1) and Flatten.
+Value average_pool(GraphBuilder& graph, const std::string& name, Value x);
 
 // torch.nn.Flatten of images in the backend's layout; plain values are rows already.
 Value flatten(GraphBuilder& graph, const std::string& name, Value x);

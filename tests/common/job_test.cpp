@@ -272,6 +272,7 @@ TEST(Job, LengthMayNotChangeAtAResumeIfRatesDependOnIt) {
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
   const Flags other = {{"model", "convnet"},
                        {"hidden", "1"},
+                       {"stem", "cifar"},
                        {"seed", "2"},
                        {"layers", "3"},
                        {"heads", "2"},

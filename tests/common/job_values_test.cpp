@@ -26,8 +26,9 @@ struct Range {
 
 std::vector<Range> ranges_of_training() {
   return {
-      {"model", {"mlp", "convnet"}, {"resnext", "MLP", ""}},
+      {"model", {"mlp", "convnet", "resnet18", "resnet50"}, {"resnext", "MLP", ""}},
       {"hidden", {"", "none", "1", "64,32", "64, 32"}, {"0", "64,", ",", "64;32", "1000001", "-1"}},
+      {"stem", {"cifar", "imagenet"}, {"cifar10", ""}},
       {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
       {"seed", {"0", "18446744073709551615"}, {"-1", "18446744073709551616", "1.0", ""}},
       {"dataset", {"dummy", "digits"}, {"imagenot", ""}},
