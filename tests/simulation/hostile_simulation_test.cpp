@@ -44,9 +44,7 @@ bool withstands(const Scenario& scenario, int64_t& refused) {
   return ended_with(scenario, run.cluster(), {0, kUnreachable, kPeerLost});
 }
 
-// Disabled: seed 25 shows a defect. PushIntake::check_grant passes each message of a push that is
-// open already, so that a process that knows the incarnation of a worker adds parts without a grant.
-TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeights) {
+TEST(HostileSimulation, ForgedMessagesChangeNoWeights) {
   int64_t refused = 0;
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = any_hostile(seed);
@@ -57,8 +55,7 @@ TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeights) {
   EXPECT_GT(refused, 0);
 }
 
-// Disabled for the same defect, though its first 400 seeds pass.
-TEST(HostileSimulation, DISABLED_ForgedMessagesChangeNoWeightsWhenMembersDie) {
+TEST(HostileSimulation, ForgedMessagesChangeNoWeightsWhenMembersDie) {
   int64_t refused = 0;
   for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = any_hostile(seed);
