@@ -122,9 +122,15 @@ bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hell
   std::erase_if(replacements_, [now_ms](const auto& entry) {
     return now_ms - entry.second.since_ms > kForgetReplacementMs;
   });
-  if (replacements_.size() >= kMaxReplacements) return false;
+  // A flood of Hellos must not displace a server that repeats its own.
+  if (replacements_.size() >= kMaxReplacements && !replacements_.contains(hello.incarnation())) {
+    replacements_.erase(std::min_element(
+        replacements_.begin(), replacements_.end(),
+        [](const auto& a, const auto& b) { return a.second.heard_ms < b.second.heard_ms; }));
+  }
   Newcomer& newcomer =
-      replacements_.try_emplace(hello.incarnation(), Newcomer{now_ms, peer}).first->second;
+      replacements_.try_emplace(hello.incarnation(), Newcomer{now_ms, now_ms, peer}).first->second;
+  newcomer.heard_ms = now_ms;
   newcomer.peer = peer;
   const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
   return now_ms - newcomer.since_ms <= silence_ms + kReplacementMs;

@@ -64,6 +64,7 @@ class Admission {
   // A server that waits for a free place.
   struct Newcomer {
     int64_t since_ms = 0;
+    int64_t heard_ms = 0;  // its newest Hello
     PeerId peer;
   };
 

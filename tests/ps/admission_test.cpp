@@ -124,6 +124,20 @@ TEST_F(AdmissionTest, SurplusServerIsToldHowToStartMore) {
             "[join] the job was started for 2 servers and has them all; start it with --servers 3");
 }
 
+TEST_F(AdmissionTest, ServerWaitsForAPlaceAlthoughManyOthersAsk) {
+  server(50, "tcp://10.0.0.1:7000");
+  EXPECT_EQ(server(51, ""), "");
+  uint64_t other = 1000;
+  for (int i = 0; i < 10; ++i, now_ms_ += 500) {
+    for (const uint64_t last = other + 50; other < last; ++other) EXPECT_EQ(server(other, ""), "");
+    EXPECT_EQ(server(51, ""), "") << "it repeats its Hello";
+    EXPECT_EQ(refused_text(), "") << i;
+  }
+  members_.remove(50);
+  EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
+  EXPECT_NE(members_.find(51), nullptr);
+}
+
 TEST_F(AdmissionTest, WaitingServerIsToldThatTheJobIsOver) {
   server(50, "tcp://10.0.0.1:7000");
   server(51, "tcp://10.0.0.2:7000");

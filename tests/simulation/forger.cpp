@@ -142,6 +142,8 @@ void Forger::forge_declaration() {
   hello->set_host("forger");
   hello->set_pid(kPid);
   send(cluster_.control_router(), message);
+  // void in the next term, in which it could be the first one
+  message.header.set_run(cluster_.coordinator().run());
   *message.header.mutable_declare() = cluster_.declaration("forged");
   message.header.mutable_declare()->set_incarnation(incarnation_);
   send(cluster_.control_router(), std::move(message));
