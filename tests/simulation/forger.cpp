@@ -31,14 +31,18 @@ Forger::Forger(Cluster& cluster)
 
 // Keeps a sample of all messages, in which new ones replace old ones.
 void Forger::hear(int dealer, int router, const Message& message) {
-  if (mine_.contains(dealer) || !message.header.hello().data_endpoint().empty()) return;
+  if (mine_.contains(dealer)) return;
   const wire::Header& header = message.header;
+  if (!header.hello().data_endpoint().empty()) {
+    servers_.insert(header.hello().incarnation());
+    return;
+  }
   if (header.exchange().has_push()) {
     const uint64_t worker = header.exchange().sender().incarnation();
     if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(worker);
   }
   if (heard_.size() == kMaxHeard && !dice_.chance(0.2)) return;
-  Heard heard{router, message};
+  Heard heard{dealer, router, message};
   copy_payloads(heard.message);
   if (heard_.size() < kMaxHeard) return heard_.push_back(std::move(heard));
   heard_[static_cast<size_t>(dice_.between(0, kMaxHeard - 1))] = std::move(heard);
@@ -68,12 +72,18 @@ void Forger::act() {
   cluster_.clock().after(dice_.between(1, 2 * forgery.every_us), [this] { act(); });
 }
 
+// Returns true if a repeat would be a heartbeat of a server that has died.
+bool Forger::holds_a_place(const Heard& heard) const {
+  return heard.message.header.has_heartbeat() && !cluster_.network().is_open(heard.dealer) &&
+         servers_.contains(heard.message.header.heartbeat().incarnation());
+}
+
 // A member is known by the incarnation in its messages, so that State goes to the connection of the
 // newest one. A repeated message diverts it until the member's next heartbeat.
 void Forger::repeat(const Heard& heard) {
   if (heard.router == cluster_.control_router()) {
     const int64_t now_ms = cluster_.clock().now_ms();
-    if (now_ms < next_control_ms_) return;
+    if (now_ms < next_control_ms_ || holds_a_place(heard)) return;
     next_control_ms_ = now_ms + kControlMs;
   }
   send(heard.router, heard.message);

@@ -95,6 +95,7 @@ class Network {
   void restart_router(int router, RouterHandler handler);
   // Call when the process at this end has ended.
   void close(int dealer);
+  bool is_open(int dealer) const { return dealers_[static_cast<size_t>(dealer)].open; }
   bool faulty() const { return clock_.now_ms() < faults_.until_ms; }
 
  private:
