@@ -72,10 +72,12 @@ void Forger::act() {
   cluster_.clock().after(dice_.between(1, 2 * forgery.every_us), [this] { act(); });
 }
 
-// Returns true if a repeat would be a heartbeat of a server that has died.
+// Returns true if a repeat would be a sign of life of a server that has died.
 bool Forger::holds_a_place(const Heard& heard) const {
-  return heard.message.header.has_heartbeat() && !cluster_.network().is_open(heard.dealer) &&
-         servers_.contains(heard.message.header.heartbeat().incarnation());
+  if (cluster_.network().is_open(heard.dealer)) return false;
+  const wire::Header& header = heard.message.header;
+  return header.hello().role() == wire::ROLE_SERVER ||
+         servers_.contains(header.heartbeat().incarnation());
 }
 
 // A member is known by the incarnation in its messages, so that State goes to the connection of the

@@ -2,7 +2,7 @@
 // processes, which it has heard before the network touched them, and sends messages that it may not
 // send: pushes without a valid grant, under the names of other workers or its own, messages of the
 // coordinator, wrong roles, runs and ranks. It does not do what docs/protocol.md allows: it takes no
-// server's place, holds no dead server's place by heartbeats, and uses no other worker's name and
+// server's place, holds no dead server's place by its messages, and uses no other worker's name and
 // grant with contents of its own.
 #pragma once
 
