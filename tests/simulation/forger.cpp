@@ -190,7 +190,7 @@ void Forger::forge_push(Heard heard) {
   wire::Grant* grant = push->mutable_grant();
   push->set_number(push->number() + dice_.between(0, 2));
   const uint64_t other = any_worker();
-  switch (dice_.between(0, 4)) {
+  switch (dice_.between(0, 6)) {
     case 0:  // the rank of another worker
       if (other == exchange->sender().incarnation()) return;
       exchange->mutable_sender()->set_incarnation(other);
@@ -203,6 +203,16 @@ void Forger::forge_push(Heard heard) {
       break;
     case 3:
       grant->set_to_step(grant->to_step() + 1);
+      break;
+    case 4:  // marks earlier pushes as complete if it is accepted
+      push->clear_grant();
+      push->set_first(push->number());
+      break;
+    case 5:  // replaces the losses of an open push if it is accepted
+      push->clear_grant();
+      push->clear_parts();
+      heard.message.payloads.clear();
+      push->mutable_losses()->Resize(push->hi() - push->lo(), 1e9F);
       break;
     default:
       push->set_lo(push->lo() + (push->lo() > 0 && dice_.chance(0.5) ? -1 : 1));
