@@ -182,7 +182,8 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
   return {};
 }
 
-Checked PushIntake::check_step(const wire::Push& push) const {
+// Each message of a push needs the grant, also the repeat of a complete push: it may raise `first`.
+Checked PushIntake::check_early(uint64_t incarnation, const wire::Push& push) const {
   if (push.step() < barriers_.start_step || push.step() >= barriers_.end_step ||
       !barriers_.starts_round(push.step())) {
     return refused(
@@ -190,16 +191,10 @@ Checked PushIntake::check_step(const wire::Push& push) const {
         "a step that begins a round in " + range_text(barriers_.start_step, barriers_.end_step),
         std::to_string(push.step()));
   }
-  const int64_t steps = barriers_.round_end(push.step()) - push.step();
-  if (steps_of(push) != steps) return refused("push-steps", steps, steps_of(push));
-  return {};
-}
-
-// Each message of a push needs the grant, also the repeat of a complete push: it may raise `first`.
-Checked PushIntake::check_early(uint64_t incarnation, const wire::Push& push) const {
-  if (Checked refusal = check_step(push)) return refusal;
-  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()},
-                       {push.step(), push.step() + steps_of(push)});
+  const int64_t end = barriers_.round_end(push.step());
+  if (steps_of(push) != end - push.step())
+    return refused("push-steps", end - push.step(), steps_of(push));
+  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()}, {push.step(), end});
 }
 
 Checked PushIntake::check_lists(const wire::Push& push,

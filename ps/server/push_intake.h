@@ -124,7 +124,6 @@ class PushIntake {
   const std::vector<Share>& shares_at(int64_t step) const;
   const Share* share_of(const wire::Push& push) const;
   Checked check_place(const Worker& worker, const wire::Push& push) const;
-  Checked check_step(const wire::Push& push) const;
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
   // The index of a slice among those of this server.

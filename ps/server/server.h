@@ -28,12 +28,6 @@
 
 namespace pushpull {
 
-// A message that a server kept for a later step and dropped when the step began.
-struct Dropped {
-  PeerId from;
-  Refusal refusal;
-};
-
 class Server {
  public:
   // observer: may be null. parallel: threads that update weights; null for the caller's. Borrows
