@@ -275,7 +275,9 @@ SupervisorActions Supervisor::give_up(const std::string& text, int code, int64_t
 
 SupervisorActions Supervisor::tick(int64_t now_ms) {
   SupervisorActions actions;
-  if (decide_one(now_ms, actions)) return actions;
+  // While the cause of a failure is sought, a process killed here would look like the cause.
+  const bool decides = phase_ != Phase::kSettling && phase_ != Phase::kKilled;
+  if (decides && decide_one(now_ms, actions)) return actions;
   if (phase_ == Phase::kSettling && now_ms >= began_ms_ + options_.settle_ms) {
     settle(actions);
     return actions;
@@ -312,7 +314,7 @@ std::optional<int64_t> Supervisor::deadline_ms() const {
       return began_ms_ + options_.settle_ms;
     case Phase::kFinishing:
     case Phase::kStopping:
-      return began_ms_ + options_.grace_ms;
+      return replacements_.deadline_ms(began_ms_ + options_.grace_ms);
     case Phase::kKilled:
       break;
   }
