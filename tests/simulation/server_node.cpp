@@ -39,7 +39,10 @@ void ServerNode::tick() {
   cluster_.guarded("server " + std::to_string(number_), [&] {
     const int64_t now_ms = cluster_.clock().now_ms();
     member_.on_tick(now_ms);
-    if (member_.needs_connection(now_ms)) cluster_.network().open_second(control_);
+    if (member_.needs_connection(now_ms)) {
+      cluster_.watch().connects(incarnation_);
+      cluster_.network().open_second(control_);
+    }
     send();
   });
   if (over_) return;
