@@ -34,6 +34,17 @@ inline float to_unit(uint32_t x) { return static_cast<float>(x >> 8) * 0x1p-24F;
 // 2u - 1 is exact; only the product rounds.
 inline float to_symmetric(uint32_t x, float bound) { return (2.0F * to_unit(x) - 1.0F) * bound; }
 
+// Returns two independent standard normal values, by Box-Muller, from half 0 or 1 of a block.
+std::array<float, 2> normal_pair(const Block& block, uint64_t half) {
+  // In double: rounding to float hides differences of math libraries in the last bit.
+  const double u = (static_cast<double>(block[2 * half]) + 1.0) * 0x1p-32;  // in (0, 1]
+  const double angle =
+      2.0 * std::numbers::pi * (static_cast<double>(block[2 * half + 1]) * 0x1p-32);
+  const double radius = std::sqrt(-2.0 * std::log(u));
+  return {static_cast<float>(radius * std::cos(angle)),
+          static_cast<float>(radius * std::sin(angle))};
+}
+
 }  // namespace
 
 std::array<uint32_t, 4> philox(uint64_t seed, RandomStream stream, uint32_t index,
@@ -48,13 +59,7 @@ float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i) 
 }
 
 float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i) {
-  const Block block = philox(seed, stream, index, i / 4);
-  const size_t pair = i % 4 / 2 * 2;
-  // In double: rounding to float hides differences of math libraries in the last bit.
-  const double u = (static_cast<double>(block[pair]) + 1.0) * 0x1p-32;  // in (0, 1]
-  const double angle = 2.0 * std::numbers::pi * (static_cast<double>(block[pair + 1]) * 0x1p-32);
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return static_cast<float>(radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  return normal_pair(philox(seed, stream, index, i / 4), i % 4 / 2)[i % 2];
 }
 
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
@@ -67,6 +72,20 @@ void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t f
     first += here;
     count -= here;
     out += here;
+  }
+}
+
+void fill_normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first,
+                 float deviation, uint64_t count, float* out) {
+  const uint64_t end = first + count;
+  for (uint64_t i = first; i < end; i = (i / 4 + 1) * 4) {
+    const Block block = philox(seed, stream, index, i / 4);
+    for (uint64_t pair = i / 2; pair < i / 4 * 2 + 2 && 2 * pair < end; ++pair) {
+      const std::array<float, 2> values = normal_pair(block, pair % 2);
+      for (uint64_t k = std::max(2 * pair, first); k < std::min(2 * pair + 2, end); ++k) {
+        out[k - first] = deviation * values[k % 2];
+      }
+    }
   }
 }
 

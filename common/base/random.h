@@ -31,6 +31,13 @@ float normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i);
 void fill_uniform(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first, float bound,
                   uint64_t count, float* out);
 
+// Writes elements [first, first + count) of a normal sequence with mean 0 and the given standard
+// deviation to `out`: deviation * normal(..., i), however the range is split. The last bit of the
+// math library's log, cos and sin may differ between processors and glibc versions; rounding to
+// float hides that for all but about one element in 10^8.
+void fill_normal(uint64_t seed, RandomStream stream, uint32_t index, uint64_t first,
+                 float deviation, uint64_t count, float* out);
+
 // Returns a permutation of 0..n-1 by Fisher-Yates, keyed by (seed, epoch).
 std::vector<int64_t> permutation(uint64_t seed, uint32_t epoch, int64_t n);
 

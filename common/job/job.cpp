@@ -60,8 +60,7 @@ int64_t total_steps(const Job& job, int64_t train_samples) {
 }
 
 std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now) {
-  const bool stretched =
-      before.schedule.kind == ScheduleKind::kCosine || now.schedule.kind == ScheduleKind::kCosine;
+  const bool stretched = before.schedule.depends_on_length() || now.schedule.depends_on_length();
   std::vector<std::string> keys;
   for (const JobKey& key : job_key_table()) {
     const bool may_change = key.at_resume == AtResume::kMayChange ||

@@ -107,9 +107,16 @@ void check_schedule(const Job& job, const Settings& given) {
     refuse_job(setting_text(job, given, "lr-schedule") +
                " needs lr-step > 0, the steps between two drops");
   }
-  if (schedule.kind == ScheduleKind::kCosine && schedule.min > schedule.lr) {
+  const bool falls =
+      schedule.kind == ScheduleKind::kCosine || schedule.kind == ScheduleKind::kLinear;
+  if (falls && schedule.min > schedule.lr) {
     refuse_job(setting_text(job, given, "lr-min") + " is above " + setting_text(job, given, "lr") +
-               ": the cosine falls from lr to lr-min");
+               ": the rate falls from lr to lr-min");
+  }
+  if (schedule.warmup_steps > 0 && schedule.warmup_fraction > 0.0) {
+    refuse_job(setting_text(job, given, "warmup-steps") + " and " +
+               setting_text(job, given, "warmup-fraction") +
+               " both set the warm-up: give one, and set the other to 0 or remove it");
   }
 }
 

@@ -20,9 +20,10 @@ constexpr Names<OptimizerKind, 5> kOptimizers = {{{OptimizerKind::kSgd, "sgd"},
                                                   {OptimizerKind::kAdam, "adam"},
                                                   {OptimizerKind::kAdamW, "adamw"}}};
 
-constexpr Names<ScheduleKind, 3> kSchedules = {{{ScheduleKind::kConstant, "constant"},
+constexpr Names<ScheduleKind, 4> kSchedules = {{{ScheduleKind::kConstant, "constant"},
                                                 {ScheduleKind::kStep, "step"},
-                                                {ScheduleKind::kCosine, "cosine"}}};
+                                                {ScheduleKind::kCosine, "cosine"},
+                                                {ScheduleKind::kLinear, "linear"}}};
 
 template <class Kind, size_t n>
 Kind parse_name(const Names<Kind, n>& names, const std::string& text, const std::string& what,
@@ -52,7 +53,7 @@ OptimizerKind parse_optimizer(const std::string& text) {
 std::string to_string(OptimizerKind kind) { return name_of(kOptimizers, kind); }
 
 ScheduleKind parse_schedule(const std::string& text) {
-  return parse_name(kSchedules, text, "lr-schedule", "constant, step or cosine");
+  return parse_name(kSchedules, text, "lr-schedule", "constant, step, cosine or linear");
 }
 
 std::string to_string(ScheduleKind kind) { return name_of(kSchedules, kind); }

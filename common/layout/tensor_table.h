@@ -19,6 +19,7 @@ enum class UpdateRule {
 enum class InitKind {
   kConstant,  // every element is `value`
   kUniform,   // U(-value, value), as PyTorch's nn.Linear and nn.Conv2d with value = 1/sqrt(fan_in)
+  kNormal,    // N(0, value^2): mean 0, standard deviation `value`
 };
 
 struct TensorInfo {
@@ -26,8 +27,9 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // C order
   UpdateRule rule = UpdateRule::kOptimizer;
   InitKind init = InitKind::kConstant;
-  float value = 0.0F;             // constant or bound of `init`
+  float value = 0.0F;             // constant, bound or standard deviation
   float average_momentum = 0.1F;  // m of kAverage
+  bool decay = true;              // weight decay applies, unless the job's no-decay decides
   int64_t offset = 0;             // index of the first element in the flat vector
   int64_t size = 0;               // elements: product of shape
 

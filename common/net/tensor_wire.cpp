@@ -14,6 +14,8 @@ namespace {
 constexpr int kMaxTensors = 100'000;
 constexpr int kMaxDims = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 36;
+constexpr auto kLastRule = static_cast<int>(UpdateRule::kAverage);
+constexpr auto kLastInit = static_cast<int>(InitKind::kNormal);
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string out = "[";
@@ -22,6 +24,11 @@ std::string shape_text(const std::vector<int64_t>& shape) {
     out += std::to_string(shape[i]);
   }
   return out + "]";
+}
+
+std::string tensor_text(const TensorInfo& tensor) {
+  return tensor.name + " " + shape_text(tensor.shape) +
+         (tensor.decay ? "" : " without weight decay");
 }
 
 TensorInfo tensor_from_wire(const wire::Tensor& t) {
@@ -37,7 +44,9 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
     size *= d;
     info.shape.push_back(d);
   }
-  if (t.rule() < 0 || t.rule() > 1 || t.init() < 0 || t.init() > 1) throw fail("unknown rule");
+  if (t.rule() < 0 || t.rule() > kLastRule || t.init() < 0 || t.init() > kLastInit) {
+    throw fail("unknown rule");
+  }
   if (!std::isfinite(t.value()) ||
       !(t.average_momentum() >= 0.0F && t.average_momentum() <= 1.0F)) {
     throw fail("bad init value or momentum");
@@ -46,6 +55,7 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
   info.init = static_cast<InitKind>(t.init());
   info.value = t.value();
   info.average_momentum = t.average_momentum();
+  info.decay = !t.no_decay();
   return info;
 }
 
@@ -60,6 +70,7 @@ void to_wire(const TensorTable& table, WireTensors* out) {
     t->set_init(static_cast<int32_t>(tensor.init));
     t->set_value(tensor.value);
     t->set_average_momentum(tensor.average_momentum);
+    t->set_no_decay(!tensor.decay);
   }
 }
 
@@ -88,8 +99,8 @@ std::string difference(const TensorTable& want, const TensorTable& got) {
     const TensorInfo& a = want.tensors[i];
     const TensorInfo& b = got.tensors[i];
     if (a == b) continue;
-    return "tensor " + std::to_string(i) + ": the job has " + a.name + " " + shape_text(a.shape) +
-           ", this worker has " + b.name + " " + shape_text(b.shape);
+    return "tensor " + std::to_string(i) + ": the job has " + tensor_text(a) +
+           ", this worker has " + tensor_text(b);
   }
   if (want.tensors.size() != got.tensors.size()) {
     return "the job's model has " + std::to_string(want.tensors.size()) +

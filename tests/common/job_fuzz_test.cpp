@@ -87,12 +87,19 @@ void randomize_numerics(Random& random, Job& job) {
   job.optimizer.beta2 = random.fraction();
   job.optimizer.epsilon = random.positive();
   job.optimizer.weight_decay = random.coin() ? 0.0 : random.positive();
-  job.schedule.kind = static_cast<ScheduleKind>(random.between(0, 2));
+  if (random.coin()) {
+    job.optimizer.no_decay = NoDecay::parse(random.coin() ? "none" : "*.bias,layer*norm.weight");
+  }
+  job.schedule.kind = static_cast<ScheduleKind>(random.between(0, 3));
   job.schedule.lr = random.positive();
   job.schedule.step = random.between(1, 1000);
   job.schedule.gamma = 1.0 - random.fraction();
   job.schedule.min = job.schedule.lr * random.fraction();
-  job.schedule.warmup_steps = random.between(0, 1000);
+  if (random.coin()) {
+    job.schedule.warmup_steps = random.between(0, 1000);
+  } else {
+    job.schedule.warmup_fraction = random.fraction();
+  }
   job.clip_norm = random.coin() ? 0.0 : random.positive();
 }
 

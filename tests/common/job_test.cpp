@@ -186,6 +186,9 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"lr-schedule", "step"}}, {"lr-schedule", "lr-step"}},
            {{{"lr-schedule", "cosine"}, {"lr", "0.1"}, {"lr-min", "0.2"}},
             {"lr-min = 0.2", "lr = 0.1"}},
+           {{{"lr-schedule", "linear"}, {"lr-min", "0.2"}}, {"lr-min = 0.2", "lr = 0.1 (default)"}},
+           {{{"warmup-steps", "5"}, {"warmup-fraction", "0.1"}},
+            {"warmup-steps = 5 (--warmup-steps)", "warmup-fraction = 0.1 (--warmup-fraction)"}},
            {{{"dataset", "idx"}}, {"data-dir"}},
            {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
            {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
@@ -255,22 +258,46 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
               ::testing::UnorderedElementsAre("threads", "lr", "seed"));
 }
 
-TEST(Job, LengthMayChangeAtAResumeExceptForCosine) {
-  const Job before = parse({{"steps", "40"}, {"lr-schedule", "cosine"}});
-  const Job now = parse({{"epochs", "2"}, {"lr-schedule", "cosine"}});
-  EXPECT_THAT(keys_that_forbid_resume(before, now), ElementsAre("epochs", "steps"));
+TEST(Job, LengthMayNotChangeAtAResumeIfRatesDependOnIt) {
+  for (const auto& [key, value] :
+       Flags{{"lr-schedule", "cosine"}, {"lr-schedule", "linear"}, {"warmup-fraction", "0.1"}}) {
+    const Job before = parse({{"steps", "40"}, {key, value}});
+    const Job now = parse({{"epochs", "2"}, {key, value}});
+    EXPECT_THAT(keys_that_forbid_resume(before, now), ElementsAre("epochs", "steps")) << value;
+  }
 }
 
 // Each key that may not change is reported if only it differs, so that none is forgotten.
 TEST(Job, ResumeSeesADifferenceInEveryKey) {
-  const Flags other = {
-      {"model", "convnet"},      {"hidden", "1"},       {"seed", "2"},        {"dataset", "digits"},
-      {"train-samples", "100"},  {"shuffle", "false"},  {"input", "5"},       {"classes", "3"},
-      {"global-batch", "72"},    {"micro-batch", "4"},  {"threads", "2"},     {"precision", "bf16"},
-      {"loss-scale", "2"},       {"optimizer", "adam"}, {"lr", "1"},          {"momentum", "0.5"},
-      {"beta1", "0.5"},          {"beta2", "0.5"},      {"epsilon", "1"},     {"weight-decay", "1"},
-      {"lr-schedule", "cosine"}, {"lr-step", "3"},      {"lr-gamma", "0.5"},  {"lr-min", "0.01"},
-      {"warmup-steps", "3"},     {"clip-norm", "1"},    {"strategy", "ssp:1"}};
+  const Flags other = {{"model", "convnet"},
+                       {"hidden", "1"},
+                       {"seed", "2"},
+                       {"dataset", "digits"},
+                       {"train-samples", "100"},
+                       {"shuffle", "false"},
+                       {"input", "5"},
+                       {"classes", "3"},
+                       {"global-batch", "72"},
+                       {"micro-batch", "4"},
+                       {"threads", "2"},
+                       {"precision", "bf16"},
+                       {"loss-scale", "2"},
+                       {"optimizer", "adam"},
+                       {"lr", "1"},
+                       {"momentum", "0.5"},
+                       {"beta1", "0.5"},
+                       {"beta2", "0.5"},
+                       {"epsilon", "1"},
+                       {"weight-decay", "1"},
+                       {"lr-schedule", "cosine"},
+                       {"lr-step", "3"},
+                       {"lr-gamma", "0.5"},
+                       {"lr-min", "0.01"},
+                       {"warmup-steps", "3"},
+                       {"clip-norm", "1"},
+                       {"strategy", "ssp:1"},
+                       {"warmup-fraction", "0.1"},
+                       {"no-decay", "*.bias"}};
   for (const auto& [key, value] : other) {
     EXPECT_THAT(keys_that_forbid_resume(parse({}), parse({{key, value}})), ElementsAre(key));
   }

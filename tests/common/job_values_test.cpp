@@ -54,11 +54,15 @@ std::vector<Range> ranges_of_training() {
       {"beta2", {"0", "0.5"}, {"1", "-0.1"}},
       {"epsilon", {"1e-8", "1"}, {"0", "-1"}},
       {"weight-decay", {"0", "0.1"}, {"-0.1", "inf"}},
-      {"lr-schedule", {"constant", "cosine"}, {"linear", ""}},
+      {"no-decay",
+       {"model", "none", "", "*.bias", "*.bias, *norm*,fc.weight"},
+       {",", "*.bias,", "a b", "*.bias=0", "#"}},
+      {"lr-schedule", {"constant", "cosine", "linear"}, {"exponential", ""}},
       {"lr-step", {"0", "5"}, {"-1"}},
       {"lr-gamma", {"0.1", "1"}, {"0", "1.1"}},
       {"lr-min", {"0", "0.1"}, {"-1"}},
       {"warmup-steps", {"0", "5"}, {"-1"}},
+      {"warmup-fraction", {"0", "0.1", "0.99"}, {"-0.1", "1", "nan"}},
       {"clip-norm", {"0", "1.5"}, {"-1", "nan"}},
   };
 }

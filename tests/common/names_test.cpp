@@ -19,7 +19,7 @@ TEST(OptionNames, ReadBackWhatTheyPrint) {
   for (const char* name : {"sgd", "momentum", "nesterov", "adam", "adamw"}) {
     EXPECT_EQ(to_string(parse_optimizer(name)), name);
   }
-  for (const char* name : {"constant", "step", "cosine"}) {
+  for (const char* name : {"constant", "step", "cosine", "linear"}) {
     EXPECT_EQ(to_string(parse_schedule(name)), name);
   }
   for (const char* name : {"sync", "async", "buffered:2", "ssp:1", "ssp:1000000"}) {
@@ -30,8 +30,8 @@ TEST(OptionNames, ReadBackWhatTheyPrint) {
 TEST(OptionNames, UnknownNamesAreRefusedWithTheListOfKnownNames) {
   EXPECT_THAT(usage_error([] { parse_optimizer("lion"); }),
               AllOf(HasSubstr("'lion'"), HasSubstr("sgd, momentum, nesterov, adam or adamw")));
-  EXPECT_THAT(usage_error([] { parse_schedule("linear"); }),
-              AllOf(HasSubstr("'linear'"), HasSubstr("constant, step or cosine")));
+  EXPECT_THAT(usage_error([] { parse_schedule("exponential"); }),
+              AllOf(HasSubstr("'exponential'"), HasSubstr("constant, step, cosine or linear")));
   EXPECT_THAT(usage_error([] { Strategy::parse("ssp:x"); }),
               AllOf(HasSubstr("'ssp:x'"), HasSubstr("sync, async, buffered:K (K from 1), ssp:S")));
 }

@@ -92,8 +92,10 @@ def main():
     scheduler = torch.optim.lr_scheduler
     step_lr = lambda o, step, gamma, low, total: scheduler.StepLR(o, step, gamma)
     cosine = lambda o, step, gamma, low, total: scheduler.CosineAnnealingLR(o, total, low)
+    linear = lambda o, step, gamma, low, total: scheduler.LinearLR(o, 1.0, low / 0.3, total)
     report("step schedule", worst_rate_error(1, step_lr), 1e-12)
     report("cosine schedule", worst_rate_error(2, cosine), 1e-12)
+    report("linear schedule", worst_rate_error(3, linear), 1e-12)
     return 1 if failures else 0
 
 

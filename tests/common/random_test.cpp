@@ -116,6 +116,30 @@ TEST(FillUniform, WorksBeyondTheFirstFourBillionElements) {
   EXPECT_NE(values[2], 2.0F * uniform01(8, RandomStream::kInit, 4, 0) - 1.0F);
 }
 
+TEST(FillNormal, GivesNormalTimesTheDeviationForAnyCutOfTheRange) {
+  constexpr size_t kSize = 1003;
+  constexpr uint64_t kFirst = 5;
+  std::vector<float> expected(kSize);
+  for (size_t i = 0; i < kSize; ++i) {
+    expected[i] = 0.02F * normal(8, RandomStream::kInit, 4, kFirst + i);
+  }
+  for (const size_t cut : {1, 2, 3, 4, 5, 7, 64, 1000, 1003}) {
+    std::vector<float> parts(kSize);
+    for (size_t first = 0; first < kSize; first += cut) {
+      fill_normal(8, RandomStream::kInit, 4, kFirst + first, 0.02F, std::min(cut, kSize - first),
+                  parts.data() + first);
+    }
+    EXPECT_EQ(parts, expected) << cut;
+  }
+}
+
+// Fixes the numbers: a change would silently draw other initial weights and other dummy data.
+TEST(FillNormal, NeverChangesBetweenReleases) {
+  float values[4];
+  fill_normal(1, RandomStream::kInit, 2, 0, 1.0F, 4, values);
+  EXPECT_THAT(values, ElementsAre(-1.27088523F, -0.229129627F, -0.461792469F, -2.2053647F));
+}
+
 TEST(Permutation, HoldsEachIndexOnce) {
   for (const int64_t n : {0, 1, 2, 3, 10, 1000, 60'000}) {
     std::vector<int64_t> order = permutation(1, 0, n);

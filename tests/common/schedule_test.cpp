@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "common/base/error.h"
 
@@ -39,6 +40,39 @@ TEST(Schedule, CosineFallsFromLrToMin) {
   EXPECT_EQ(learning_rate(options, 400, 4), 0.02);
 }
 
+TEST(Schedule, LinearFallsFromLrToMin) {
+  const ScheduleOptions options{.kind = ScheduleKind::kLinear, .lr = 0.1, .min = 0.02};
+  const double expected[] = {0.1, 0.08, 0.06, 0.04, 0.02};
+  for (int64_t step = 0; step < 5; ++step) {
+    EXPECT_NEAR(learning_rate(options, step, 4), expected[step], kTolerance) << step;
+  }
+  EXPECT_EQ(learning_rate(options, 400, 4), 0.02);
+}
+
+TEST(Schedule, LinearIsThatOfHuggingFaceAfterTheWarmup) {
+  // transformers.get_linear_schedule_with_warmup(optimizer, 10, 100): the factor of step s >= 10 is
+  // (100 - s) / 90.
+  const ScheduleOptions options{.kind = ScheduleKind::kLinear, .lr = 5e-5, .warmup_steps = 10};
+  for (int64_t step = 10; step <= 100; ++step) {
+    EXPECT_EQ(learning_rate(options, step, 100), 5e-5 * (static_cast<double>(100 - step) / 90.0));
+  }
+}
+
+TEST(Schedule, AFractionOfTheStepsRoundsDown) {
+  ScheduleOptions part{.kind = ScheduleKind::kLinear, .lr = 0.8, .warmup_fraction = 0.1};
+  ScheduleOptions fixed{.kind = ScheduleKind::kLinear, .lr = 0.8};
+  for (const auto& [total, warmup] : {std::pair{9, 0}, {10, 1}, {19, 1}, {20, 2}, {47, 4}}) {
+    fixed.warmup_steps = warmup;
+    for (int64_t step = 0; step <= total; ++step) {
+      EXPECT_EQ(learning_rate(part, step, total), learning_rate(fixed, step, total))
+          << step << " of " << total;
+    }
+  }
+  part.warmup_fraction = 0.3;  // int(10 * 0.3) is 3 in Python, too
+  EXPECT_NEAR(learning_rate(part, 1, 10), 0.8 * 2 / 3, kTolerance);
+  EXPECT_NEAR(learning_rate(part, 2, 10), 0.8, kTolerance);
+}
+
 TEST(Schedule, WarmupRisesLinearlyAndEndsAtLr) {
   const ScheduleOptions options{.lr = 0.4, .warmup_steps = 4};
   const double expected[] = {0.1, 0.2, 0.3, 0.4, 0.4, 0.4};
@@ -54,17 +88,20 @@ TEST(Schedule, TheScheduleStartsAfterTheWarmup) {
   for (int64_t step = 0; step < 20; ++step) {
     EXPECT_EQ(learning_rate(warm, step + 5, 25), learning_rate(cold, step, 20)) << step;
   }
-  warm.kind = cold.kind = ScheduleKind::kCosine;
-  for (int64_t step = 0; step <= 20; ++step) {
-    EXPECT_EQ(learning_rate(warm, step + 5, 25), learning_rate(cold, step, 20)) << step;
+  for (const ScheduleKind kind : {ScheduleKind::kCosine, ScheduleKind::kLinear}) {
+    warm.kind = cold.kind = kind;
+    for (int64_t step = 0; step <= 20; ++step) {
+      EXPECT_EQ(learning_rate(warm, step + 5, 25), learning_rate(cold, step, 20)) << step;
+    }
   }
 }
 
 TEST(Schedule, AWarmupAsLongAsTheJobDividesByNothing) {
-  const ScheduleOptions options{
-      .kind = ScheduleKind::kCosine, .lr = 0.1, .min = 0.01, .warmup_steps = 4};
-  EXPECT_EQ(learning_rate(options, 3, 4), 0.1);
-  EXPECT_EQ(learning_rate(options, 4, 4), 0.01);
+  for (const ScheduleKind kind : {ScheduleKind::kCosine, ScheduleKind::kLinear}) {
+    const ScheduleOptions options{.kind = kind, .lr = 0.1, .min = 0.01, .warmup_steps = 4};
+    EXPECT_EQ(learning_rate(options, 3, 4), 0.1);
+    EXPECT_EQ(learning_rate(options, 4, 4), 0.01);
+  }
 }
 
 TEST(Schedule, RefusesAStepBeforeTheFirst) { EXPECT_THROW(learning_rate({}, -1, 10), Error); }

@@ -53,7 +53,7 @@ def mistakes_in_the_job_are_named(lab):
             ("unknown dataset", {"dataset": "imagenot"}, ("dataset", "imagenot", "digits")),
             ("unknown strategy", {"strategy": "ssp:x"}, ("strategy", "ssp:x", "async")),
             ("unknown optimizer", {"optimizer": "adagrad"}, ("optimizer", "adagrad", "adamw")),
-            ("unknown schedule", {"lr-schedule": "linear"}, ("lr-schedule", "linear", "cosine")),
+            ("unknown schedule", {"lr-schedule": "exponential"}, ("lr-schedule", "exponential", "cosine")),
             ("unknown loss reaction", {"on-worker-loss": "cry"}, ("on-worker-loss", "cry", "abort")),
             ("unknown transport", {"transport": "udp"}, ("transport", "udp", "tcp")),
             ("step needs lr-step", {"lr-schedule": "step"}, ("lr-step",)),

@@ -40,13 +40,14 @@ MLP = {"model": "mlp", "hidden": "64,32", "global-batch": 100, "micro-batch": 20
 CONVNET = {"model": "convnet", "train-samples": 730, "global-batch": 50, "micro-batch": 10,
            **COMMON}
 WARM_COSINE = {"lr-schedule": "cosine", "lr-min": 1e-4, "warmup-steps": 5}
+WARM_LINEAR = {"lr-schedule": "linear", "lr-min": 1e-4, "warmup-fraction": 0.2}
 DROPS = {"lr-schedule": "step", "lr-step": 6, "lr-gamma": 0.3}
 SMALL_SLICES = {"slice-bytes": 4096}  # some tensors span several slices, some slices hold several tensors
 
 JOBS = (  # job, workers, servers
     ({**MLP, "optimizer": "sgd", "lr": 0.3, "weight-decay": 0.01, "clip-norm": 0.1}, 1, 1),
     ({**MLP, "optimizer": "momentum", "lr": 0.1, "weight-decay": 0.003, "clip-norm": 0.1,
-      **WARM_COSINE, **SMALL_SLICES}, 2, 2),
+      "no-decay": "*.bias,layers.0.*", **WARM_COSINE, **SMALL_SLICES}, 2, 2),
     ({**MLP, "optimizer": "nesterov", "lr": 0.05, "momentum": 0.8, "weight-decay": 0.01, **DROPS,
       "warmup-steps": 3}, 2, 1),
     ({**MLP, "optimizer": "adam", "lr": 0.003, "weight-decay": 0.01, "beta1": 0.8, **DROPS,
@@ -58,7 +59,7 @@ JOBS = (  # job, workers, servers
     ({**CONVNET, "optimizer": "momentum", "lr": 0.005, "weight-decay": 0.05, "clip-norm": 1.0,
       **DROPS}, 1, 1),
     ({**CONVNET, "optimizer": "nesterov", "lr": 0.005, "weight-decay": 0.05, "clip-norm": 1.0,
-      **WARM_COSINE}, 2, 1),
+      **WARM_LINEAR}, 2, 1),
     ({**CONVNET, "optimizer": "adam", "lr": 5e-4, "weight-decay": 0.02}, 1, 2),
     # epsilon: otherwise Adam amplifies the noise in the exempt biases, and running_mean follows them (in the
     # adam job above, the weight decay in the gradient hides the noise)
@@ -67,7 +68,7 @@ JOBS = (  # job, workers, servers
 )
 # Keys of the optimizer, with the value that turns each off.
 NEUTRAL = {"weight-decay": 0.0, "clip-norm": 0.0, "lr-schedule": "constant", "warmup-steps": 0,
-           "momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+           "warmup-fraction": 0.0, "no-decay": "none", "momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
 
 class Failures:

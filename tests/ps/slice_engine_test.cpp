@@ -53,8 +53,9 @@ TensorTable any_table(Dice& dice) {
     info.name = "t" + std::to_string(t);
     info.shape = {1 + dice.upto(dice.heads() ? 5 : 4000)};
     if (t > 0 && dice.upto(3) == 0) info.rule = UpdateRule::kAverage;
-    info.init = InitKind::kUniform;
+    info.init = t % 2 == 0 ? InitKind::kUniform : InitKind::kNormal;
     info.value = 0.5F;
+    info.decay = t % 3 != 1;
     table.add(info);
   }
   return table;

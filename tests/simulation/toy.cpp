@@ -37,6 +37,12 @@ TensorInfo tensor(const std::string& name, int64_t size, InitKind init, float va
 
 }  // namespace
 
+OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo& tensor) {
+  OptimizerOptions options = optimizer;
+  if (tensor.name == (optimizer.no_decay.patterns ? "weight" : "bias")) options.weight_decay = 0.0;
+  return options;
+}
+
 Toy::Toy(const Job& job, int64_t elements, bool counting)
     : leaves_(job.micro_batches()), counting_(counting) {
   if (counting_) {
@@ -50,7 +56,8 @@ Toy::Toy(const Job& job, int64_t elements, bool counting)
   running.rule = UpdateRule::kAverage;
   running.average_momentum = 0.25F;
   table_.add(running);
-  table_.add(tensor("bias", bias, InitKind::kUniform, 0.1F));
+  table_.add(tensor("bias", bias, InitKind::kNormal, 0.1F));
+  table_.tensors.back().decay = false;
 }
 
 void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
@@ -158,6 +165,11 @@ FlatState Reference::initial(size_t state_vectors) const {
     float* first = out.weights.data() + t.offset;
     if (t.init == InitKind::kConstant) {
       std::fill_n(first, t.size, t.value);
+    } else if (t.init == InitKind::kNormal) {
+      for (int64_t i = 0; i < t.size; ++i) {
+        first[i] =
+            t.value * normal(job_.seed, RandomStream::kInit, index, static_cast<uint64_t>(i));
+      }
     } else {
       fill_uniform(job_.seed, RandomStream::kInit, index, 0, t.value, static_cast<uint64_t>(t.size),
                    first);
@@ -233,7 +245,8 @@ void Reference::update(FlatState& state) const {
     }
     std::array<float*, 2> slots{};
     for (size_t s = 0; s < state.slots.size(); ++s) slots[s] = state.slots[s].data() + t.offset;
-    update_range(job_.optimizer, context, n, w, g, std::span(slots.data(), state.slots.size()), w);
+    update_range(options_for(job_.optimizer, t), context, n, w, g,
+                 std::span(slots.data(), state.slots.size()), w);
   }
   ++state.step;
   ++state.updates;

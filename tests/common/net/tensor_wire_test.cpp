@@ -58,6 +58,26 @@ TEST(TensorWire, ATableSurvivesTheWire) {
   EXPECT_EQ(from_wire(wire_of(table)), table);
 }
 
+TEST(TensorWire, EachInitKindSurvivesTheWire) {
+  for (const InitKind kind : {InitKind::kConstant, InitKind::kUniform, InitKind::kNormal}) {
+    TensorTable table;
+    table.add(tensor("weight", {4}));
+    table.tensors[0].init = kind;
+    EXPECT_EQ(from_wire(wire_of(table)), table);
+  }
+}
+
+TEST(TensorWire, ATensorWithoutWeightDecaySurvivesTheWire) {
+  TensorTable table = two_tensors();
+  EXPECT_FALSE(wire_of(table)[0].no_decay());
+  table.tensors[0].decay = false;
+  EXPECT_TRUE(wire_of(table)[0].no_decay());
+  EXPECT_EQ(from_wire(wire_of(table)), table);
+  EXPECT_EQ(difference(two_tensors(), table),
+            "tensor 0: the job has layer.weight [10, 3, 5, 5], this worker has layer.weight [10, "
+            "3, 5, 5] without weight decay");
+}
+
 TEST(TensorWire, AScalarHasOneElement) {
   TensorTable table;
   table.add(tensor("scale", {}));
@@ -88,7 +108,9 @@ TEST(TensorWire, UnknownRulesAndNonFiniteValuesAreRefused) {
   const float inf = std::numeric_limits<float>::infinity();
   for (const int rule : {-1, 2, 1 << 30}) {
     EXPECT_THAT(refusal([&](wire::Tensor& t) { t.set_rule(rule); }), HasSubstr("rule"));
-    EXPECT_THAT(refusal([&](wire::Tensor& t) { t.set_init(rule); }), HasSubstr("rule"));
+  }
+  for (const int init : {-1, 3, 1 << 30}) {
+    EXPECT_THAT(refusal([&](wire::Tensor& t) { t.set_init(init); }), HasSubstr("rule"));
   }
   for (const float value : {nan, inf, -inf}) {
     EXPECT_THAT(refusal([&](wire::Tensor& t) { t.set_value(value); }), HasSubstr("value"));
