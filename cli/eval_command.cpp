@@ -167,7 +167,7 @@ int eval_command(int argc, const char* const* argv) {
   const std::string& path = folder->second;
   const Checkpoint checkpoint = read_checkpoint(path);
   const Job job = job_of(checkpoint, line, path);
-  const std::unique_ptr<Dataset> dataset = open_dataset(job);
+  const std::unique_ptr<Dataset> dataset = open_dataset(job, "", checkpoint.state.tokenizer);
   const auto flag = line.local.find("device");
   const device::DeviceName device =
       choose_device(flag == line.local.end() ? "" : flag->second,

@@ -13,6 +13,7 @@
 #include "cli/compare/compare_command.h"
 #include "cli/doctor/doctor_command.h"
 #include "cli/eval_command.h"
+#include "cli/generate_command.h"
 #include "cli/keygen_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/run/run_command.h"
@@ -33,6 +34,7 @@ usage:
   pushpull status --join tcp://HOST:PORT              members and progress of a running job
   pushpull doctor --join tcp://HOST:PORT              why this host cannot take part in it
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
+  pushpull generate --checkpoint DIR --prompt TEXT    text that a trained language model goes on with
   pushpull keygen FILE                                a key for a job that other users share
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
   pushpull COMMAND --help                             flags of a command
@@ -47,13 +49,14 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 8> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 9> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
      {"status", status_command},
      {"doctor", doctor_command},
      {"eval", eval_command},
+     {"generate", generate_command},
      {"keygen", keygen_command},
      {"replay", replay_command}}};
 
@@ -75,11 +78,12 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, keygen or "
-            "replay; "
+          ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, generate, "
+            "keygen or replay; "
             "--help explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, status, doctor, eval, keygen or replay; --help "
+                "': must be run, compare, bench, status, doctor, eval, generate, keygen or replay; "
+                "--help "
                 "explains them");
 }
 

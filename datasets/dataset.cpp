@@ -46,11 +46,12 @@ const std::string& path_of_data(const Job& job, const std::string& data_dir) {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir) {
+std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir,
+                                      const std::string& tokenizer) {
   if (job.dataset == "dummy") return std::make_unique<Dummy>(job);
   if (job.dataset == "digits") return open_digits(job, find_digits());
   if (job.dataset == "idx") return open_idx(job, path_of_data(job, data_dir));
-  if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir));
+  if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir), tokenizer);
   throw Error(ErrorCode::kUsage, "[data] dataset: expected dummy, idx, digits or text, got \"" +
                                      job.dataset + "\"; change dataset");
 }

@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/io/checkpoint.h"
 #include "common/job/job.h"
 #include "datasets/digest.h"
 #include "datasets/text/bpe_training.h"
@@ -68,6 +69,16 @@ std::unique_ptr<Tokenizer> read_tokenizer_of(const Job& job) {
   return tokenizer;
 }
 
+// Returns the text of tokenizer.json, which checkpoints contain.
+std::string checked_json(const Tokenizer& tokenizer) {
+  std::string json = tokenizer.to_json();
+  if (json.size() <= kMaxTokenizerBytes) return json;
+  throw Error(ErrorCode::kData, "[data] the tokenizer: expected at most " +
+                                    std::to_string(kMaxTokenizerBytes) +
+                                    " bytes as tokenizer.json, which checkpoints contain, got " +
+                                    std::to_string(json.size()) + "; take a smaller vocabulary");
+}
+
 // Returns the ids of a part of the text.
 std::vector<int32_t> encode_part(const TextSource& source, size_t begin, size_t end,
                                  const Tokenizer& tokenizer) {
@@ -107,7 +118,7 @@ TextSet::TextSet(const Job& job, std::unique_ptr<Tokenizer> tokenizer, std::vect
   for (const int64_t number : {sequence_, train_size_, test_size_, tokens, targets}) {
     digest.add(std::to_string(number));
   }
-  digest.add(tokenizer_->to_json());
+  digest.add(checked_json(*tokenizer_));
   digest.add(std::as_bytes(std::span(train_)));
   digest.add(std::as_bytes(std::span(test_)));
   digest_ = digest.hex();
@@ -137,20 +148,17 @@ void TextSet::read(const Request& request, float* block) const {
   }
 }
 
-std::unique_ptr<Dataset> open_text(const Job& job, const std::string& path) {
+std::unique_ptr<Dataset> open_text(const Job& job, const std::string& path,
+                                   const std::string& tokenizer) {
   const TextSource source = read_text_source(path);
-  std::unique_ptr<Tokenizer> tokenizer =
-      job.tokenizer_file.empty() ? train_tokenizer(job, source.text) : read_tokenizer_of(job);
+  std::unique_ptr<Tokenizer> made =
+      !tokenizer.empty()            ? tokenizer_from_json(tokenizer, "the given tokenizer")
+      : !job.tokenizer_file.empty() ? read_tokenizer_of(job)
+                                    : train_tokenizer(job, source.text);
   const size_t cut = train_bytes(source.text);
-  std::vector<int32_t> train = encode_part(source, 0, cut, *tokenizer);
-  std::vector<int32_t> test = encode_part(source, cut, source.text.size(), *tokenizer);
-  return std::make_unique<TextSet>(job, std::move(tokenizer), std::move(train), std::move(test),
-                                   path);
-}
-
-std::unique_ptr<Tokenizer> open_tokenizer(const Job& job, const std::string& path) {
-  if (!job.tokenizer_file.empty()) return read_tokenizer_of(job);
-  return train_tokenizer(job, read_text_source(path).text);
+  std::vector<int32_t> train = encode_part(source, 0, cut, *made);
+  std::vector<int32_t> test = encode_part(source, cut, source.text.size(), *made);
+  return std::make_unique<TextSet>(job, std::move(made), std::move(train), std::move(test), path);
 }
 
 }  // namespace pushpull

@@ -5,7 +5,8 @@
 // targets are the tokens one place later. The shift, from 0 to T - 1, is drawn from (seed, epoch),
 // so that words do not always stand at the same place of a window; without `shuffle` it is 0. The
 // number of samples is the largest that every shift permits. Test samples tile the test part once.
-// Where the last one ends early, its ids are 0 and its targets kNoTarget, which a head ignores.
+// The last one may end early: the rest of its ids is 0, and the rest of its targets kNoTarget, which
+// a head ignores.
 #pragma once
 
 #include <cstdint>
@@ -57,13 +58,10 @@ class TextSet final : public Dataset {
   std::string digest_;
 };
 
-// Opens the text at `path` with the tokenizer that the job names. Called by open_dataset. Throws
-// Error(kData) and Error(kUsage), which name file, place and problem.
-std::unique_ptr<Dataset> open_text(const Job& job, const std::string& path);
-
-// Makes the tokenizer of a job with dataset `text` alone: reads it from tokenizer-file, or makes it
-// from the text again. The same job and text give the same tokenizer.
-//   path: of the text; not read if the job has a tokenizer-file.
-std::unique_ptr<Tokenizer> open_tokenizer(const Job& job, const std::string& path);
+// Opens the text at `path`. The tokenizer is read from `tokenizer`, the text of a tokenizer.json; or,
+// if that is empty, from the job's tokenizer-file; or made from the text. Called by open_dataset.
+// Throws Error(kData) and Error(kUsage), which name file, place and problem.
+std::unique_ptr<Dataset> open_text(const Job& job, const std::string& path,
+                                   const std::string& tokenizer);
 
 }  // namespace pushpull

@@ -80,6 +80,11 @@ void GraphModel::evaluate(std::span<const float> weights, const Samples& samples
              sums);
 }
 
+std::span<const float> GraphModel::scores() const {
+  if (graph_->backend().device() != nullptr) return {};
+  return graph_->scores();
+}
+
 void GraphModel::evaluate_on_device(std::span<const float> weights, const Samples& samples) {
   const Copies& copy = copies();
   ops::Backend& backend = graph_->backend();

@@ -21,6 +21,7 @@ class GraphModel final : public Model {
               const GradientReady& ready, const WeightsNeeded& needed = {}) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
+  std::span<const float> scores() const override;
   DeviceStep* device_step() override;
   std::string numerics() const override;
   std::string choices() const override;

@@ -56,6 +56,10 @@ class Model {
   virtual void evaluate(std::span<const float> weights, const Samples& samples,
                         std::span<HeadSums> sums) = 0;
 
+  // Returns the scores of the first head in the latest `evaluate`, one row for each target; empty on
+  // a device. Valid until the next call.
+  virtual std::span<const float> scores() const { return {}; }
+
   // Returns the interface that runs the model on a device without waiting, or null if the model
   // computes on the CPU.
   virtual DeviceStep* device_step() { return nullptr; }

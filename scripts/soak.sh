@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Looks for rare failures, for hours: simulated clusters, fuzzers and chaos in rotation, at low priority.
 #   scripts/soak.sh HOURS [FILE]
+# HOURS count from the end of the builds; 0.2 are twelve minutes. If they are too few for full turns, each part gets an
+# equal share of them in one round, and the simulations are cut there.
 # Appends one line of JSON per round of each to FILE (build/soak.jsonl), and per run of chaos to FILE.chaos, so that
 # runs add up: `tests/chaos/chaos.py --show FILE.chaos` prints the table. Seeds continue after those of the last soak.
 # Inputs found by fuzzers stay in build/soak/NAME; failing inputs are build/soak/NAME-crash-..., and logs of failed runs
@@ -11,16 +13,18 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 case ${1:-} in
-  -h | --help | '') sed -n '2,10s/^# \{0,1\}//p' "$0"; exit $(( $# == 0 ? 2 : 0 )) ;;
+  -h | --help | '') sed -n '2,12s/^# \{0,1\}//p' "$0"; exit $(( $# == 0 ? 2 : 0 )) ;;
 esac
-end=$(awk -v now="$(date +%s)" -v hours="$1" 'BEGIN { printf "%d", now + 3600 * hours }')
+total_s=$(awk -v hours="$1" 'BEGIN { printf "%d", 3600 * hours }')
 table=$(realpath -m "${2:-build/soak.jsonl}")
 turn_s=${PUSHPULL_SOAK_S:-600}
 sim_scale=${PUSHPULL_SIM_SCALE:-4}
 work=$PWD/build/soak
 failed=0
+rounds=0
+cut_s=0
 mkdir -p "$work" "$(dirname "$table")"
-touch "$table"
+touch "$table" "$table.chaos"
 
 # note KIND NAME RUNS SECONDS EXIT_CODE: appends a line to the table.
 note() {
@@ -30,7 +34,8 @@ note() {
   echo "[soak] $1 $2: $3 runs, $4 s, exit code $5"
 }
 
-over() { [ "$(date +%s)" -ge "$end" ]; }
+# The first round is completed in any case: each part gets its share.
+over() { [ "$rounds" -gt 0 ] && [ "$(date +%s)" -ge "$end" ]; }
 
 # Prints the smaller of a turn and the remaining time, in seconds.
 seconds_left() {
@@ -38,14 +43,19 @@ seconds_left() {
   echo $((left < turn_s ? (left > 1 ? left : 1) : turn_s))
 }
 
+# The order of the tests is random, so that cut rounds reach all of them in time.
 simulate() {
-  local begin=$SECONDS code=0 round first
+  local begin=$SECONDS code=0 round first cut=""
   round=$(grep -c '"kind": "simulate"' "$table" || true)
   # No test has more than 3,000 seeds at scale 1; seeds below the first round's are the tests' own.
   first=$((1 + 3000 * sim_scale * (round + 1)))
-  PUSHPULL_SIM_FIRST=$first PUSHPULL_SIM_SCALE=$sim_scale nice build/release/tests/simulation_test \
-    >"$work/simulate.log" 2>&1 || code=$?
-  note simulate "seeds from $first at scale $sim_scale" "$(grep -c '\[       OK \]' "$work/simulate.log" || true)" \
+  PUSHPULL_SIM_FIRST=$first PUSHPULL_SIM_SCALE=$sim_scale timeout "$cut_s" nice \
+    build/release/tests/simulation_test --gtest_shuffle >"$work/simulate.log" 2>&1 || code=$?
+  if [ "$code" -eq 124 ]; then
+    cut=", cut"
+    code=$(grep -q '^\[  FAILED  \]' "$work/simulate.log" && echo 1 || echo 0)
+  fi
+  note simulate "seeds from $first at scale $sim_scale$cut" "$(grep -c '\[       OK \]' "$work/simulate.log" || true)" \
     $((SECONDS - begin)) "$code"
 }
 
@@ -60,7 +70,6 @@ fuzz() {
 
 chaos() {
   local begin=$SECONDS code=0 seed runs
-  touch "$table.chaos"
   seed=$(wc -l <"$table.chaos")
   nice python3 tests/chaos/chaos.py --bin build/release/bin --runs 100000 --seed "$seed" --for-s "$(seconds_left)" \
     --table "$table.chaos" --logs "$work/chaos" >"$work/chaos.log" 2>&1 || code=$?
@@ -80,12 +89,19 @@ else
   echo "[soak] no clang++ here: the fuzzers are left out"
 fi
 
+parts=$((2 + ${#fuzzers[@]}))
+if [ $((total_s / parts)) -lt "$turn_s" ]; then
+  turn_s=$((total_s / parts > 1 ? total_s / parts : 1))
+  cut_s=$turn_s
+fi
+end=$(($(date +%s) + total_s))
 while ! over; do
   simulate
   over || chaos
   for name in "${fuzzers[@]}"; do
     over || fuzz "$name"
   done
+  rounds=$((rounds + 1))
 done
 python3 tests/chaos/chaos.py --show "$table.chaos"
 echo "[soak] all that was done is in $table"

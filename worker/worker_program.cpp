@@ -16,6 +16,7 @@
 #include "common/net/join.h"
 #include "common/net/tensor_wire.h"
 #include "common/net/zap_handler.h"
+#include "datasets/text/tokenizer.h"
 #include "worker/all_reduce/all_reduce_trainer.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/compute/device_team.h"
@@ -144,6 +145,9 @@ Prepared prepare(const Job& job, const std::string& data_dir,
   declare.set_train_samples(out.dataset->size(Split::kTrain));
   declare.set_test_samples(out.dataset->size(Split::kTest));
   declare.set_data_digest(out.dataset->digest());
+  if (const Tokenizer* tokenizer = out.dataset->tokenizer()) {
+    declare.set_tokenizer(tokenizer->to_json());
+  }
   declare.set_numerics(out.model->numerics());
   declare.set_choices(out.model->choices());
   return out;

@@ -56,7 +56,6 @@ std::optional<Replacements::Pending> Replacements::take_due(int64_t now_ms) {
 std::vector<Replacements::Pending> Replacements::take_all() {
   std::vector<Pending> out;
   for (Slot& of : all_) {
-    of.kill_ms.reset();
     if (of.pending) out.push_back(*std::exchange(of.pending, std::nullopt));
   }
   return out;

@@ -58,7 +58,7 @@ class Replacements {
   std::optional<size_t> take_kill(int64_t now_ms);
   // Returns the next pending end whose time has come, once.
   std::optional<Pending> take_due(int64_t now_ms);
-  // Returns all pending ends, once.
+  // Returns all pending ends, once. A process that is given up is still killed.
   std::vector<Pending> take_all();
 
   // ---- queries ----

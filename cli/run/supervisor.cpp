@@ -275,11 +275,11 @@ SupervisorActions Supervisor::give_up(const std::string& text, int code, int64_t
 
 SupervisorActions Supervisor::tick(int64_t now_ms) {
   SupervisorActions actions;
-  if (decide_one(now_ms, actions)) return actions;
-  if (phase_ == Phase::kSettling && now_ms >= began_ms_ + options_.settle_ms) {
-    settle(actions);
+  if (phase_ == Phase::kSettling) {  // a process that is killed now would look like the cause
+    if (now_ms >= began_ms_ + options_.settle_ms) settle(actions);
     return actions;
   }
+  if (phase_ != Phase::kKilled && decide_one(now_ms, actions)) return actions;
   if (phase_ == Phase::kStopRequested && now_ms >= began_ms_ + options_.stop_ms) {
     actions.say.push_back("[run] the coordinator did not stop the job within " +
                           std::to_string(options_.stop_ms / 1000) + " s; ending all processes");
@@ -312,7 +312,7 @@ std::optional<int64_t> Supervisor::deadline_ms() const {
       return began_ms_ + options_.settle_ms;
     case Phase::kFinishing:
     case Phase::kStopping:
-      return began_ms_ + options_.grace_ms;
+      return replacements_.deadline_ms(began_ms_ + options_.grace_ms);
     case Phase::kKilled:
       break;
   }

@@ -16,6 +16,7 @@ enum class RandomStream : uint32_t {
   kDummyTeacher = 4,
   kDropout = 5,    // (operation, step), (micro-batch); and by the key of both: (element)
   kTextShift = 6,  // (epoch)
+  kGenerate = 7,   // (token)
 };
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).

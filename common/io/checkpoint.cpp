@@ -106,11 +106,13 @@ FileDigest write_text(const std::string& path, const std::string& text) {
   return file.finish();
 }
 
-std::string state_json(const CheckpointState& state, SlotNames slot_names, const FileDigest& model,
-                       const FileDigest& optimizer) {
-  const auto file = [](const FileDigest& digest) {
-    return nlohmann::ordered_json{{"bytes", digest.bytes}, {"sha256", digest.sha256}};
-  };
+using Digests = std::vector<std::pair<const char*, FileDigest>>;
+
+std::string state_json(const CheckpointState& state, SlotNames slot_names, const Digests& digests) {
+  nlohmann::ordered_json files;
+  for (const auto& [name, digest] : digests) {
+    files[name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
+  }
   nlohmann::ordered_json json = {
       {"format", "pushpull-checkpoint"},
       {"version", 1},
@@ -121,7 +123,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
       {"numerics", state.numerics},
       {"job", state.job_ini},
       {"slots", std::vector<std::string>(slot_names.begin(), slot_names.end())},
-      {"files", {{kModelFile, file(model)}, {kOptimizerFile, file(optimizer)}}}};
+      {"files", files}};
   if (!state.choices.empty()) json["choices"] = state.choices;
   if (!state.run.empty()) {
     json["run"] = {{"id", state.run},
@@ -227,10 +229,14 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
 
   TemporaryFolder folder(dir_ + "/" + aside_name(".tmp-", state.step));
   const std::string inside = folder.path() + "/";
-  const FileDigest model = write_model(inside + kModelFile, table, weights);
-  const FileDigest optimizer = write_optimizer(inside + kOptimizerFile, table, slots, slot_names);
+  Digests digests = {
+      {kModelFile, write_model(inside + kModelFile, table, weights)},
+      {kOptimizerFile, write_optimizer(inside + kOptimizerFile, table, slots, slot_names)}};
+  if (!state.tokenizer.empty()) {
+    digests.emplace_back(kTokenizerFile, write_text(inside + kTokenizerFile, state.tokenizer));
+  }
   const FileDigest state_file =
-      write_text(inside + kStateFile, state_json(state, slot_names, model, optimizer));
+      write_text(inside + kStateFile, state_json(state, slot_names, digests));
   sync_folder(folder.path());
   write_text(inside + kDoneFile, state_file.sha256 + "\n");
   sync_folder(folder.path());

@@ -1,5 +1,5 @@
-// A folder of checkpoints: DIR/step-00000040/{model.safetensors, optimizer.safetensors, state.json,
-// DONE}. A checkpoint is written under a temporary name, fsynced and renamed, with DONE last; the
+// A folder of checkpoints: DIR/step-00000040/{model.safetensors, optimizer.safetensors,
+// tokenizer.json if the data are text, state.json, DONE}. A checkpoint is written under a temporary name, fsynced and renamed, with DONE last; the
 // newest `keep` are kept. Used by the coordinator's writer thread and by `pushpull eval`.
 #pragma once
 
@@ -16,6 +16,8 @@
 
 namespace pushpull {
 
+inline constexpr uint64_t kMaxTokenizerBytes = uint64_t{12} << 20;
+
 // The job's state at a step boundary: includes every update of steps < step, and none of a later
 // step.
 struct CheckpointState {
@@ -26,6 +28,8 @@ struct CheckpointState {
   std::string data_digest;
   std::string numerics;  // the workers' instruction set and libraries
   std::string choices;   // GPU workers' choice of algorithms; "" if there are none
+  // The file tokenizer.json; "" if the data are no text. At most kMaxTokenizerBytes.
+  std::string tokenizer = {};
   // The run that wrote it, and that run's counts up to here. Empty in checkpoints of older
   // programs.
   std::string run = {};

@@ -18,6 +18,7 @@ namespace pushpull {
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kTokenizerFile = "tokenizer.json";  // absent if the data are no text
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kDoneFile = "DONE";  // holds the SHA-256 of state.json
 

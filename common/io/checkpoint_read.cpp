@@ -65,8 +65,11 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     if (json.contains("run")) parse_run(json.at("run"), file.state);
     file.state.job_ini = json.at("job").get<std::string>();
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
-    for (const char* name : {kModelFile, kOptimizerFile}) {
-      const nlohmann::json& entry = json.at("files").at(name);
+    const nlohmann::json& files = json.at("files");
+    std::vector<const char*> names = {kModelFile, kOptimizerFile};
+    if (files.contains(kTokenizerFile)) names.push_back(kTokenizerFile);
+    for (const char* name : names) {
+      const nlohmann::json& entry = files.at(name);
       file.files[name] = {entry.at("bytes").get<uint64_t>(), entry.at("sha256").get<std::string>()};
     }
   } catch (const nlohmann::json::exception& error) {
@@ -176,6 +179,11 @@ Checkpoint read_folder(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.path = folder;
   checkpoint.state = std::move(state.state);
+  if (const auto tokenizer = state.files.find(kTokenizerFile); tokenizer != state.files.end()) {
+    const std::string path = folder + "/" + kTokenizerFile;
+    check_file(path, tokenizer->second);
+    checkpoint.state.tokenizer = read_text_file(path, kMaxTokenizerBytes);
+  }
   checkpoint.slot_names = std::move(state.slot_names);
   SafetensorsFile model = read_safetensors(model_path);
   checkpoint.table = table_of(model);

@@ -100,6 +100,10 @@ struct Barriers {
   }
 };
 
+// Orders the work of a run: the evaluation at a barrier comes after all training steps before the
+// barrier, and before the step that begins there.
+inline int64_t work_order(int64_t step, bool evaluates) { return 2 * step + (evaluates ? 0 : 1); }
+
 // In all-reduce, a worker waits while server 0 has not answered more than this many of its loss
 // reports. This bounds its lead over server 0, which accepts 16 pushes in advance.
 inline constexpr int64_t kMaxReports = 8;

@@ -29,6 +29,7 @@ struct TensorInfo {
   InitKind init = InitKind::kConstant;
   float value = 0.0F;             // constant, bound or standard deviation
   float average_momentum = 0.1F;  // m of kAverage
+  bool decay = true;              // weight decay applies, unless the job's no-decay decides
   int64_t offset = 0;             // index of the first element in the flat vector
   int64_t size = 0;               // elements: product of shape
 

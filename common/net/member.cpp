@@ -106,7 +106,9 @@ bool Member::needs_connection(int64_t now_ms) {
         " at " + options_.coordinator + "; connecting again");
   }
   broken_logged_ = broken;
-  return broken && connection_.due(now_ms);
+  if (!broken || !connection_.due(now_ms)) return false;
+  heartbeat_.expire();
+  return true;
 }
 
 void Member::heartbeat(const wire::Stats& stats) {

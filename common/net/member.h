@@ -65,8 +65,9 @@ class Member {
     heartbeat_.expire();
   }
   // Returns true if no messages arrive from the coordinator, or it does not hear this process: the
-  // owner must open another connection beside this one. Returns true again, at intervals, if that
-  // has not helped.
+  // owner must open another connection beside this one. The next tick then sends a heartbeat, since
+  // the coordinator answers on a connection only once it has heard from it. Returns true again, at
+  // intervals, if that has not helped.
   bool needs_connection(int64_t now_ms);
   // Returns whether the Hello was answered and, as far as this process knows, the job is not over.
   // A process that is told to end then keeps its place until the coordinator releases it: training

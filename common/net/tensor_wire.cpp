@@ -26,6 +26,11 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
+std::string tensor_text(const TensorInfo& tensor) {
+  return tensor.name + " " + shape_text(tensor.shape) +
+         (tensor.decay ? "" : " without weight decay");
+}
+
 TensorInfo tensor_from_wire(const wire::Tensor& t) {
   const auto fail = [&](const char* what) {
     return Error(ErrorCode::kProtocol, "[declare] tensor " + t.name() + ": " + what);
@@ -50,6 +55,7 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
   info.init = static_cast<InitKind>(t.init());
   info.value = t.value();
   info.average_momentum = t.average_momentum();
+  info.decay = !t.no_decay();
   return info;
 }
 
@@ -64,6 +70,7 @@ void to_wire(const TensorTable& table, WireTensors* out) {
     t->set_init(static_cast<int32_t>(tensor.init));
     t->set_value(tensor.value);
     t->set_average_momentum(tensor.average_momentum);
+    t->set_no_decay(!tensor.decay);
   }
 }
 
@@ -92,8 +99,8 @@ std::string difference(const TensorTable& want, const TensorTable& got) {
     const TensorInfo& a = want.tensors[i];
     const TensorInfo& b = got.tensors[i];
     if (a == b) continue;
-    return "tensor " + std::to_string(i) + ": the job has " + a.name + " " + shape_text(a.shape) +
-           ", this worker has " + b.name + " " + shape_text(b.shape);
+    return "tensor " + std::to_string(i) + ": the job has " + tensor_text(a) +
+           ", this worker has " + tensor_text(b);
   }
   if (want.tensors.size() != got.tensors.size()) {
     return "the job's model has " + std::to_string(want.tensors.size()) +

@@ -2,12 +2,28 @@
 // them. Plain data; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace pushpull {
 
+struct TensorInfo;
+
 enum class OptimizerKind { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
+
+// The tensors that weight decay leaves out.
+struct NoDecay {
+  // Patterns of names (common/layout/name_pattern.h). Absent: the choice that the model declares.
+  std::optional<std::vector<std::string>> patterns;
+
+  // Reads "model", "none" (also an empty text) or patterns such as "*.bias,*norm*". Throws
+  // Error(kUsage) that quotes the text.
+  static NoDecay parse(const std::string& text);
+  std::string to_string() const;
+  bool contains(const TensorInfo& tensor) const;
+  friend bool operator==(const NoDecay&, const NoDecay&) = default;
+};
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
@@ -16,6 +32,7 @@ struct OptimizerOptions {
   double beta2 = 0.999;       // adam, adamw
   double epsilon = 1e-8;      // adam, adamw
   double weight_decay = 0.0;  // L2 in the gradient; decoupled in adamw
+  NoDecay no_decay{};         // RangeUpdate gives these tensors no weight decay
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };

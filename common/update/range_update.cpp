@@ -88,13 +88,18 @@ const float* TreeSum::block(int64_t lo, int64_t n) {
 
 RangeUpdate::RangeUpdate(const TensorTable& table, Range elements,
                          const OptimizerOptions& optimizer)
-    : size_(elements.size()), optimizer_(optimizer) {
+    : size_(elements.size()), optimizer_(optimizer), undecayed_(optimizer) {
+  undecayed_.weight_decay = 0.0;
   for (size_t t = 0; t < table.tensors.size(); ++t) {
     const TensorInfo& tensor = table.tensors[t];
     const int64_t lo = std::max(elements.lo, tensor.offset);
     const int64_t hi = std::min(elements.hi, tensor.offset + tensor.size);
     if (lo >= hi) continue;
-    segments_.push_back({{lo - elements.lo, hi - elements.lo}, t, lo - tensor.offset, tensor});
+    segments_.push_back({{lo - elements.lo, hi - elements.lo},
+                         t,
+                         lo - tensor.offset,
+                         tensor,
+                         !optimizer.no_decay.contains(tensor)});
   }
 }
 
@@ -120,11 +125,12 @@ void RangeUpdate::initialise(uint64_t seed, float* out) const {
 }
 
 // sum: points to element elements.lo; all other pointers to the range's first element.
-void RangeUpdate::move(const UpdateContext& context, Range elements, const float* before,
-                       SumHalves sum, std::span<float* const> state, float* out) const {
+void RangeUpdate::move(const OptimizerOptions& options, const UpdateContext& context,
+                       Range elements, const float* before, SumHalves sum,
+                       std::span<float* const> state, float* out) const {
   std::array<float*, 2> here{};
   for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + elements.lo;
-  update_range(optimizer_, context, static_cast<size_t>(elements.size()), before + elements.lo, sum,
+  update_range(options, context, static_cast<size_t>(elements.size()), before + elements.lo, sum,
                std::span(here.data(), state.size()), out + elements.lo);
 }
 
@@ -141,7 +147,7 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
     const SumHalves g = sum + (here.lo - stride.lo);
     const bool compensate = read != nullptr && info.delay_compensation != 0.0;
     if (segment.tensor.rule == UpdateRule::kOptimizer && !compensate) {
-      move(context, here, before, g, state, out);
+      move(options_of(segment), context, here, before, g, state, out);
     } else {
       move_unlike(segment, info, here, context, before, g, state, out, read);
     }
@@ -170,7 +176,7 @@ void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Ra
       UpdateContext of_mean = context;
       of_mean.divisor = 1.0;
       of_mean.clip = 1.0;
-      move(of_mean, {lo, lo + count}, before, mean.data(), state, out);
+      move(options_of(segment), of_mean, {lo, lo + count}, before, mean.data(), state, out);
     } else if (info.changes) {
       update_range(OptimizerOptions{}, {1.0, info.divisor, 1.0, context.updates}, n, before + lo, g,
                    {}, out + lo);
@@ -187,13 +193,19 @@ void RangeUpdate::add_rules(const UpdateInfo& info, int64_t updates, bool has_re
   const DelayCompensation delay{info.divisor, info.clip, info.delay_compensation};
   const bool compensate = has_read && info.delay_compensation != 0.0;
   if (compensate) context.divisor = context.clip = 1.0;
-  ElementRule trained = optimizer_rule(optimizer_, context);
-  trained.compensates = compensate;
-  trained.compensation = compensation_scalars(delay);
+  const auto trained = [&](const OptimizerOptions& options) {
+    ElementRule rule = optimizer_rule(options, context);
+    rule.compensates = compensate;
+    rule.compensation = compensation_scalars(delay);
+    return rule;
+  };
+  const ElementRule decayed = trained(optimizer_);
+  const ElementRule undecayed = trained(undecayed_);
   const ElementRule change = optimizer_rule({}, {1.0, info.divisor, 1.0, updates});
   for (const Segment& segment : segments_) {
     const bool counts = segment.tensor.rule == UpdateRule::kOptimizer;
-    out.push_back({segment.elements, counts ? trained : change, counts});
+    const ElementRule& moved = segment.decays ? decayed : undecayed;
+    out.push_back({segment.elements, counts ? moved : change, counts});
     if (counts || info.changes) continue;
     out.back().rule = average_rule(segment.tensor.average_momentum, info.share, info.divisor);
   }

@@ -1,6 +1,6 @@
 // One update of a range of the flat vector, in one pass: TreeSum adds the partial gradients along
 // the fixed tree, block by block, so that sums stay in the cache; RangeUpdate initialises and
-// updates the range, each tensor in it by its own rule. Servers have a RangeUpdate for each slice;
+// updates the range, each tensor in it by its own rule and with or without weight decay. Servers have a RangeUpdate for each slice;
 // workers that update by themselves have one for the whole vector. Holds no weights.
 #pragma once
 
@@ -132,16 +132,21 @@ class RangeUpdate {
     size_t index = 0;   // of the tensor in its table
     int64_t first = 0;  // the tensor's element at elements.lo
     TensorInfo tensor;
+    bool decays = true;  // weight decay applies
   };
 
-  void move(const UpdateContext& context, Range elements, const float* before, SumHalves sum,
-            std::span<float* const> state, float* out) const;
+  const OptimizerOptions& options_of(const Segment& segment) const {
+    return segment.decays ? optimizer_ : undecayed_;
+  }
+  void move(const OptimizerOptions& options, const UpdateContext& context, Range elements,
+            const float* before, SumHalves sum, std::span<float* const> state, float* out) const;
   void move_unlike(const Segment& segment, const UpdateInfo& info, Range elements,
                    const UpdateContext& context, const float* before, SumHalves sum,
                    std::span<float* const> state, float* out, const float* read) const;
 
   int64_t size_;
   OptimizerOptions optimizer_;
+  OptimizerOptions undecayed_;  // the same without weight decay
   std::vector<Segment> segments_;
 };
 

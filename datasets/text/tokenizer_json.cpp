@@ -231,7 +231,7 @@ std::string to_text(const TokenizerFile& file) {
                      {"ignore_merges", false},
                      {"vocab", vocabulary},
                      {"merges", merges}}}};
-  return out.dump(1, ' ', false, Out::error_handler_t::replace) + "\n";
+  return out.dump(-1, ' ', false, Out::error_handler_t::replace) + "\n";
 }
 
 std::unique_ptr<Tokenizer> tokenizer_from_json(const std::string& json, const std::string& name) {

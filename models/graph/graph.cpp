@@ -23,9 +23,7 @@ Init uniform_of(int64_t fan_in) {
   return {InitKind::kUniform, static_cast<float>(1.0 / std::sqrt(static_cast<double>(fan_in)))};
 }
 
-Init normal_of(double deviation) {
-  return {InitKind::kNormal, static_cast<float>(deviation)};
-}
+Init normal_of(double deviation) { return {InitKind::kNormal, static_cast<float>(deviation)}; }
 
 GraphBuilder::GraphBuilder(std::string model, std::string dataset, int64_t samples,
                            const FieldTable& fields)
@@ -69,12 +67,14 @@ Value GraphBuilder::input(const std::string& name) {
   return add(name, std::make_shared<ops::ElementsSpec>(type(value).shape), {value});
 }
 
-Param GraphBuilder::param(const std::string& name, std::vector<int64_t> shape, const Init& init) {
+Param GraphBuilder::param(const std::string& name, std::vector<int64_t> shape, const Init& init,
+                          bool decay) {
   TensorInfo info;
   info.name = name;
   info.shape = std::move(shape);
   info.init = init.kind;
   info.value = init.value;
+  info.decay = decay;
   graph_.table.add(std::move(info));
   return {static_cast<int32_t>(graph_.table.tensors.size()) - 1};
 }

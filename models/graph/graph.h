@@ -89,7 +89,9 @@ class GraphBuilder {
   // Returns the field as a value: floats as activations, ints as they are.
   Value input(const std::string& field);
 
-  Param param(const std::string& name, std::vector<int64_t> shape, const Init& init);
+  // decay: TensorInfo::decay.
+  Param param(const std::string& name, std::vector<int64_t> shape, const Init& init,
+              bool decay = true);
   // A running statistic with torch's momentum of 0.1, see UpdateRule::kAverage.
   Param statistic(const std::string& name, int64_t size, float value);
 

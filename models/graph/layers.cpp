@@ -86,7 +86,7 @@ Value conv1d(GraphBuilder& graph, const std::string& name, Value x, int64_t outp
   const std::vector types{graph.type(x)};
   spec->check(name, types);
   const Param weight = graph.param(name + ".weight", {inputs, outputs}, init);
-  const Param bias = graph.param(name + ".bias", {outputs}, constant(0.0F));
+  const Param bias = graph.param(name + ".bias", {outputs}, constant(0.0F), false);
   return graph.add(name, std::move(spec), {x}, {weight, bias});
 }
 
@@ -116,8 +116,8 @@ Value layer_norm(GraphBuilder& graph, const std::string& name, Value x, bool cen
       ops::LayerNormShape{
           .rows = shape.size() / width, .width = width, .centred = centred, .epsilon = epsilon},
       shape);
-  std::vector<Param> params{graph.param(name + ".weight", {width}, constant(1.0F))};
-  if (centred) params.push_back(graph.param(name + ".bias", {width}, constant(0.0F)));
+  std::vector<Param> params{graph.param(name + ".weight", {width}, constant(1.0F), false)};
+  if (centred) params.push_back(graph.param(name + ".bias", {width}, constant(0.0F), false));
   return graph.add(name, std::move(spec), {x}, params);
 }
 

@@ -108,6 +108,12 @@ const int32_t* PlannedGraph::predictions(size_t slot) const {
   return reinterpret_cast<const int32_t*>(losses(slot) + memory_.result_words);
 }
 
+std::span<const float> PlannedGraph::scores() const {
+  const size_t value = index(graph_.heads.front().scores);
+  return {static_cast<const float*>(at(memory_.values[value], 0)),
+          static_cast<size_t>(graph_.values[value].shape.size())};
+}
+
 void* PlannedGraph::at(int32_t region, size_t slot) const {
   PP_ASSERT(region >= 0 && slot < slots_);
   const size_t bytes = slot * memory_.plan.bytes + memory_.plan.offsets[index(region)];

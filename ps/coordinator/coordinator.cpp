@@ -5,6 +5,7 @@
 
 #include "common/base/text.h"
 #include "common/net/tensor_wire.h"
+#include "ps/members/ended_run.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -167,7 +168,6 @@ void Coordinator::check_finish(int64_t now_ms) {
     const std::string notice = training_->work().closing_notice();
     if (!notice.empty()) out_.notice(notice);
   }
-  if (phase_.ending()) admission_.refuse_waiting();
   const bool late = phase_.overdue(now_ms);
   if (phase() == wire::PHASE_FINISHING) {
     const auto& all = members_.all();
@@ -177,7 +177,11 @@ void Coordinator::check_finish(int64_t now_ms) {
     });
     all_reported_ = (reported && training_->logs_complete()) || late;
   }
-  if (phase_.ended() && !phase_.held()) over_ = members_.all().size() <= 1 || late;
+  if (phase_.ended() && !phase_.held()) {
+    admission_.end_waiting(end_without_place(
+        !phase_.failed(), static_cast<int>(phase_.failure_code()), phase_.failure_text()));
+    over_ = members_.all().size() <= 1 || late;
+  }
 }
 
 void Coordinator::on_tick(int64_t now_ms) {

@@ -43,8 +43,14 @@ void remove_run(FileThread& thread, const std::string& out_dir) {
 
 StartState begin_run(FileThread& thread, const Job& job, const std::string& out_dir) {
   const std::string folder = out_dir + "/checkpoints";
+  // A run writes job.ini when it begins to train, and removes the summary of the one before.
+  thread.waits("read", out_dir + "/summary.json");
+  std::error_code unreadable;
+  const bool missing = std::filesystem::exists(out_dir + "/job.ini", unreadable) &&
+                       !std::filesystem::exists(out_dir + "/summary.json", unreadable) &&
+                       !unreadable;
   thread.waits("read", job.checkpoint_dir.empty() ? folder : job.checkpoint_dir);
-  return {job, folder};
+  return {job, folder, missing ? RunSummaryFile::kMissing : RunSummaryFile::kThere};
 }
 
 StartState resume_run(FileThread& thread, const Job& job, const std::string& out_dir,

@@ -206,6 +206,7 @@ void Transfers::take_snapshot(GatheredState snapshot) {
   state.data_digest = term_->declaration.data_digest;
   state.numerics = term_->declaration.numerics;
   state.choices = term_->declaration.choices;
+  state.tokenizer = term_->declaration.tokenizer;
   state.run = hex_text(options_.first_run);
   state.initial_weights_sha256 = summary_.initial_weights_sha256();
   if (const RunCounts* counts = run.committed().counts_at(snapshot.step)) state.counts = *counts;

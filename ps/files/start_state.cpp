@@ -20,9 +20,10 @@ std::optional<int64_t> newest_step(const std::string& dir) {
 
 }  // namespace
 
-StartState::StartState(const Job& job, const std::string& default_dir)
+StartState::StartState(const Job& job, const std::string& default_dir, RunSummaryFile summary)
     : dir_(job.checkpoint_dir.empty() ? default_dir : job.checkpoint_dir),
-      in_default_dir_(job.checkpoint_dir.empty()) {
+      in_default_dir_(job.checkpoint_dir.empty()),
+      summary_missing_(summary == RunSummaryFile::kMissing) {
   const std::optional<int64_t> newest = newest_step(dir_);
   if (job.resume == Resume::kFalse && newest && !in_default_dir_) {
     throw Error(ErrorCode::kUsage,
@@ -115,8 +116,16 @@ void StartState::check_end(const Job& job, int64_t total_steps) {
   const int64_t step = checkpoint_->state.step;
   const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
   if (step < end) return;
-  const std::string text = "nothing is left to do: " + checkpoint_->path + " is at step " +
-                           std::to_string(step) + " of " + std::to_string(end);
+  const std::string where =
+      checkpoint_->path + " is at step " + std::to_string(step) + " of " + std::to_string(end);
+  if (summary_missing_ && step == end) {
+    if (std::exchange(only_evaluates_, true)) return;
+    notices_.push_back(
+        "nothing is left to train: " + where +
+        ", but its run has written no summary.json; this run evaluates and writes it");
+    return;
+  }
+  const std::string text = "nothing is left to do: " + where;
   if (job.resume == Resume::kTrue) throw Error(ErrorCode::kUsage, "[resume] " + text);
   complete_ = true;
   notices_.push_back(text);

@@ -14,13 +14,19 @@
 
 namespace pushpull {
 
+// Whether the summary of the newest run in the output folder is there. It is missing if that run has
+// ended between its last checkpoint and its summary.
+enum class RunSummaryFile { kThere, kMissing };
+
 class StartState {
  public:
   // Checks what can be checked before the model is known: resume has a checkpoint, a fresh run does
   // not mix with the checkpoints of an older one, and init-from is a safetensors file. Only reads.
   //   default_dir: folder of the checkpoints if the job names none.
+  //   summary: if it is missing, a run resumed at its end only evaluates and writes it.
   // Throws Error(kUsage | kData) naming key and folder.
-  StartState(const Job& job, const std::string& default_dir);
+  StartState(const Job& job, const std::string& default_dir,
+             RunSummaryFile summary = RunSummaryFile::kThere);
   // For a later term of the run with this id. Starts from the run's newest checkpoint or, if it has
   // none, from where the run began. At the run's end only the evaluation is left.
   StartState(const Job& job, const std::string& default_dir, const std::string& run);
@@ -57,6 +63,8 @@ class StartState {
   bool in_default_dir_;
   std::optional<Checkpoint> checkpoint_;
   std::shared_ptr<const FlatState> weights_;  // of checkpoint_, once `match` has taken them
+  const bool summary_missing_ = false;
+  bool only_evaluates_ = false;
   bool complete_ = false;
   bool continues_run_ = false;
   bool later_term_ = false;

@@ -14,11 +14,7 @@ namespace {
 constexpr size_t kMaxWordBytes = 512;
 // More than users start; guards against a peer that sends Hello after Hello.
 constexpr int kMaxSpares = 4096;
-// Limits surplus servers that wait for a place, and their wait beyond heartbeat-timeout.
-constexpr size_t kMaxReplacements = 64;
-constexpr int64_t kReplacementMs = 2000;
-constexpr int64_t kForgetReplacementMs = 3600'000;
-constexpr const char* kJobOver = "[join] the job is over";
+constexpr int64_t kReplacementMs = 2000;  // that a surplus server waits beyond heartbeat-timeout
 
 // Returns true if `text` is an address that other processes can connect to.
 bool is_endpoint(const std::string& text) {
@@ -57,6 +53,7 @@ Admission::Admission(const CoordinatorOptions& options, Membership& members, Act
       members_(members),
       out_(out),
       declarations_(options.job),
+      newcomers_(out),
       places_(options.workers) {
   MemberInfo& self = members_.add(options_.self);
   self.role = wire::ROLE_SERVER;
@@ -119,47 +116,35 @@ Checked Admission::make_room(const wire::Hello& hello) {
 bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hello& hello) {
   if (options_.job.on_server_loss != OnServerLoss::kRestart) return false;
   if (options_.servers == 1) return false;  // server 0 cannot be replaced by another process
-  std::erase_if(replacements_, [now_ms](const auto& entry) {
-    return now_ms - entry.second.since_ms > kForgetReplacementMs;
-  });
-  if (replacements_.size() >= kMaxReplacements) return false;
-  Newcomer& newcomer =
-      replacements_.try_emplace(hello.incarnation(), Newcomer{now_ms, peer}).first->second;
-  newcomer.peer = peer;
+  const int64_t waited_ms = newcomers_.wait(now_ms, peer, hello.incarnation());
   const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
-  return now_ms - newcomer.since_ms <= silence_ms + kReplacementMs;
-}
-
-void Admission::refuse_waiting() {
-  for (const auto& [incarnation, newcomer] : replacements_) {
-    out_.refuse(newcomer.peer, ErrorCode::kUnreachable, kJobOver);
-  }
-  replacements_.clear();
+  return waited_ms <= silence_ms + kReplacementMs;
 }
 
 bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                              wire::Phase phase) {
+  if (const auto& end = newcomers_.ended()) {
+    out_.refuse(peer, end->code(), end->what());
+    return true;
+  }
   if (phase >= wire::PHASE_FINISHING) {
-    out_.refuse(peer, ErrorCode::kUnreachable, kJobOver);
+    newcomers_.wait(now_ms, peer, hello.incarnation());
+    newcomers_.answer(peer, "the job is ending; this process ends as soon as it hears how");
     return true;
   }
   if (hello.role() != wire::ROLE_SERVER) return false;
   const int servers = members_.count(wire::ROLE_SERVER);
   if (holds_servers_) {
-    Message message;
-    message.header.mutable_no_place_yet()->set_text(
-        "a server was lost; this one joins once OUT/term.json holds the next term");
-    out_.send(peer, std::move(message));
+    newcomers_.wait(now_ms, peer, hello.incarnation());
+    newcomers_.answer(peer,
+                      "a server was lost; this one joins once OUT/term.json holds the next term");
     return true;  // the server asks again
   }
   // A place may be empty in training, too: the next server takes it, and the term continues.
   if (servers >= options_.servers) {
     if (may_replace(now_ms, peer, hello)) {
-      Message message;
-      message.header.mutable_no_place_yet()->set_text(
-          "the job has all its " + counted(options_.servers, "server") +
-          "; this one is needed only if one of them is lost");
-      out_.send(peer, std::move(message));
+      newcomers_.answer(peer, "the job has all its " + counted(options_.servers, "server") +
+                                  "; this one is needed only if one of them is lost");
       return true;  // the server asks again
     }
     out_.refuse(peer, ErrorCode::kUsage,
@@ -197,7 +182,7 @@ void Admission::add_member(const wire::Hello& hello) {
   info.device = hello.device();
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);
-  replacements_.erase(hello.incarnation());
+  newcomers_.forget(hello.incarnation());
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 
@@ -15,6 +14,7 @@
 #include "ps/members/coordinator_options.h"
 #include "ps/members/declarations.h"
 #include "ps/members/membership.h"
+#include "ps/members/newcomers.h"
 
 namespace pushpull {
 
@@ -45,8 +45,9 @@ class Admission {
   void hold_servers() { holds_servers_ = true; }
   // Gives the free ranks to spares that have declared.
   void promote_spares();
-  // Refuses the servers that wait for a place. Call when the job is over.
-  void refuse_waiting();
+  // Refuses the processes that wait for a place, and all later ones, with the end of the job. Call
+  // once the members may hear of it. Later calls have no effect.
+  void end_waiting(const Error& end) { newcomers_.end(end); }
   void set_choices(const std::string& choices) { declarations_.set_choices(choices); }
 
   // Returns the job, for a process that joins.
@@ -61,12 +62,6 @@ class Admission {
   const Declarations& declarations() const { return declarations_; }
 
  private:
-  // A server that waits for a free place.
-  struct Newcomer {
-    int64_t since_ms = 0;
-    PeerId peer;
-  };
-
   Checked make_room(const wire::Hello& hello);
   bool refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                     wire::Phase phase);
@@ -86,9 +81,9 @@ class Admission {
   Membership& members_;
   Actions& out_;
   Declarations declarations_;
+  Newcomers newcomers_;
   int64_t places_;  // places for workers
   bool holds_servers_ = false;
-  std::map<uint64_t, Newcomer> replacements_;  // by incarnation
 };
 
 }  // namespace pushpull

@@ -4,6 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/io/checkpoint.h"
 #include "common/job/job.h"
 #include "common/net/head_wire.h"
 #include "common/net/tensor_wire.h"
@@ -32,13 +33,18 @@ void check_samples(const wire::Declare& declare, const Job& job) {
                                      " are allowed: raise micro-batch or lower test-samples");
 }
 
-// Limits the length of the choices. Workers parse them.
-void check_choices(const wire::Declare& declare) {
-  constexpr size_t kMaxBytes = size_t{64} << 10;
-  if (declare.choices().size() <= kMaxBytes) return;
-  throw Error(ErrorCode::kProtocol,
-              "[declare] the choice of algorithms has " + std::to_string(declare.choices().size()) +
-                  " bytes; at most " + std::to_string(kMaxBytes) + " are allowed");
+void check_size(const std::string& text, size_t max_bytes, const char* what) {
+  if (text.size() <= max_bytes) return;
+  throw Error(ErrorCode::kProtocol, std::string("[declare] ") + what + " has " +
+                                        std::to_string(text.size()) + " bytes; at most " +
+                                        std::to_string(max_bytes) + " are allowed");
+}
+
+// Limits the texts that the coordinator keeps. Workers parse the choices.
+void check_texts(const wire::Declare& declare) {
+  constexpr size_t kMaxChoicesBytes = size_t{64} << 10;
+  check_size(declare.choices(), kMaxChoicesBytes, "the choice of algorithms");
+  check_size(declare.tokenizer(), kMaxTokenizerBytes, "the tokenizer");
 }
 
 }  // namespace
@@ -50,7 +56,7 @@ Declarations::Declarations(const Job& job)
 
 std::string Declarations::take(const wire::Declare& declare) {
   check_samples(declare, job_);
-  check_choices(declare);
+  check_texts(declare);
   if (any_) {
     std::string difference = difference_from_first(declare);
     if (!difference.empty()) return difference;
@@ -62,6 +68,7 @@ std::string Declarations::take(const wire::Declare& declare) {
     first_.data_digest = declare.data_digest();
     first_.numerics = declare.numerics();
     first_.choices = declare.choices();
+    first_.tokenizer = declare.tokenizer();
     any_ = true;
   }
   check_job_against_data(job_, first_.train_samples);
@@ -73,20 +80,29 @@ void Declarations::forget() {
   first_ = {};
 }
 
-std::string Declarations::difference_from_first(const wire::Declare& declare) const {
-  const std::string tensors = difference(first_.table, from_wire(declare.tensors()));
-  if (!tensors.empty()) return "its model does not fit: " + tensors;
-  const std::string heads = difference(first_.heads, from_wire(declare.heads()));
-  if (!heads.empty()) return "its model does not fit: " + heads;
-  if (declare.data_digest() != first_.data_digest ||
-      declare.train_samples() != first_.train_samples ||
-      declare.test_samples() != first_.test_samples) {
-    return "its data differ: the job has " + std::to_string(first_.train_samples) + " + " +
-           std::to_string(first_.test_samples) + " samples with digest " +
-           first_.data_digest.substr(0, 12) + ", this worker has " +
-           std::to_string(declare.train_samples()) + " + " +
-           std::to_string(declare.test_samples()) + " with " + declare.data_digest().substr(0, 12);
+std::string Declarations::difference_of_data(const wire::Declare& declare) const {
+  if (declare.data_digest() == first_.data_digest &&
+      declare.train_samples() == first_.train_samples &&
+      declare.test_samples() == first_.test_samples) {
+    return "";
   }
+  const std::string path = job_.data_dir.empty() ? "" : " (data-dir = " + job_.data_dir + ")";
+  return "its data differ: the job has " + std::to_string(first_.train_samples) + " + " +
+         std::to_string(first_.test_samples) + " samples of dataset = " + job_.dataset + path +
+         " with digest " + first_.data_digest.substr(0, 12) + ", this worker has " +
+         std::to_string(declare.train_samples()) + " + " + std::to_string(declare.test_samples()) +
+         " with " + declare.data_digest().substr(0, 12);
+}
+
+std::string Declarations::difference_from_first(const wire::Declare& declare) const {
+  const std::string data = difference_of_data(declare);
+  std::string model = difference(first_.table, from_wire(declare.tensors()));
+  if (model.empty()) model = difference(first_.heads, from_wire(declare.heads()));
+  // Other data may cause another model: a text with other characters has another vocabulary.
+  if (!model.empty()) {
+    return "its model does not fit: " + model + (data.empty() ? "" : "; " + data);
+  }
+  if (!data.empty()) return data;
   if (same_bits_ && declare.numerics() != first_.numerics) {
     return "its numerics differ: the job has \"" + first_.numerics + "\", this worker \"" +
            declare.numerics() + "\"; sync, allreduce and record need the same on all workers";

@@ -22,7 +22,8 @@ struct Declaration {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
-  std::string choices;  // GPU algorithms; "" if there are none
+  std::string choices;    // GPU algorithms; "" if there are none
+  std::string tokenizer;  // tokenizer.json; "" if the data are no text
 
   friend bool operator==(const Declaration&, const Declaration&) = default;
 };
@@ -51,7 +52,9 @@ class Declarations {
   std::string shared_choices() const { return same_bits_ ? first_.choices : ""; }
 
  private:
+  // Return the difference from the first declaration, or "" if there is none.
   std::string difference_from_first(const wire::Declare& declare) const;
+  std::string difference_of_data(const wire::Declare& declare) const;
 
   const Job& job_;
   const bool same_bits_;  // all members must have the same numerics

@@ -13,6 +13,12 @@ constexpr int64_t kWaitMs = 5000;  // members send a heartbeat each second or mo
 
 }  // namespace
 
+Error end_without_place(bool finished, int code, const std::string& text) {
+  const std::string over = "[join] the job is over";
+  if (finished) return {ErrorCode::kUnreachable, over};
+  return {static_cast<ErrorCode>(code), over + ": " + text};
+}
+
 std::optional<Message> EndedRun::on_message(const Message& message) {
   const wire::Header& header = message.header;
   Message answer;
@@ -33,8 +39,9 @@ std::optional<Message> EndedRun::on_message(const Message& message) {
   }
   if (!header.has_hello()) return std::nullopt;
   wire::Refused* refused = answer.header.mutable_refused();
-  refused->set_code(static_cast<int>(ErrorCode::kUnreachable));
-  refused->set_text("[join] the job is over");
+  const Error end = end_without_place(end_.finished, end_.code, end_.text);
+  refused->set_code(static_cast<int>(end.code()));
+  refused->set_text(end.what());
   return answer;
 }
 

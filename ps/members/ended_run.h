@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/error.h"
 #include "common/net/message.h"
 
 namespace pushpull {
@@ -20,6 +21,10 @@ struct RunEnd {
   int exit_code = 0;      // of the coordinator
   int64_t members = 0;    // other members that had to hear of the end
 };
+
+// Returns how a process that has no place in the job hears of its end, and ends: with the code of the
+// members if the job has failed or was stopped, otherwise with kUnreachable.
+Error end_without_place(bool finished, int code, const std::string& text);
 
 // Tells members that still belong to the run how it ended, so that they end, too.
 class EndedRun {

@@ -77,6 +77,10 @@ std::vector<Outgoing> ServedData::take_outgoing() {
   return server_ ? server_->take_outgoing() : std::exchange(not_ready_, {});
 }
 
+std::vector<Dropped> ServedData::take_dropped() {
+  return server_ ? server_->take_dropped() : std::vector<Dropped>{};
+}
+
 wire::Stats ServedData::stats() const {
   wire::Stats stats = server_ ? server_->stats() : wire::Stats();
   parts_.add_stats(&stats);
@@ -158,6 +162,7 @@ void DataPlane::receive() {
 
 void DataPlane::work() {
   data_.work();
+  for (const Dropped& dropped : data_.take_dropped()) refuse(dropped.from, dropped.refusal);
   send();
 }
 

@@ -64,6 +64,7 @@ class ServedData {
   // Applies due updates, then answers pulls.
   void work();
   std::vector<Outgoing> take_outgoing();
+  std::vector<Dropped> take_dropped();
 
   // The server; null before training and between two terms.
   Server* server() const { return server_.get(); }

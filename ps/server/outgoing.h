@@ -1,4 +1,4 @@
-// Outgoing messages of a server. Plain data.
+// Outgoing messages of a server, and those that it dropped late. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,19 @@
 #include <vector>
 
 #include "common/net/message.h"
+#include "common/net/refusal.h"
 
 namespace pushpull {
 
 struct Outgoing {
   PeerId to;
   Message message;
+};
+
+// A message that a server kept for a later step and dropped when the step began.
+struct Dropped {
+  PeerId from;
+  Refusal refusal;
 };
 
 using Outbox = std::vector<Outgoing>;

@@ -147,7 +147,7 @@ const PushIntake::Share* PushIntake::share_of(const wire::Push& push) const {
   return found == shares.end() ? nullptr : &*found;
 }
 
-// Checks share, number and step of a push.
+// Checks share and number of a push.
 Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) const {
   if (share_of(push) == nullptr) {
     return refused(
@@ -179,6 +179,11 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
                      "step " + std::to_string(push.step()) + ", share " + share_text(push));
     }
   }
+  return {};
+}
+
+// Each message of a push needs the grant, also the repeat of a complete push: it may raise `first`.
+Checked PushIntake::check_early(uint64_t incarnation, const wire::Push& push) const {
   if (push.step() < barriers_.start_step || push.step() >= barriers_.end_step ||
       !barriers_.starts_round(push.step())) {
     return refused(
@@ -186,17 +191,10 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
         "a step that begins a round in " + range_text(barriers_.start_step, barriers_.end_step),
         std::to_string(push.step()));
   }
-  const int64_t steps = barriers_.round_end(push.step()) - push.step();
-  if (steps_of(push) != steps) return refused("push-steps", steps, steps_of(push));
-  return {};
-}
-
-// Checks the grant of the first message of a push; the others have the same share and step.
-Checked PushIntake::check_grant(uint64_t incarnation, const wire::Push& push) const {
-  const Worker& worker = workers_.at(incarnation);
-  if (worker.open.contains(push.number()) || worker.pushes.complete(push.number())) return {};
-  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()},
-                       {push.step(), push.step() + steps_of(push)});
+  const int64_t end = barriers_.round_end(push.step());
+  if (steps_of(push) != end - push.step())
+    return refused("push-steps", end - push.step(), steps_of(push));
+  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()}, {push.step(), end});
 }
 
 Checked PushIntake::check_lists(const wire::Push& push,
@@ -248,7 +246,7 @@ Checked PushIntake::check_part(const Share& share, const wire::Part& part,
 Checked PushIntake::check(uint64_t incarnation, const wire::Push& push,
                           const std::vector<Payload>& payloads) const {
   if (Checked refusal = check_place(workers_.at(incarnation), push)) return refusal;
-  if (Checked refusal = check_grant(incarnation, push)) return refusal;
+  if (Checked refusal = check_early(incarnation, push)) return refusal;
   if (Checked refusal = check_lists(push, payloads)) return refusal;
   const Share& share = *share_of(push);
   for (int i = 0; i < push.parts_size(); ++i) {

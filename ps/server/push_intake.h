@@ -77,8 +77,11 @@ class PushIntake {
   // Sets the workers that may push from now on: rank by incarnation.
   void on_members(const std::map<uint64_t, int>& members);
 
-  // Returns the reason if the message must be dropped. The worker must be a member; also for
-  // `take`.
+  // Checks what does not depend on earlier messages: the step and the grant. A server that keeps a
+  // push for a later step calls this before it keeps the message, and `check` when the step begins.
+  Checked check_early(uint64_t incarnation, const wire::Push& push) const;
+  // Returns the reason if the message must be dropped; includes check_early. The worker must be a
+  // member; also for `take`.
   Checked check(uint64_t incarnation, const wire::Push& push,
                 const std::vector<Payload>& payloads) const;
   // Takes a message that `check` has accepted. Moves the payloads of parts that have not arrived
@@ -121,7 +124,6 @@ class PushIntake {
   const std::vector<Share>& shares_at(int64_t step) const;
   const Share* share_of(const wire::Push& push) const;
   Checked check_place(const Worker& worker, const wire::Push& push) const;
-  Checked check_grant(uint64_t incarnation, const wire::Push& push) const;
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
   Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
   // The index of a slice among those of this server.

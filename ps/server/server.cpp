@@ -175,7 +175,10 @@ Checked Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
     add_not_ready(outbox_, peer, exchange.pull().number());
     return {};
   }
-  Checked refusal = take_exchange(peer, exchange, payloads);
+  return from_worker(take_exchange(peer, exchange, payloads), incarnation);
+}
+
+Checked Server::from_worker(Checked refusal, uint64_t incarnation) const {
   if (!refusal) return refusal;
   return from_member(std::move(refusal), "worker " + std::to_string(members_.at(incarnation)));
 }
@@ -189,7 +192,9 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
     if (Checked refusal = aggregation_->check(pull)) return refusal;
     if (Checked refusal = pulls_.check(incarnation, pull)) return refusal;
   }
-  if (exchange.has_push() && !wait_early(peer, exchange, payloads)) {
+  if (exchange.has_push() && is_early(push)) {
+    if (Checked refusal = keep_early(peer, exchange, payloads)) return refusal;
+  } else if (exchange.has_push()) {
     if (Checked refusal = pushes_.check(incarnation, push, payloads)) return refusal;
     if (aggregation_->puts_off(push)) return {};
     pushes_.take(incarnation, push, payloads);
@@ -202,15 +207,22 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   return {};
 }
 
-// Keeps the push for a later step. The caller handles the pull in the same message at once.
-bool Server::wait_early(const PeerId& peer, const wire::Exchange& exchange,
-                        std::vector<Payload>& payloads) {
-  const int64_t step = exchange.push().step();
-  if (!setup_.replays || (step <= aggregation_->floor() && gate_.passed(step))) return false;
+// Returns true at a replacement server if the push must wait for its step.
+bool Server::is_early(const wire::Push& push) const {
+  return setup_.replays && (push.step() > aggregation_->floor() || !gate_.passed(push.step()));
+}
+
+// Keeps the push for a later step. The caller handles the pull in the same message at once. A
+// message without a grant must not take the room of the worker that it names, nor the place of a
+// genuine one.
+Checked Server::keep_early(const PeerId& peer, const wire::Exchange& exchange,
+                           std::vector<Payload>& payloads) {
+  Checked refusal = pushes_.check_early(exchange.sender().incarnation(), exchange.push());
+  if (refusal) return refusal;
   EarlyPushes::Early early{peer, exchange, std::move(payloads)};
   early.exchange.clear_pull();
   early_.keep(std::move(early));
-  return true;
+  return {};
 }
 
 // Handles kept pushes whose step has come. Returns true if there were some: updates may be due.
@@ -218,9 +230,11 @@ bool Server::take_early() {
   const int64_t floor = aggregation_->floor();
   if (!early_.any_of(floor) || !gate_.passed(floor)) return false;
   for (EarlyPushes::Early& early : early_.take(floor)) {
-    if (takes_part(early.exchange.sender().incarnation())) {
-      take_exchange(early.peer, early.exchange, early.payloads);
-    }
+    const uint64_t incarnation = early.exchange.sender().incarnation();
+    if (!takes_part(incarnation)) continue;
+    Checked refusal =
+        from_worker(take_exchange(early.peer, early.exchange, early.payloads), incarnation);
+    if (refusal) dropped_.push_back({early.peer, *std::move(refusal)});
   }
   return true;
 }

@@ -53,6 +53,8 @@ class Server {
   void offer_leases() { pulls_.offer_leases(outbox_); }
 
   std::vector<Outgoing> take_outgoing() { return std::exchange(outbox_, {}); }
+  // Returns what was dropped since the last call. EarlyPushes bounds its number.
+  std::vector<Dropped> take_dropped() { return std::exchange(dropped_, {}); }
   // The norms of a step that waits for its total, to be sent until on_norm_total; empty if none
   // waits.
   const std::optional<wire::Norms>& waiting_norms() const { return aggregation_->waiting_norms(); }
@@ -82,10 +84,12 @@ class Server {
   bool keeps(uint64_t incarnation, int slice) const;
   Checked on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                       std::vector<Payload>& payloads);
+  Checked from_worker(Checked refusal, uint64_t incarnation) const;
   Checked take_exchange(const PeerId& peer, const wire::Exchange& exchange,
                         std::vector<Payload>& payloads);
-  bool wait_early(const PeerId& peer, const wire::Exchange& exchange,
-                  std::vector<Payload>& payloads);
+  bool is_early(const wire::Push& push) const;
+  Checked keep_early(const PeerId& peer, const wire::Exchange& exchange,
+                     std::vector<Payload>& payloads);
   bool take_early();
   Checked on_received(const wire::Received& received);
   void keep_waiting();
@@ -106,6 +110,7 @@ class Server {
   SliceTransfers transfers_;
   std::map<uint64_t, int> members_;  // workers that may push and pull: rank by incarnation
   Outbox outbox_;
+  std::vector<Dropped> dropped_;
   bool to_answer_ = false;
   std::vector<PartialSum*> waiting_;  // reused by each batch
 };

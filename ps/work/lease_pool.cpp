@@ -60,20 +60,41 @@ std::vector<wire::Lease> LeasePool::held(uint64_t incarnation) const {
   return holder == nullptr ? std::vector<wire::Lease>() : holder->held;
 }
 
+bool LeasePool::draw_for(uint64_t incarnation, Holder& holder) {
+  std::optional<wire::Lease> lease = draw();
+  if (!lease) return false;
+  lease->set_number(holder.next_number++);
+  lease->clear_grant();  // of its previous holder
+  if (!lease->evaluate()) {
+    *lease->mutable_grant() =
+        grants_.make(incarnation, {lease->lo(), lease->hi()}, {lease->step(), lease->step() + 1});
+  }
+  holder.held.push_back(*lease);
+  return true;
+}
+
 std::vector<wire::Lease> LeasePool::grant(uint64_t incarnation) {
   Holder& holder = holders_[incarnation];
-  while (holder.held.size() < kHeld) {
-    std::optional<wire::Lease> lease = draw();
-    if (!lease) break;
-    lease->set_number(holder.next_number++);
-    lease->clear_grant();  // of its previous holder
-    if (!lease->evaluate()) {
-      *lease->mutable_grant() =
-          grants_.make(incarnation, {lease->lo(), lease->hi()}, {lease->step(), lease->step() + 1});
-    }
-    holder.held.push_back(*lease);
-  }
+  while (holder.held.size() < kHeld && draw_for(incarnation, holder)) continue;
+  relieve(incarnation);
   return holder.held;
+}
+
+void LeasePool::relieve(uint64_t incarnation) {
+  const auto found = holders_.find(incarnation);
+  if (found == holders_.end() || first_.empty()) return;
+  const int64_t returned = first_.front().step();
+  const std::vector<wire::Lease>& held = found->second.held;
+  const bool waits = std::all_of(held.begin(), held.end(), [&](const wire::Lease& lease) {
+    return barriers_.last(lease.step()) > returned;
+  });
+  if (!held.empty() && waits) draw_for(incarnation, found->second);
+}
+
+void LeasePool::put_first(const wire::Lease& lease) {
+  const auto order = [](const wire::Lease& l) { return work_order(l.step(), l.evaluate()); };
+  const auto place = std::ranges::upper_bound(first_, order(lease), {}, order);
+  first_.insert(place, lease);
 }
 
 void LeasePool::open_barrier(int64_t step) {
@@ -87,7 +108,7 @@ void LeasePool::open_barrier(int64_t step) {
     lease.set_lo(static_cast<int32_t>(chunks.lo));
     lease.set_hi(static_cast<int32_t>(chunks.hi));
     lease.set_evaluate(true);
-    first_.push_back(lease);
+    put_first(lease);
   }
 }
 
@@ -141,9 +162,9 @@ std::vector<uint64_t> LeasePool::holders(int64_t step) const {
 void LeasePool::lose(uint64_t incarnation) {
   const auto found = holders_.find(incarnation);
   if (found == holders_.end()) return;
-  Holder& holder = found->second;
-  if (holder.last_finished) holder.held.insert(holder.held.begin(), *holder.last_finished);
-  first_.insert(first_.begin(), holder.held.begin(), holder.held.end());
+  const Holder& holder = found->second;
+  if (holder.last_finished) put_first(*holder.last_finished);
+  for (const wire::Lease& lease : holder.held) put_first(lease);
   holders_.erase(found);
 }
 

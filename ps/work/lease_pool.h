@@ -25,10 +25,12 @@ class LeasePool {
 
   // Returns all leases that the worker holds.
   std::vector<wire::Lease> held(uint64_t incarnation) const;
-  // Returns the worker's leases, topped up to kHeld from the pool.
+  // Returns the worker's leases, topped up to kHeld from the pool, and relieved.
   std::vector<wire::Lease> grant(uint64_t incarnation);
-  // Notes that the servers have passed barrier `step`: its evaluation and later leases may be
-  // drawn.
+  // Gives the worker a returned lease beyond kHeld if all of its own are behind a barrier that some
+  // server cannot open without that lease. The worker may be waiting for that server.
+  void relieve(uint64_t incarnation);
+  // Notes that server 0 has passed barrier `step`: its evaluation and later leases may be drawn.
   void open_barrier(int64_t step);
   // Returns the first step without a drawn lease, such that no server can have opened its barrier
   // without a checkpoint. After stop_at no lease is drawn from that step on.
@@ -55,7 +57,7 @@ class LeasePool {
   void lose(uint64_t incarnation);
 
  private:
-  static constexpr size_t kHeld = 2;  // one to compute, one to read data ahead
+  static constexpr size_t kHeld = 2;  // one to compute, one to read data ahead; `relieve` adds one
 
   struct Holder {
     int64_t next_number = 1;
@@ -63,6 +65,9 @@ class LeasePool {
     std::optional<wire::Lease> last_finished;
   };
   std::optional<wire::Lease> draw();
+  // Draws a lease for the worker. Returns false if there is none.
+  bool draw_for(uint64_t incarnation, Holder& holder);
+  void put_first(const wire::Lease& lease);
   bool evaluating() const;
   const Holder* find(uint64_t incarnation) const;
 
@@ -74,8 +79,10 @@ class LeasePool {
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;
-  int64_t held_step_ = 0;          // 0 if there is none
-  std::deque<wire::Lease> first_;  // drawn before the pool: returned leases, evaluations
+  int64_t held_step_ = 0;  // 0 if there is none
+  // Drawn before the pool: returned leases and evaluations, by work_order. A server cannot hand out
+  // the weights of an evaluation before it has all earlier leases.
+  std::deque<wire::Lease> first_;
   std::map<uint64_t, Holder> holders_;
 };
 

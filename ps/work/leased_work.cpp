@@ -33,6 +33,17 @@ std::string LeasedWork::overdue(int64_t now_ms) {
   return now_ms - lacking_since_ms_ <= replacement_timeout_ms() ? "" : paused_text();
 }
 
+void LeasedWork::assign() {
+  for (const auto& [incarnation, member] : setup().members.all()) {
+    if (member.role == wire::ROLE_WORKER && member.rank >= 0) pool_.relieve(incarnation);
+  }
+}
+
+// A worker that waits for another server does not ask server 0 for leases.
+void LeasedWork::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
+  for (wire::Lease& lease : pool_.held(worker.incarnation)) *state->add_leases() = std::move(lease);
+}
+
 std::vector<wire::Lease> LeasedWork::leases(const MemberInfo& worker) {
   if (worker.rank < 0) return {};
   return is_paused() ? pool_.held(worker.incarnation) : pool_.grant(worker.incarnation);

@@ -28,13 +28,15 @@ class LeasedWork final : public WorkAssignment {
   bool lacks_workers() const override { return workers_with_rank() == 0 || is_paused(); }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
+  void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
   int64_t nearest_cut() const override { return pool_.nearest_cut(); }
   void stop_at(int64_t step) override { pool_.stop_at(step); }
   int64_t first_unbegun_step() const override { return pool_.undrawn(); }
   void on_chosen(int64_t step, bool held) override { pool_.choose(step, held); }
 
  private:
-  void assign() override {}  // workers draw leases themselves
+  // Workers draw leases themselves, but not while all that they hold wait for a returned one.
+  void assign() override;
   LeasePool pool_;
   int64_t lacking_since_ms_ = -1;  // start of the lack of workers; -1 if there are enough
 };

@@ -33,13 +33,20 @@ class Child:
         self.lab, self.launcher, self.pid = lab, launcher, pid
         self.name = f"{role_of(pid)} (pid {pid})"
 
+    def lives(self):
+        return self.pid in base.living_below(os.getpid())
+
     def poll(self):
-        """Returns None as long as the process lives, and then its exit code if the launcher has printed it, else 0."""
-        if self.pid in base.living_below(os.getpid()):
+        """Returns None as long as the process lives, and then its exit code as the launcher has printed it. It prints
+        no good end, and only the first one of a job that fails: then the code is the launcher's, once that has ended."""
+        if self.lives():
             return None
         found = re.search(rf"\(pid {self.pid}\) (?:ended with exit code|was killed by signal) (\d+)", self.output())
-        killed = found and "was killed" in found[0]
-        return 0 if not found else -int(found[1]) if killed else int(found[1])
+        if found:
+            return -int(found[1]) if "was killed" in found[0] else int(found[1])
+        if re.search(rf"\(pid {self.pid}\) (is given up|did not end).*; killed", self.output()):
+            return -signal.SIGKILL
+        return self.launcher.poll()
 
     def send_signal(self, number):
         with contextlib.suppress(ProcessLookupError):
@@ -113,6 +120,11 @@ class LaunchedJob(Job):
         lines = self.coordinator.output().splitlines()
         return {int(found[1]): line for line in lines if (found := re.match(FATE, line))}
 
+    def joined_again(self, process):
+        """Returns true for a process that was lost, and then joined the next term before the launcher killed it."""
+        lines = re.findall(rf"^server 0: (.*)\(.*\bpid {process.pid}\)(?: at step| joined)", self.coordinator.output(), re.M)
+        return len(lines) > 2 and "lost" in lines[1]
+
     def joined(self, pid):
         """Returns false for a replacement that the coordinator has not met: the job was done before."""
         return re.search(rf"^server 0: .*\bpid {pid}\)", self.coordinator.output(), re.M)
@@ -135,8 +147,9 @@ class LaunchedJob(Job):
     def members_end_named(self, codes, word):
         """All children but server 0 end, although it may not yet; their lines name the file or disk."""
         children = [child for child in self.children() if role_of(child.pid) != "coordinator"]
-        for child in children:
-            child.ends(END_S)
+        self.lab.until(lambda: not any(child.lives() for child in children), END_S,
+                       lambda: f"not all of {[child.name for child in children]} have ended: "
+                               f"{self.coordinator.output()[-700:]}")
         self.coordinator.prints(word, END_S)
         del codes
 

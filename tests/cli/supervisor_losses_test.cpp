@@ -139,6 +139,33 @@ TEST(SupervisorLosses, AWorkerThatIsGivenUpIsKilledOnlyWhereTheJobWaitsForAnothe
   }
 }
 
+TEST(SupervisorLosses, AWorkerThatIsGivenUpIsKilledInTimeAlsoIfTheJobFinishesFirst) {
+  Supervisor supervisor = make_training(OnWorkerLoss::kWait);
+  supervisor.given_up(102, 5000);
+  supervisor.ended(0, kDone, 5100);
+  ASSERT_EQ(supervisor.deadline_ms(), 6000);
+  EXPECT_FALSE(supervisor.tick(5999).kill);
+  EXPECT_EQ(supervisor.tick(6000).kill, 2U);
+  EXPECT_THAT(supervisor.ended(2, kShot, 6001).say,
+              ElementsAre(HasSubstr("after the job was done")));
+  end_all(supervisor, {1, 3, 4}, kDone);
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), 0);
+}
+
+TEST(SupervisorLosses, AWorkerThatIsGivenUpIsKilledOnceTheCauseOfAFailureIsKnown) {
+  Supervisor supervisor = make_training(OnWorkerLoss::kWait);
+  supervisor.given_up(102, 5000);
+  EXPECT_TRUE(supervisor.ended(0, code(5), 5100).hold);
+  ASSERT_EQ(supervisor.deadline_ms(), 6100);
+  EXPECT_FALSE(supervisor.tick(6000).kill) << "its signal would look like the cause";
+  EXPECT_EQ(supervisor.tick(6100).release, 0U);
+  ASSERT_EQ(supervisor.deadline_ms(), 6000);
+  EXPECT_EQ(supervisor.tick(6101).kill, 2U);
+  end_all(supervisor, {1, 2, 3, 4}, kShot);
+  EXPECT_EQ(supervisor.exit_code(), 5);
+}
+
 TEST(SupervisorLosses, AServerThatEndsWithTheFailedJobIsNotReplaced) {
   Supervisor supervisor = make_training();
   EXPECT_FALSE(supervisor.ended(1, code(5), 0).hold);

@@ -47,7 +47,8 @@ Sample sample(int64_t step, int64_t width = 5) {
              .job_ini = "model = mlp\n# \"quotes\", \u00fcmlauts\n",
              .data_digest = "abc123",
              .numerics = "cpu avx2",
-             .choices = step % 2 == 0 ? "" : "linear a\nlinear b\n"};
+             .choices = step % 2 == 0 ? "" : "linear a\nlinear b\n",
+             .tokenizer = step % 2 == 0 ? "" : "{\"model\": {}}\n"};
   s.table.add({.name = "z.weight", .shape = {3, width}});
   s.table.add({.name = "bn.running_mean", .shape = {4}, .rule = UpdateRule::kAverage});
   s.table.add({.name = "a.bias", .shape = {2}});
@@ -76,6 +77,7 @@ void expect_equal(const Checkpoint& actual, const Sample& expected) {
   EXPECT_EQ(actual.state.data_digest, expected.state.data_digest);
   EXPECT_EQ(actual.state.numerics, expected.state.numerics);
   EXPECT_EQ(actual.state.choices, expected.state.choices);
+  EXPECT_EQ(actual.state.tokenizer, expected.state.tokenizer);
   ASSERT_EQ(actual.table.tensors.size(), expected.table.tensors.size());
   for (size_t t = 0; t < actual.table.tensors.size(); ++t) {
     EXPECT_EQ(actual.table.tensors[t].name, expected.table.tensors[t].name);
@@ -273,6 +275,19 @@ TEST(Checkpoint, NamesTheDamagedFileAndTheReason) {
   EXPECT_THAT(damage("state.json", remove), HasSubstr("state.json: No such file"));
   EXPECT_THAT(damage("DONE", flip_last_byte), HasSubstr("DONE has another"));
   EXPECT_THAT(damage("DONE", remove), HasSubstr("DONE is missing"));
+}
+
+TEST(Checkpoint, HasATokenizerIfTheDataAreText) {
+  const ScratchFolder folder;
+  CheckpointStore store(folder.path(), 9);
+  write(store, sample(41));
+  const std::string file = folder / "step-00000041/tokenizer.json";
+  EXPECT_EQ(read_bytes(file), sample(41).state.tokenizer);
+  expect_equal(read_checkpoint(folder.path()), sample(41));
+  flip_last_byte(file);
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("tokenizer.json: damaged: sha256"));
+  fs::remove(file);
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("tokenizer.json: No such file"));
 }
 
 TEST(Checkpoint, AStoreFallsBackToTheNewestUndamagedCheckpointAndSaysSo) {

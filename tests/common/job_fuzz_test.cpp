@@ -87,6 +87,9 @@ void randomize_numerics(Random& random, Job& job) {
   job.optimizer.beta2 = random.fraction();
   job.optimizer.epsilon = random.positive();
   job.optimizer.weight_decay = random.coin() ? 0.0 : random.positive();
+  if (random.coin()) {
+    job.optimizer.no_decay = NoDecay::parse(random.coin() ? "none" : "*.bias,layer*norm.weight");
+  }
   job.schedule.kind = static_cast<ScheduleKind>(random.between(0, 3));
   job.schedule.lr = random.positive();
   job.schedule.step = random.between(1, 1000);

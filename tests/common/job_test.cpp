@@ -309,7 +309,8 @@ TEST(Job, ResumeSeesADifferenceInEveryKey) {
                        {"warmup-steps", "3"},
                        {"clip-norm", "1"},
                        {"strategy", "ssp:1"},
-                       {"warmup-fraction", "0.1"}};
+                       {"warmup-fraction", "0.1"},
+                       {"no-decay", "*.bias"}};
   for (const auto& [key, value] : other) {
     EXPECT_THAT(keys_that_forbid_resume(parse({}), parse({{key, value}})), ElementsAre(key));
   }

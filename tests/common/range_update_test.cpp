@@ -58,5 +58,108 @@ TEST(RangeUpdate, InitialWeightsDoNotDependOnTheCutIntoRanges) {
   }
 }
 
+// Three trainable tensors; the model declares that the bias and the norm do not decay.
+TensorTable three_decays() {
+  TensorTable table;
+  for (const std::string name : {"fc.weight", "fc.bias", "norm.weight"}) {
+    table.add(tensor(name, 40, InitKind::kUniform, 0.5F));
+    table.tensors.back().decay = name == "fc.weight";
+  }
+  return table;
+}
+
+struct Moved {
+  std::vector<float> weights;
+  std::vector<std::vector<float>> state;
+};
+
+// Returns the weights after two updates of the whole table.
+//   compensates: the second gradient was computed on the initial weights.
+Moved after_two_updates(const TensorTable& table, const OptimizerOptions& options,
+                        bool compensates) {
+  const Range all{0, table.total};
+  const RangeUpdate update(table, all, options);
+  const auto n = static_cast<size_t>(table.total);
+  Moved out{std::vector<float>(n), {update.state_vectors(), std::vector<float>(n)}};
+  update.initialise(3, out.weights.data());
+  const std::vector<float> start = out.weights;
+  std::vector<float*> state;
+  for (std::vector<float>& vector : out.state) state.push_back(vector.data());
+  for (int64_t step = 1; step <= 2; ++step) {
+    std::vector<float> sum(n);
+    for (size_t i = 0; i < n; ++i) {
+      sum[i] = normal(4, RandomStream::kDummyData, static_cast<uint32_t>(step), i);
+    }
+    UpdateInfo info;
+    info.learning_rate = 0.1;
+    info.divisor = 2.0;
+    if (compensates) info.delay_compensation = 0.5;
+    update.apply(all, info, step, out.weights.data(), sum.data(), state, out.weights.data(),
+                 compensates ? start.data() : nullptr);
+  }
+  return out;
+}
+
+// Returns one tensor's weights and state.
+std::vector<float> part_of(const Moved& moved, int tensor) {
+  const auto part = [&](const std::vector<float>& all) {
+    return std::vector<float>(all.begin() + tensor * 40, all.begin() + (tensor + 1) * 40);
+  };
+  std::vector<float> out = part(moved.weights);
+  for (const std::vector<float>& vector : moved.state) {
+    const std::vector<float> here = part(vector);
+    out.insert(out.end(), here.begin(), here.end());
+  }
+  return out;
+}
+
+class RangeUpdateDecay : public testing::TestWithParam<OptimizerKind> {
+ protected:
+  // Expects of each tensor the result of a weight decay of 0.3 or of 0.
+  void expect_decays(const std::string& no_decay, const std::vector<bool>& decays) {
+    OptimizerOptions options;
+    options.kind = GetParam();
+    for (const bool compensates : {false, true}) {
+      options.no_decay = NoDecay::parse("none");
+      options.weight_decay = 0.3;
+      const Moved with = after_two_updates(three_decays(), options, compensates);
+      options.no_decay = NoDecay::parse(no_decay);
+      const Moved mixed = after_two_updates(three_decays(), options, compensates);
+      options.weight_decay = 0.0;
+      const Moved without = after_two_updates(three_decays(), options, compensates);
+      for (int t = 0; t < 3; ++t) {
+        EXPECT_NE(part_of(with, t), part_of(without, t));
+        const bool decay = decays[static_cast<size_t>(t)];
+        EXPECT_EQ(part_of(mixed, t), part_of(decay ? with : without, t)) << no_decay << " " << t;
+      }
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, RangeUpdateDecay,
+                         testing::Values(OptimizerKind::kSgd, OptimizerKind::kMomentum,
+                                         OptimizerKind::kNesterov, OptimizerKind::kAdam,
+                                         OptimizerKind::kAdamW),
+                         [](const auto& of) { return to_string(of.param); });
+
+TEST_P(RangeUpdateDecay, LeavesOutTheTensorsThatTheModelDeclares) {
+  expect_decays("model", {true, false, false});
+}
+
+TEST_P(RangeUpdateDecay, FollowsTheJobsPatternsInsteadOfTheModel) {
+  expect_decays("none", {true, true, true});
+  expect_decays("*.bias", {true, false, true});
+  expect_decays("fc.*,*norm*", {false, false, false});
+  expect_decays("fc.weight", {false, true, true});
+}
+
+TEST(NoDecay, PrintsWhatItReads) {
+  for (const std::string text : {"model", "none", "*.bias,*norm*"}) {
+    EXPECT_EQ(NoDecay::parse(text).to_string(), text);
+  }
+  EXPECT_EQ(NoDecay::parse("").to_string(), "none");
+  EXPECT_EQ(NoDecay::parse("*.bias, a").to_string(), "*.bias,a");
+}
+
 }  // namespace
 }  // namespace pushpull

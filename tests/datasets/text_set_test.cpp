@@ -183,7 +183,7 @@ TEST_F(Text, TrainsABpeOfTheSizeThatTheJobWants) {
   EXPECT_EQ(data->tokenizer()->kind(), "bpe");
   EXPECT_EQ(data->tokenizer()->size(), 270);
   EXPECT_EQ(data->fields().fields[0].limit, 270);
-  EXPECT_EQ(open_tokenizer(job_, job_.data_dir)->to_json(), data->tokenizer()->to_json());
+  EXPECT_EQ(open()->tokenizer()->to_json(), data->tokenizer()->to_json());
   const Windows train = read_windows(*data, Split::kTrain);
   EXPECT_THAT(text, HasSubstr(data->tokenizer()->decode(train.ids[3])));
   job_.vocab = 256;
@@ -199,7 +199,6 @@ TEST_F(Text, ReadsATokenizerFile) {
   job_.tokenizer_file = folder_.file("tokenizer.json");
   const auto data = open();
   EXPECT_EQ(data->fields().fields[0].limit, 34);
-  EXPECT_EQ(open_tokenizer(job_, "")->to_json(), data->tokenizer()->to_json());
   job_.tokenizer = "char";
   EXPECT_THAT(failure(ErrorCode::kUsage),
               AllOf(HasSubstr("tokenizer.json"), HasSubstr("tokenizer = bpe")));
@@ -214,6 +213,18 @@ TEST_F(Text, ReadsACharTokenizerFromItsFile) {
   const std::string whole = open()->digest();
   job_.tokenizer_file = folder_.file("tokenizer.json");
   EXPECT_EQ(open()->digest(), whole);
+}
+
+TEST_F(Text, TakesAGivenTokenizerInPlaceOfTheJobs) {
+  const std::string json = open()->tokenizer()->to_json();
+  folder_.write("text.txt", hundred().substr(20, 120));
+  const auto own = open();
+  const auto data = open_dataset(job_, "", json);
+  EXPECT_EQ(own->tokenizer()->size(), 60);
+  EXPECT_EQ(data->tokenizer()->size(), 100);
+  EXPECT_EQ(read_windows(*data, Split::kTest).ids[0][0],
+            read_windows(*own, Split::kTest).ids[0][0] + 10);
+  EXPECT_NE(data->digest(), own->digest());
 }
 
 TEST_F(Text, NamesTheFileAndTheByteOfBadText) {

@@ -61,6 +61,8 @@ def mistakes_in_the_job_are_named(lab):
             ("tiny slices", {"slice-bytes": 1}, ("slice-bytes", "256")),
             ("no width", {"hidden": "64,,32"}, ("hidden",)),
             ("idx without a folder", {"dataset": "idx"}, ("data-dir",)),
+            ("text without a file", {"dataset": "text"}, ("data-dir",)),
+            ("a window too long", {"dataset": "text", "sequence": 32769}, ("sequence", "32768")),
             ("no such straggler", {"straggler": "2:4"}, ("straggler = 2:4", "only 2", "0 to 1")),
             ("straggler in words", {"straggler": "slow"}, ("straggler", "slow")),
             ("stop after the end", {"stop-after": 41}, ("stop-after", "40")),
@@ -156,6 +158,29 @@ def damaged_data_are_named(lab):
          "1438", "100"),
         ("truncated gzip", zipped, images + ".gz"))
     nothing_is_left(lab, "damaged data")
+
+
+def bad_texts_are_named(lab):
+    good = lab.folder / "good.txt"
+    good.write_text("a text of some length, again and again. " * 50)
+
+    def is_named(name, text, code, keys, *words):
+        path = lab.folder / f"{name}.txt"
+        if text is not None:
+            path.write_bytes(text)
+        run_refused(lab, name, {"dataset": "text", "data-dir": path, **keys}, code, *words, alone=False)
+    tokenizer = lab.folder / "broken.json"
+    tokenizer.write_text('{"model": {"type": "BPE", "vocab": {"a": 0}')
+    from_file = {"data-dir": good, "tokenizer": "bpe", "tokenizer-file": tokenizer}
+    lab.side_by_side(
+        is_named,
+        ("none", None, DATA, {}, "none.txt", "no such file"),
+        ("empty", b"", DATA, {}, "empty.txt", "no bytes"),
+        ("latin", b"one\ntwo\nthr\xe9e\n" * 50, DATA, {}, "latin.txt", "byte 11 (line 3)", "UTF-8"),
+        ("short", b"only a few words", DATA, {}, "short.txt", "at least 128 tokens"),
+        ("broken", None, DATA, from_file, "broken.json", "JSON"),
+        ("images wanted", None, USAGE, {"data-dir": good}, "model = mlp", "pixels", "ids, target"))
+    nothing_is_left(lab, "bad texts")
 
 
 def damaged_weights_are_named(lab):

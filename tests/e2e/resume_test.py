@@ -51,6 +51,23 @@ def auto_starts_fresh_or_resumes(lab):
     refused(lab.run(lab.job({**keys, "resume": "true"})), USAGE, "nothing is left to do", "40")
 
 
+def a_run_that_lacks_only_its_summary_gets_it(lab):
+    # as after a failure between the last checkpoint and the summary
+    for keys in (MLP, {**MLP, "strategy": "async"}, {**MLP, "strategy": "allreduce:tree"}):
+        out = lab.folder / lab.name("out")
+        whole = lab.train(lab.job(keys), 2, 2, out=out)
+        for resume in ("auto", "true"):
+            (out / "summary.json").unlink()
+            run = lab.run(lab.job(keys), 1, 1, out=out, resume=resume)
+            expect(run.code == 0 and "nothing is left to train" in run.text, f"{run.code}: {run.text[-600:]}")
+            summary = run.summary()
+            for key in ("steps", "weights_sha256", "test_correct", "test_loss"):
+                expect(summary[key] == whole[key], f"{key}: {summary[key]}, want {whole[key]}")
+            expect(summary["samples"] == 0, f"it has trained {summary['samples']} samples")
+        run = lab.run(lab.job(keys), out=out, resume="auto")
+        expect(run.code == 0 and "nothing is left to do" in run.text, f"{run.code}: {run.text[-600:]}")
+
+
 def keys_that_shape_the_weights_may_not_change(lab):
     keys = {**MLP, "checkpoint-dir": lab.folder / "checkpoints"}
     lab.train(lab.job({**keys, "stop-after": 5}))

@@ -47,7 +47,7 @@ SMALL_SLICES = {"slice-bytes": 4096}  # some tensors span several slices, some s
 JOBS = (  # job, workers, servers
     ({**MLP, "optimizer": "sgd", "lr": 0.3, "weight-decay": 0.01, "clip-norm": 0.1}, 1, 1),
     ({**MLP, "optimizer": "momentum", "lr": 0.1, "weight-decay": 0.003, "clip-norm": 0.1,
-      **WARM_COSINE, **SMALL_SLICES}, 2, 2),
+      "no-decay": "*.bias,layers.0.*", **WARM_COSINE, **SMALL_SLICES}, 2, 2),
     ({**MLP, "optimizer": "nesterov", "lr": 0.05, "momentum": 0.8, "weight-decay": 0.01, **DROPS,
       "warmup-steps": 3}, 2, 1),
     ({**MLP, "optimizer": "adam", "lr": 0.003, "weight-decay": 0.01, "beta1": 0.8, **DROPS,
@@ -68,7 +68,7 @@ JOBS = (  # job, workers, servers
 )
 # Keys of the optimizer, with the value that turns each off.
 NEUTRAL = {"weight-decay": 0.0, "clip-norm": 0.0, "lr-schedule": "constant", "warmup-steps": 0,
-           "warmup-fraction": 0.0, "momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+           "warmup-fraction": 0.0, "no-decay": "none", "momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
 
 class Failures:

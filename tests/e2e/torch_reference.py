@@ -1,5 +1,6 @@
 """The same training in plain PyTorch: one process, one loop over the micro-batches of a step. In double
 precision, so that differences are our rounding and not PyTorch's."""
+import fnmatch
 import struct
 import warnings
 
@@ -88,6 +89,15 @@ def read_digits(folder, split):
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels)
 
 
+def decay_groups(job, model):
+    """Returns PyTorch's parameter groups; the patterns in no-decay name those without weight decay."""
+    patterns = [p for p in job.get("no-decay", "none").split(",") if p != "none"]
+    groups = {True: [], False: []}
+    for name, parameter in model.named_parameters():
+        groups[not any(fnmatch.fnmatchcase(name, p) for p in patterns)].append(parameter)
+    return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
+
+
 def make_optimizer(job, parameters):
     kind, rate = job["optimizer"], job["lr"]
     decay = job.get("weight-decay", 0.0)
@@ -138,7 +148,7 @@ def train(model, job, images, labels):
     model.double()
     ties = Ties(model)
     images = images.double()
-    optimizer = make_optimizer(job, model.parameters())
+    optimizer = make_optimizer(job, decay_groups(job, model))
     schedule = make_schedule(job, optimizer)
     count = job["global-batch"] // job["micro-batch"]
     losses = []

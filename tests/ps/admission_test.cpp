@@ -124,14 +124,50 @@ TEST_F(AdmissionTest, SurplusServerIsToldHowToStartMore) {
             "[join] the job was started for 2 servers and has them all; start it with --servers 3");
 }
 
+TEST_F(AdmissionTest, ServerWaitsForAPlaceAlthoughManyOthersAsk) {
+  server(50, "tcp://10.0.0.1:7000");
+  EXPECT_EQ(server(51, ""), "");
+  uint64_t other = 1000;
+  for (int i = 0; i < 10; ++i, now_ms_ += 500) {
+    for (const uint64_t last = other + 50; other < last; ++other) EXPECT_EQ(server(other, ""), "");
+    EXPECT_EQ(server(51, ""), "") << "it repeats its Hello";
+    EXPECT_EQ(refused_text(), "") << i;
+  }
+  members_.remove(50);
+  EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
+  EXPECT_NE(members_.find(51), nullptr);
+}
+
 TEST_F(AdmissionTest, WaitingServerIsToldThatTheJobIsOver) {
   server(50, "tcp://10.0.0.1:7000");
   server(51, "tcp://10.0.0.2:7000");
   out_.take_messages();
-  admission().refuse_waiting();
+  admission().end_waiting({ErrorCode::kUnreachable, "[join] the job is over"});
   EXPECT_EQ(refused_text(), "[join] the job is over");
-  admission().refuse_waiting();
+  admission().end_waiting({ErrorCode::kUnreachable, "[join] the job is over"});
   EXPECT_EQ(refused_text(), "") << "only once";
+}
+
+TEST_F(AdmissionTest, ServerThatWaitsForTheNextTermHearsHowTheJobEnds) {
+  server(50, "tcp://10.0.0.1:7000");
+  members_.remove(50);
+  admission().hold_servers();
+  server(51, "tcp://10.0.0.2:7000");
+  EXPECT_EQ(refused_text(), "");
+  admission().end_waiting({ErrorCode::kIo, "[join] the job is over: [out] disk full"});
+  EXPECT_EQ(refused_text(), "[join] the job is over: [out] disk full");
+}
+
+TEST_F(AdmissionTest, ProcessesThatWaitForTheEndAreBounded) {
+  phase_ = wire::PHASE_FINISHING;
+  for (uint64_t who = 1000; who < 1064; ++who) {
+    hello(hello_of(who));
+    ASSERT_EQ(refused_text(), "") << who;
+  }
+  hello(hello_of(kAnna));
+  EXPECT_EQ(refused_text(), "[join] the job is ending");
+  hello(hello_of(1000));
+  EXPECT_EQ(refused_text(), "") << "it waits already";
 }
 
 TEST_F(AdmissionTest, ServerThatHasTakenAPlaceWaitsNoMore) {
@@ -141,7 +177,7 @@ TEST_F(AdmissionTest, ServerThatHasTakenAPlaceWaitsNoMore) {
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");
   EXPECT_EQ(members_.count(wire::ROLE_SERVER), 2);
   out_.take_messages();
-  admission().refuse_waiting();
+  admission().end_waiting({ErrorCode::kUnreachable, "[join] the job is over"});
   EXPECT_EQ(refused_text(), "");
 }
 
@@ -177,6 +213,7 @@ TEST_F(AdmissionTest, HelloDoesNotChangeTheState) {
 
 TEST_F(AdmissionTest, HelloAfterTheEndIsRefused) {
   phase_ = wire::PHASE_FINISHED;
+  admission().end_waiting({ErrorCode::kUnreachable, "[join] the job is over"});
   hello(hello_of(kAnna));
   EXPECT_EQ(refused_text(), "[join] the job is over");
   EXPECT_EQ(members_.count(wire::ROLE_WORKER), 0);

@@ -472,11 +472,12 @@ TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutABarrierAreRefused) {
   EXPECT_EQ(coordinator_->evaluations().newest()->step, 4);
 }
 
-TEST_F(CoordinatorTest, JoinerAfterTheEndIsToldThatTheJobIsOver) {
+TEST_F(CoordinatorTest, JoinerAfterTheEndIsToldHowTheJobEnded) {
   train("strategy = sync\n");
-  coordinator_->fail(ErrorCode::kFailed, "[job] over");
+  coordinator_->fail(ErrorCode::kFailed, "[job] no luck");
   hello(kCarl);
-  EXPECT_THAT(refusal_of(kCarl), HasSubstr("the job is over"));
+  tick();
+  EXPECT_EQ(refusal_of(kCarl), "[join] the job is over: [job] no luck");
 }
 
 TEST_F(CoordinatorTest, FirstFailureCounts) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/io/checkpoint.h"
 #include "common/job/job.h"
 #include "common/net/tensor_wire.h"
 #include "tests/ps/cluster_parts.h"
@@ -14,6 +15,7 @@
 namespace pushpull {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 wire::Declare declaration() {
@@ -24,6 +26,7 @@ wire::Declare declaration() {
   declare.set_data_digest("0123456789abcdef");
   declare.set_numerics("cpu avx2");
   declare.set_choices("linear 1");
+  declare.set_tokenizer("{}");
   return declare;
 }
 
@@ -45,6 +48,7 @@ TEST(Declarations, FirstDeclarationHoldsAndTheSameAgrees) {
   EXPECT_TRUE(declarations.any());
   EXPECT_EQ(declarations.first().table, table_of(3000));
   EXPECT_EQ(declarations.first().train_samples, 64);
+  EXPECT_EQ(declarations.first().tokenizer, "{}");
   EXPECT_EQ(declarations.take(declaration()), "");
 }
 
@@ -58,6 +62,10 @@ TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
   other = declaration();
   other.set_test_samples(17);
   EXPECT_THAT(declarations.take(other), HasSubstr("64 + 17"));
+  other.mutable_tensors(1)->set_shape(0, 5);
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("[5]"), HasSubstr("its data differ"), HasSubstr("dataset = dummy")))
+      << "a text with other characters gives another model";
   EXPECT_EQ(declarations.first().test_samples, 16) << "the first declaration still holds";
 }
 
@@ -104,6 +112,9 @@ TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.set_choices(std::string((64 << 10) + 1, 'a'));
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  bad = declaration();
+  bad.set_tokenizer(std::string(kMaxTokenizerBytes + 1, 'a'));
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.mutable_tensors(0)->set_shape(0, INT64_MAX);

@@ -63,6 +63,19 @@ TEST(EndedRun, OtherProcessesDoNotJoinAndLearnNothing) {
   EXPECT_FALSE(run.on_message(heartbeat(8)));
 }
 
+TEST(EndedRun, AProcessWithoutAPlaceEndsWithTheCodeOfAFailedRun) {
+  RunEnd end = finished(1);
+  end.finished = false;
+  end.code = 8;
+  end.text = "[out] disk full";
+  Message hello;
+  hello.header.mutable_hello()->set_incarnation(2);
+  const auto answer = EndedRun(end).on_message(hello);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.refused().code(), 8);
+  EXPECT_EQ(answer->header.refused().text(), "[join] the job is over: [out] disk full");
+}
+
 TEST(EndedRun, IsOverOnceAllMembersHaveLeftOrAfterFiveSeconds) {
   EndedRun run(finished(2));
   EXPECT_FALSE(run.over(1000));

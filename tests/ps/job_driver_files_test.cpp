@@ -139,6 +139,25 @@ TEST_F(HangingFiles, TermThatCannotBeSavedEndsTheJobWithItsFileNamed) {
   EXPECT_TRUE(driver_->transfer_overdue(now())) << "the process does not wait longer";
 }
 
+TEST_F(HangingFiles, ServerThatWaitsForATermHearsWhyTheJobFails) {
+  make("progress-timeout = 25\nheartbeat-timeout = 3600\n", 600.0, 2);
+  join_server();
+  join();
+  file_system_hangs_ = true;
+  lose_server();
+  turn();
+  join_server();
+  turn();
+  sent_.clear();
+  pass(24);
+  EXPECT_TRUE(messages_to("bert").empty()) << "the end is not known";
+  pass(6);
+  const std::vector<wire::Header> answers = messages_to("bert");
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].refused().code(), 8);
+  EXPECT_THAT(answers[0].refused().text(), HasSubstr("for the file system to write out/term.json"));
+}
+
 TEST_F(HangingFiles, SignalAtATermsBeginEndsTheJobAfterItsGrace) {
   make("heartbeat-timeout = 3600\n", 600.0, 2);
   join_server();

@@ -55,6 +55,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     declare->set_peer_endpoint("tcp://node:3");  // of all-reduce
     to_wire(table_of(3000), declare->mutable_tensors());
     declare->set_train_samples(64);
+    declare->set_tokenizer("{}");
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     turn();  // starts
     turn();  // sends the state to all
@@ -179,6 +180,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   void hash_weights(GatheredState snapshot) override { hashed_.push_back(snapshot.step); }
   void write_checkpoint(GatheredState /*snapshot*/, CheckpointState state, bool hash) override {
     written_.push_back(state.step);
+    EXPECT_EQ(state.tokenizer, "{}") << "the worker's, in each checkpoint";
     const Barriers& barriers = driver_->coordinator().barriers();
     EXPECT_EQ(hash, state.step == barriers.end_step || barriers.stops_at(state.step));
   }

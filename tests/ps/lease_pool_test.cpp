@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/ps/refusals.h"
+
 namespace pushpull {
 namespace {
 
@@ -122,6 +124,45 @@ TEST(LeasePool, LeasesAndLastPushOfALostWorkerAreDrawnFirst) {
     pool.finish_training(kBert, leases[0].step(), {0, 8});
   }
   EXPECT_EQ(steps, (std::vector<int64_t>{0, 1, 2, 3}));
+}
+
+// Two servers; the last push of a worker has reached server 0 only. A worker that draws an
+// evaluation first waits for the other server, which waits for the returned lease.
+TEST(LeasePool, ReturnedLeasesAreDrawnBeforeTheEvaluationsBehindThem) {
+  LeasePool pool({1, 0, 0, 10}, 2, 8, 2, key_of_run());
+  pool.grant(kAnna);
+  pool.finish_training(kAnna, 0, {0, 4});
+  pool.finish_training(kAnna, 0, {4, 8});
+  pool.open_barrier(1);
+  pool.grant(kAnna);  // both evaluations
+  pool.lose(kAnna);
+  const auto first = pool.grant(kBert);
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(work_of(first[0]), (Work{0, 4, 8}));
+  EXPECT_TRUE(first[1].evaluate());
+}
+
+TEST(LeasePool, WorkerWithLeasesBehindABarrierOnlyGetsOneReturnedLeaseMore) {
+  LeasePool pool({1, 0, 0, 10}, 2, 8, 2, key_of_run());
+  pool.grant(kAnna);
+  pool.finish_training(kAnna, 0, {4, 8});
+  pool.grant(kBert);
+  EXPECT_TRUE(pool.held(kBert).empty()) << "the barrier is closed";
+  pool.finish_training(kAnna, 0, {0, 4});
+  pool.open_barrier(1);
+  pool.relieve(kBert);
+  EXPECT_TRUE(pool.held(kBert).empty()) << "a worker without a lease asks for one";
+  EXPECT_EQ(pool.grant(kBert).size(), 2U);
+  EXPECT_TRUE(pool.held(kBert)[0].evaluate());
+  pool.lose(kAnna);
+  pool.relieve(kBert);
+  const auto held = pool.grant(kBert);
+  ASSERT_EQ(held.size(), 3U);
+  EXPECT_EQ(work_of(held[2]), (Work{0, 0, 4}));
+  EXPECT_EQ(held[2].number(), 3);
+  EXPECT_TRUE(taken(key_of_run().check(held[2].grant(), kBert, {0, 4}, {0, 1})));
+  pool.finish_training(kBert, 0, {0, 4});
+  EXPECT_EQ(pool.grant(kBert).size(), 2U);
 }
 
 // Workers join, finish and die in random order. Each share of each step is computed, and twice only

@@ -74,6 +74,25 @@ TEST_F(LeasedWorkTest, LeasesOfALostWorkerAreDrawnAgain) {
   EXPECT_EQ(leases(0)[0].lo(), lost.lo());
 }
 
+// A worker that waits for another server asks server 0 for nothing.
+TEST_F(LeasedWorkTest, StateHasTheReturnedLeaseForAWorkerThatWaitsBehindABarrier) {
+  make("strategy = async\non-worker-loss = continue\neval-every = 1\n", 2);
+  leases(0);
+  EXPECT_EQ(state_of(0).leases_size(), 2);
+  EXPECT_EQ(state_of(1).leases_size(), 0);
+  commit(0, 0, {0, 2});
+  commit(0, 0, {2, 4});
+  work_->on_barrier_open(1);
+  ASSERT_EQ(leases(1).size(), 2U);
+  EXPECT_TRUE(lose(0));
+  EXPECT_EQ(state_of(1).leases_size(), 2);
+  work_->fill();
+  const wire::State state = state_of(1);
+  ASSERT_EQ(state.leases_size(), 3);
+  EXPECT_EQ(state.leases(2).step(), 0);
+  EXPECT_EQ(state.leases(2).lo(), 2);
+}
+
 TEST_F(LeasedWorkTest, EvaluationIsDrawnOnceItsBarrierIsOpen) {
   make("strategy = async\neval-every = 5\n", 1);
   const auto evaluates = [&] {

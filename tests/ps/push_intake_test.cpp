@@ -123,6 +123,60 @@ TEST_F(PushIntakeTest, EveryPushNeedsItsGrant) {
   EXPECT_TRUE(taken(take(push(3, 2))));
 }
 
+TEST_F(PushIntakeTest, EveryMessageOfAnOpenPushNeedsItsGrant) {
+  EXPECT_TRUE(taken(take(half_of(push(1), 0))));
+  const int64_t bytes = intake_->bytes();
+  const auto spoilt = [&](int part, auto spoil) {
+    Message message = half_of(push(1), part);
+    wire::Push* forged = message.header.mutable_exchange()->mutable_push();
+    forged->set_losses(0, 1e9F);
+    spoil(*forged);
+    return reason_of(take(message));
+  };
+  for (const int part : {0, 1}) {
+    SCOPED_TRACE(part == 0 ? "no new part" : "the other part");
+    EXPECT_EQ(spoilt(part, [](wire::Push& p) { (*p.mutable_grant()->mutable_mac())[15] ^= 1; }),
+              "push-grant");
+    EXPECT_EQ(spoilt(part, [](wire::Push& p) { p.mutable_grant()->mutable_mac()->resize(15); }),
+              "push-grant");
+    EXPECT_EQ(spoilt(part, [](wire::Push& p) { p.mutable_grant()->set_to_step(2); }), "push-grant");
+    EXPECT_EQ(spoilt(part, [](wire::Push& p) { p.clear_grant(); }), "push-grant");
+    EXPECT_EQ(spoilt(part,
+                     [&](wire::Push& p) {
+                       *p.mutable_grant() = Grants(setup_.grant_key).make(kAnna, {2, 4}, {0, 10});
+                     }),
+              "push-grant")
+        << "the grant of another push of this worker";
+    EXPECT_EQ(spoilt(part,
+                     [&](wire::Push& p) {
+                       *p.mutable_grant() = Grants(setup_.grant_key).make(kBert, {0, 2}, {0, 10});
+                     }),
+              "push-grant")
+        << "the grant of another worker";
+  }
+  EXPECT_FALSE(intake_->complete(kAnna, 1));
+  EXPECT_EQ(intake_->bytes(), bytes);
+  EXPECT_TRUE(taken(take(half_of(push(1), 1)))) << "the genuine message";
+  EXPECT_TRUE(intake_->complete(kAnna, 1));
+}
+
+TEST_F(PushIntakeTest, RepeatOfACompletePushNeedsItsGrant) {
+  EXPECT_TRUE(taken(take(half_of(push(1), 0))));
+  EXPECT_TRUE(taken(take(push(3, 2))));
+  Message forged = push(3, 2);
+  wire::Push* repeat = forged.header.mutable_exchange()->mutable_push();
+  repeat->clear_grant();
+  repeat->set_first(3);
+  EXPECT_EQ(reason_of(take(forged)), "push-grant");
+  EXPECT_EQ(intake_->through(kAnna), 0) << "push 1 is open, and push 2 has not arrived";
+  EXPECT_TRUE(taken(take(push(3, 2)))) << "the genuine repeat";
+  EXPECT_TRUE(taken(take(half_of(push(1), 1))));
+  EXPECT_TRUE(taken(take(push(2, 1))));
+  EXPECT_EQ(intake_->through(kAnna), 3);
+  rule_->apply_due();
+  EXPECT_EQ(rule_->updates(), 3);
+}
+
 TEST_F(PushIntakeTest, AggregationRefusesInvalidReadVersions) {
   Message early = push(1);
   early.header.mutable_exchange()->mutable_push()->set_read_versions(0, 5);

@@ -55,6 +55,7 @@ TensorTable any_table(Dice& dice) {
     if (t > 0 && dice.upto(3) == 0) info.rule = UpdateRule::kAverage;
     info.init = t % 2 == 0 ? InitKind::kUniform : InitKind::kNormal;
     info.value = 0.5F;
+    info.decay = t % 3 != 1;
     table.add(info);
   }
   return table;

@@ -172,6 +172,24 @@ TEST_F(StartStateTest, AutoLeavesAFinishedJobAndTrueRefusesIt) {
               HasSubstr("nothing is left to do"));
 }
 
+TEST_F(StartStateTest, ARunWithoutItsSummaryIsEvaluatedAtItsEnd) {
+  for (const Resume resume : {Resume::kAuto, Resume::kTrue}) {
+    Job finished = resuming();
+    finished.steps = 7;
+    checkpoint(7, finished);
+    finished.resume = resume;
+    StartState start(finished, "unused", RunSummaryFile::kMissing);
+    EXPECT_FALSE(start.complete());
+    ASSERT_TRUE(start.match(finished, declaration_));
+    EXPECT_EQ(start.resumed_step(), 7);
+    EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr("no summary.json")));
+    finished.steps = 6;
+    finished.resume = Resume::kAuto;
+    EXPECT_TRUE(StartState(finished, "unused", RunSummaryFile::kMissing).complete())
+        << "it has more steps than the job";
+  }
+}
+
 TEST_F(StartStateTest, OtherDataOrArithmeticGiveANotice) {
   checkpoint(3, job());
   StartState start(resuming(), "unused");

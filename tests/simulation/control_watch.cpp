@@ -62,7 +62,8 @@ void ControlWatch::heartbeat(Life& life, const wire::Heartbeat& heartbeat, int64
   if (heartbeat.state_version() > life.version) ++life.versions;
   life.version = heartbeat.state_version();
   const int64_t interval_ms = heartbeat_ms(cluster_.scenario().job.heartbeat_timeout_s);
-  const int64_t most = (now_ms - life.began_ms) / interval_ms + life.versions + 1;
+  const int64_t extra = life.versions + life.connections;
+  const int64_t most = (now_ms - life.began_ms) / interval_ms + extra + 1;
   if (++life.heartbeats > most) wrong(life, "floods its heartbeats");
 }
 

@@ -32,6 +32,8 @@ class ControlWatch {
   void sent(uint64_t incarnation, const Message& message);
   // The trainer of the process reports a result.
   void reports(uint64_t incarnation) { ++lives_.at(incarnation).reports; }
+  // The process opens another connection, and sends an extra heartbeat on it.
+  void connects(uint64_t incarnation) { ++lives_.at(incarnation).connections; }
   // The process has had its turn.
   void lives(uint64_t incarnation, bool joined);
   void ended(uint64_t incarnation, const JobEnd& end, wire::Phase phase);
@@ -57,6 +59,7 @@ class ControlWatch {
     int64_t hellos = 0;
     int64_t heartbeat_ms = -1;
     int64_t heartbeats = 0;
+    int64_t connections = 0;                 // beside the first, over time
     int64_t versions = 0;                    // states that its heartbeats acknowledged
     int64_t version = -1;                    // the newest of them
     uint64_t run = 0;                        // of the process's term

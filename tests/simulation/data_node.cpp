@@ -53,14 +53,7 @@ void DataNode::take(const PeerId& peer, const Message& message) {
   cluster_.guarded("server", [&] {
     if (data_.server() != nullptr) pages_->on_message(peer, message);
     const Checked refusal = data_.take(peer, message);
-    // after a restart a server may receive messages of a term that it does not know
-    const bool stale =
-        refusal && std::string_view(refusal->reason) == "run" && cluster_.recoveries > 0;
-    const bool forged = cluster_.forged(peer);
-    if (refusal && forged) ++cluster_.refused_forgeries;
-    if (refusal && !stale && !forged) {
-      cluster_.wrong(refusal->line() + " in " + message.header.ShortDebugString());
-    }
+    if (refusal) refuse(peer, *refusal, message.header.ShortDebugString());
     if (data_.server() == nullptr) return send();
     if (working_) return;
     working_ = true;
@@ -69,11 +62,24 @@ void DataNode::take(const PeerId& peer, const Message& message) {
   });
 }
 
+void DataNode::refuse(const PeerId& peer, const Refusal& refusal, const std::string& message) {
+  if (cluster_.forged(peer)) {
+    ++cluster_.refused_forgeries;
+    return;
+  }
+  // after a restart a server may receive messages of a term that it does not know
+  const bool stale = std::string_view(refusal.reason) == "run" && cluster_.recoveries > 0;
+  if (!stale) cluster_.wrong(refusal.line() + " in " + message);
+}
+
 void DataNode::work() {
   working_ = false;
   if (!open_) return;
   cluster_.guarded("server", [&] {
     data_.work();
+    for (const Dropped& dropped : data_.take_dropped()) {
+      refuse(dropped.from, dropped.refusal, "a message that waited for its step");
+    }
     send();
     if (then_) then_();
   });

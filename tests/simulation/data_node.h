@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "ps/engine/host_mirror.h"
 #include "ps/server/data_plane.h"
@@ -31,6 +32,7 @@ class DataNode : private ServerParts {
   void on_term_end() override;
   void on_answer(const wire::Header& answer) override;
   void take(const PeerId& peer, const Message& message);
+  void refuse(const PeerId& peer, const Refusal& refusal, const std::string& message);
   void work();
 
   Cluster& cluster_;

@@ -31,14 +31,18 @@ Forger::Forger(Cluster& cluster)
 
 // Keeps a sample of all messages, in which new ones replace old ones.
 void Forger::hear(int dealer, int router, const Message& message) {
-  if (mine_.contains(dealer) || !message.header.hello().data_endpoint().empty()) return;
+  if (mine_.contains(dealer)) return;
   const wire::Header& header = message.header;
+  if (!header.hello().data_endpoint().empty()) {
+    servers_.insert(header.hello().incarnation());
+    return;
+  }
   if (header.exchange().has_push()) {
     const uint64_t worker = header.exchange().sender().incarnation();
     if (std::ranges::find(workers_, worker) == workers_.end()) workers_.push_back(worker);
   }
   if (heard_.size() == kMaxHeard && !dice_.chance(0.2)) return;
-  Heard heard{router, message};
+  Heard heard{dealer, router, message};
   copy_payloads(heard.message);
   if (heard_.size() < kMaxHeard) return heard_.push_back(std::move(heard));
   heard_[static_cast<size_t>(dice_.between(0, kMaxHeard - 1))] = std::move(heard);
@@ -68,12 +72,20 @@ void Forger::act() {
   cluster_.clock().after(dice_.between(1, 2 * forgery.every_us), [this] { act(); });
 }
 
+// Returns true if a repeat would be a sign of life of a server that has died.
+bool Forger::holds_a_place(const Heard& heard) const {
+  if (cluster_.network().is_open(heard.dealer)) return false;
+  const wire::Header& header = heard.message.header;
+  return header.hello().role() == wire::ROLE_SERVER ||
+         servers_.contains(header.heartbeat().incarnation());
+}
+
 // A member is known by the incarnation in its messages, so that State goes to the connection of the
 // newest one. A repeated message diverts it until the member's next heartbeat.
 void Forger::repeat(const Heard& heard) {
   if (heard.router == cluster_.control_router()) {
     const int64_t now_ms = cluster_.clock().now_ms();
-    if (now_ms < next_control_ms_) return;
+    if (now_ms < next_control_ms_ || holds_a_place(heard)) return;
     next_control_ms_ = now_ms + kControlMs;
   }
   send(heard.router, heard.message);
@@ -142,6 +154,8 @@ void Forger::forge_declaration() {
   hello->set_host("forger");
   hello->set_pid(kPid);
   send(cluster_.control_router(), message);
+  // void in the next term, in which it could be the first one
+  message.header.set_run(cluster_.coordinator().run());
   *message.header.mutable_declare() = cluster_.declaration("forged");
   message.header.mutable_declare()->set_incarnation(incarnation_);
   send(cluster_.control_router(), std::move(message));
@@ -176,7 +190,7 @@ void Forger::forge_push(Heard heard) {
   wire::Grant* grant = push->mutable_grant();
   push->set_number(push->number() + dice_.between(0, 2));
   const uint64_t other = any_worker();
-  switch (dice_.between(0, 4)) {
+  switch (dice_.between(0, 6)) {
     case 0:  // the rank of another worker
       if (other == exchange->sender().incarnation()) return;
       exchange->mutable_sender()->set_incarnation(other);
@@ -189,6 +203,16 @@ void Forger::forge_push(Heard heard) {
       break;
     case 3:
       grant->set_to_step(grant->to_step() + 1);
+      break;
+    case 4:  // marks earlier pushes as complete if it is accepted
+      push->clear_grant();
+      push->set_first(push->number());
+      break;
+    case 5:  // replaces the losses of an open push if it is accepted
+      push->clear_grant();
+      push->clear_parts();
+      heard.message.payloads.clear();
+      push->mutable_losses()->Resize(push->hi() - push->lo(), 1e9F);
       break;
     default:
       push->set_lo(push->lo() + (push->lo() > 0 && dice_.chance(0.5) ? -1 : 1));

@@ -23,16 +23,11 @@ Scenario any(uint64_t seed) {
 }
 
 // Returns true if all workers ended well, except those that came after the end and newcomers with
-// other data: their refusal and their removal may reach them in any order. A worker whose
-// connection is damaged as the job ends may not hear the end (seeds 5306, 11140, 17130). Under seed
-// 11140 a late copy of a State arrives on the damaged connection, so that the worker opens another
-// one late, and then waits for its next heartbeat before it uses that: longer than the coordinator
-// waits for members.
+// other data: their refusal and their removal may reach them in any order.
 bool ended_well(const Scenario& scenario, const Cluster& cluster) {
   for (int i = 0; i < scenario.workers; ++i) {
     const int code = cluster.exit_code(i).value_or(-1);
     if (code == 0 || code == static_cast<int>(ErrorCode::kUnreachable)) continue;
-    if (code == static_cast<int>(ErrorCode::kPeerLost) && scenario.faults.damage > 0) continue;
     ADD_FAILURE() << "worker process " << i << " ended with " << code << "\n  "
                   << scenario.to_string() << "\n  " << cluster.describe();
     return false;
@@ -74,10 +69,14 @@ TEST(MembershipSimulation, AllMembersJoinAndLeaveOverABadControlConnection) {
   }
 }
 
+// A worker whose connection was damaged as the job ended waited for its next heartbeat before it
+// used its second connection, and did not hear the end.
+constexpr Seeds kEndUnheard = {5306, 11140, 17130};
+
 // Damage, as after bad bytes: one direction of a connection delivers nothing more, and libzmq keeps
 // the connection. The member reconnects before the coordinator counts it as lost.
 TEST(MembershipSimulation, DamagedControlConnectionCostsNoMemberItsPlace) {
-  for (const uint64_t seed : seeds(1500)) {
+  for (const uint64_t seed : seeds(1500, {kEndUnheard})) {
     Scenario scenario = any(seed);
     if (seed % 2 == 0) add_disorder(scenario);
     Dice dice(seed);

@@ -88,7 +88,7 @@ void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>
     if (!d.lossless && dice_.chance(faults_.lose)) copies = 0;
     if (dice_.chance(faults_.duplicate)) ++copies;
   }
-  if (clock_.now_ms() < d.silent_until_ms || d.deaf[up ? 1 : 0]) copies = 0;
+  if (clock_.now_ms() < d.silent_until_ms || deaf(d, d.epoch, up)) copies = 0;
   const auto cut = cut_until_ms_.find(d.router);
   if (cut != cut_until_ms_.end() && clock_.now_ms() < cut->second) copies = 0;
   for (int i = 0; i < copies; ++i) {
@@ -108,6 +108,7 @@ void Network::transmit(int dealer, bool up, const std::shared_ptr<const Message>
 
 void Network::arrive(int dealer, int64_t epoch, bool up, const Message& message) {
   const Dealer& d = dealers_[static_cast<size_t>(dealer)];
+  if (deaf(d, epoch, up)) return;  // also what was sent before the damage
   if (trace_) {
     std::cerr << clock_.now_us() << (up ? " from " : " to ") << peer_of(dealer, epoch) << " "
               << message.header.ShortDebugString() << "\n";
@@ -137,7 +138,7 @@ void Network::damage_some() {
   for (Dealer& d : dealers_) {
     if (!d.open || d.router != damaged_router_ || clock_.now_ms() < d.whole_until_ms) continue;
     if (!damage_dice_.chance(faults_.damage)) continue;
-    d.deaf[damage_dice_.between(0, 1)] = true;
+    d.deaf_epoch[damage_dice_.between(0, 1)] = d.epoch;
     d.whole_until_ms = clock_.now_ms() + kBetweenDamagesMs;
   }
   clock_.after(kResetMs * 1000, [this] { damage_some(); });
@@ -145,14 +146,14 @@ void Network::damage_some() {
 
 void Network::open_second(int dealer) {
   const Dealer& d = dealers_[static_cast<size_t>(dealer)];
-  if (d.open && (d.deaf[0] || d.deaf[1])) reconnect(dealer);
+  const bool damaged = deaf(d, d.epoch, false) || deaf(d, d.epoch, true);
+  if (d.open && damaged) reconnect(dealer);
 }
 
 void Network::reconnect(int dealer) {
   Dealer& d = dealers_[static_cast<size_t>(dealer)];
   peers_.erase(peer_of(dealer, d.epoch));
   peers_[peer_of(dealer, ++d.epoch)] = dealer;
-  d.deaf[0] = d.deaf[1] = false;
   d.last_us[0] = d.last_us[1] = clock_.now_us();
 }
 

@@ -95,6 +95,7 @@ class Network {
   void restart_router(int router, RouterHandler handler);
   // Call when the process at this end has ended.
   void close(int dealer);
+  bool is_open(int dealer) const { return dealers_[static_cast<size_t>(dealer)].open; }
   bool faulty() const { return clock_.now_ms() < faults_.until_ms; }
 
  private:
@@ -108,11 +109,15 @@ class Network {
     int64_t epoch = 0;
     bool open = true;
     int64_t silent_until_ms = 0;
-    int64_t whole_until_ms = 0;     // no damage before
-    bool deaf[2] = {false, false};  // by direction, as `last_us`
-    int64_t last_us[2] = {0, 0};    // newest arrival, by direction
+    int64_t whole_until_ms = 0;        // no damage before
+    int64_t deaf_epoch[2] = {-1, -1};  // newest epoch that is damaged, by direction as `last_us`
+    int64_t last_us[2] = {0, 0};       // newest arrival, by direction
   };
 
+  // Returns true if the connection of this epoch delivers nothing more in one direction.
+  static bool deaf(const Dealer& dealer, int64_t epoch, bool up) {
+    return dealer.deaf_epoch[up ? 1 : 0] == epoch;
+  }
   static PeerId peer_of(int dealer, int64_t epoch);
   void transmit(int dealer, bool up, const std::shared_ptr<const Message>& message);
   void arrive(int dealer, int64_t epoch, bool up, const Message& message);

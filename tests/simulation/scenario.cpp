@@ -60,6 +60,7 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   Job& job = s.job;
   job.optimizer.kind = static_cast<OptimizerKind>(dice.between(0, 4));
   job.optimizer.weight_decay = dice.chance(0.5) ? 0.01 : 0.0;
+  if (job.steps % 2 == 0) job.optimizer.no_decay = NoDecay::parse("wei*,other.*");
   job.schedule.kind = static_cast<ScheduleKind>(dice.between(0, 3));
   job.schedule.lr = 0.05;
   job.schedule.step = 3;

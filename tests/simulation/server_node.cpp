@@ -39,7 +39,10 @@ void ServerNode::tick() {
   cluster_.guarded("server " + std::to_string(number_), [&] {
     const int64_t now_ms = cluster_.clock().now_ms();
     member_.on_tick(now_ms);
-    if (member_.needs_connection(now_ms)) cluster_.network().open_second(control_);
+    if (member_.needs_connection(now_ms)) {
+      cluster_.watch().connects(incarnation_);
+      cluster_.network().open_second(control_);
+    }
     send();
   });
   if (over_) return;
@@ -64,7 +67,7 @@ void ServerNode::check_end() {
   // the job has all its servers, or is over
   const bool refused = end.code == ErrorCode::kUsage || end.code == ErrorCode::kUnreachable;
   // its predecessor died at the very end, and it has not taken the place
-  const bool late = !member_.joined() && end.text == "[join] the job is over";
+  const bool late = !member_.joined() && end.text.starts_with("[join] the job is over");
   // before the first step, only the coordinator is told to end
   const bool signalled = end.signal != 0 && cluster_.scenario().all_signalled;
   const bool informed =
@@ -72,7 +75,7 @@ void ServerNode::check_end() {
   // a server that was given up by mistake is replaced
   const bool given_up = end.code == ErrorCode::kPeerLost;
   if (given_up && !cluster_.scenario().server_losses.empty()) return cluster_.replace_server();
-  if (surplus_ ? !refused : !informed && !cluster_.over()) {
+  if (surplus_ ? !refused && !late : !informed && !cluster_.over()) {
     cluster_.wrong("server process " + std::to_string(number_) + " ended: " + end.text);
   }
 }

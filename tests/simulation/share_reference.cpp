@@ -25,7 +25,8 @@ void move(const Toy& toy, const OptimizerOptions& optimizer, const UpdateContext
     }
     std::array<float*, 2> here{};
     for (size_t s = 0; s < slots.size(); ++s) here[s] = slots[s].data() + t.offset;
-    update_range(optimizer, context, n, w, g, std::span(here.data(), slots.size()), w);
+    update_range(options_for(optimizer, t), context, n, w, g, std::span(here.data(), slots.size()),
+                 w);
   }
 }
 

@@ -37,6 +37,12 @@ TensorInfo tensor(const std::string& name, int64_t size, InitKind init, float va
 
 }  // namespace
 
+OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo& tensor) {
+  OptimizerOptions options = optimizer;
+  if (tensor.name == (optimizer.no_decay.patterns ? "weight" : "bias")) options.weight_decay = 0.0;
+  return options;
+}
+
 Toy::Toy(const Job& job, int64_t elements, bool counting)
     : leaves_(job.micro_batches()), counting_(counting) {
   if (counting_) {
@@ -51,6 +57,7 @@ Toy::Toy(const Job& job, int64_t elements, bool counting)
   running.average_momentum = 0.25F;
   table_.add(running);
   table_.add(tensor("bias", bias, InitKind::kNormal, 0.1F));
+  table_.tensors.back().decay = false;
 }
 
 void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
@@ -238,7 +245,8 @@ void Reference::update(FlatState& state) const {
     }
     std::array<float*, 2> slots{};
     for (size_t s = 0; s < state.slots.size(); ++s) slots[s] = state.slots[s].data() + t.offset;
-    update_range(job_.optimizer, context, n, w, g, std::span(slots.data(), state.slots.size()), w);
+    update_range(options_for(job_.optimizer, t), context, n, w, g,
+                 std::span(slots.data(), state.slots.size()), w);
   }
   ++state.step;
   ++state.updates;

@@ -21,9 +21,14 @@
 #include "common/metrics/metric.h"
 #include "common/net/flat_state.h"
 #include "common/net/message.h"
+#include "common/update/optimizer_options.h"
 #include "ps/work/evaluations.h"
 
 namespace pushpull::sim {
+
+// Returns the optimizer's options for a tensor of the toy. The toy declares that its bias has no
+// weight decay; with patterns in no-decay (see scenario.cpp) its weight has none instead.
+OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo& tensor);
 
 class Toy {
  public:

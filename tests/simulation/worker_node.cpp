@@ -68,7 +68,10 @@ void WorkerNode::take(const Message& message) {
 
 void WorkerNode::step() {
   member_.on_tick(now_ms());
-  if (member_.needs_connection(now_ms())) cluster_.network().open_second(control_);
+  if (member_.needs_connection(now_ms())) {
+    cluster_.watch().connects(member_.incarnation());
+    cluster_.network().open_second(control_);
+  }
   send();
   if (!member_.end()) return;
   member_.leave(0, "");

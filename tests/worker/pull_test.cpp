@@ -62,12 +62,12 @@ class Request : public testing::Test {
     wire::Status status;
     status.set_pull(pull);
     status.set_asked(asked);
-    request_.on_status(server, status, false, now_);
+    request_.on_status(server, status, now_);
   }
   void refuse(int server, const std::string& why) {
     wire::Status status;
     status.set_refused(why);
-    request_.on_status(server, status, false, now_);
+    request_.on_status(server, status, now_);
   }
   void later(int64_t ms) {
     now_ += ms;
@@ -167,8 +167,6 @@ TEST_F(Request, LeaseIsRequestedFromServerZeroOnly) {
   EXPECT_TRUE(request_.running());
   EXPECT_FALSE(request_.brings_weights());
   EXPECT_EQ(request_.waiting_for(), "a lease of server 0");
-  request_.on_status(0, {}, true, now_);
-  EXPECT_FALSE(request_.running());
 }
 
 TEST_F(Request, SilenceErrorNamesTheServerAndTheMissingWeights) {

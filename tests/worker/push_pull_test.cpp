@@ -345,6 +345,47 @@ TEST_F(Leased, WeightsAreUsedForOnePushOnly) {
   EXPECT_EQ(worker_->weights()[0], 2.0F);
 }
 
+// Server 1 waits for a lease that a lost worker has returned before it hands out the weights at
+// step 10. The State has that lease.
+TEST_F(Leased, PullThatWaitsForAnEarlierLeaseIsGivenUp) {
+  grant({lease(1, 10, 0, 2, true), lease(2, 10, 2, 4, true)});
+  next();
+  const wire::Pull evaluation = newest_pull();
+  EXPECT_EQ(evaluation.clock(), 10);
+  hear(0, weights(0, evaluation.number(), 7, 1.0F));
+  wire::State state;
+  state.set_version(1);
+  *state.add_leases() = lease(1, 10, 0, 2, true);
+  *state.add_leases() = lease(2, 10, 2, 4, true);
+  worker_->on_state(state, now_);
+  EXPECT_THAT(worker_->waiting_for(), HasSubstr("weights of step 10 of server 1"));
+  state.set_version(2);
+  *state.add_leases() = lease(3, 3, 0, 2);
+  worker_->on_state(state, now_);
+  next();
+  const wire::Pull earlier = newest_pull();
+  EXPECT_GT(earlier.number(), evaluation.number());
+  EXPECT_EQ(earlier.clock(), 3);
+  for (const int server : {0, 1}) hear(server, weights(server, earlier.number(), 7, 1.0F));
+  const Task task = next();
+  EXPECT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 3);
+  push(task);
+  answer(8, 1.0F, 1);
+  EXPECT_EQ(next().kind, Task::kEvaluate);
+}
+
+// Server 0's answer may be lost, and the State has the lease.
+TEST_F(Leased, LeaseInTheStateEndsTheWaitForOne) {
+  wire::State state;
+  state.set_version(1);
+  *state.add_leases() = lease(1, 0, 0, 2);
+  worker_->on_state(state, now_);
+  next();
+  answer(0, 1.0F);
+  EXPECT_EQ(next().kind, Task::kCompute);
+}
+
 TEST_F(Leased, SilenceOfServerZeroEndsTheWaitForALease) {
   const auto wait_long = [&] {
     for (int i = 0; i < 20; ++i) later(1000);

@@ -199,6 +199,29 @@ TEST(Schedule, LeaseIsComputedOnceOnFreshWeights) {
   EXPECT_FALSE(schedule->weights_fit(*schedule->wanted())) << "the weights have been used";
 }
 
+TEST(Schedule, LeaseOfAnEarlierStepIsComputedBeforeOneWhoseWeightsAreNotHere) {
+  const auto schedule = make("async");
+  schedule->on_leases(leases(1, 10, 0, 2, true));
+  schedule->on_leases(leases(2, 10, 2, 4, true));
+  const PullAim evaluation = *schedule->next().pull;
+  EXPECT_FALSE(schedule->gives_up(evaluation));
+  wire::State state;
+  *state.mutable_leases() = leases(3, 9, 0, 2);
+  EXPECT_TRUE(schedule->on_shares(state));
+  EXPECT_EQ(schedule->wanted()->step, 9);
+  EXPECT_EQ(schedule->upcoming(), std::nullopt) << "an evaluation";
+  EXPECT_TRUE(schedule->gives_up(evaluation));
+  answer_pull(*schedule, 3, 3);
+  schedule->on_leases(leases(4, 8, 0, 2));
+  EXPECT_EQ(schedule->next().task.step, 9) << "the worker may be computing it";
+  EXPECT_EQ(schedule->upcoming()->step, 8);
+  schedule->on_pushed(9, {0, 2});
+  EXPECT_EQ(schedule->wanted()->step, 8);
+  schedule->on_pushed(8, {0, 2});
+  EXPECT_EQ(schedule->wanted()->kind, Task::kEvaluate);
+  EXPECT_EQ(schedule->wanted()->range, (Range{0, 2}));
+}
+
 TEST(Schedule, PushHasTheGrantOfItsLease) {
   const auto schedule = make("async");
   EXPECT_EQ(schedule->grant({0, 2}).mac(), "") << "no lease";

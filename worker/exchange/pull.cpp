@@ -236,11 +236,10 @@ void Pull::send_pushes_again(int server) {
   delivery_.send_again(server);
 }
 
-void Pull::on_status(int server, const wire::Status& status, bool has_lease, int64_t now_ms) {
+void Pull::on_status(int server, const wire::Status& status, int64_t now_ms) {
   repeats_.hear(server, now_ms);
   if (!status.refused().empty()) on_refusal(server, status.refused());
   if (status.not_ready()) return repeats_.not_ready(server, now_ms);
-  if (aim_.leases && has_lease) running_ = false;
   if (!running_ || status.pull() != number_) return;
   repeats_.answer(server, status.lane(), status.asked());
   // A push is lost only if the server has answered a later pull without it: over a slow link a push

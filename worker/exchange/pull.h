@@ -95,9 +95,8 @@ class Pull {
 
   // Handle a message of an existing server. Both may end the pull; the schedule then decides again.
   // on_weights returns true if missing slices have arrived.
-  //   has_lease: the worker holds a lease after this status.
   bool on_weights(int server, const Message& message, int64_t now_ms);
-  void on_status(int server, const wire::Status& status, bool has_lease, int64_t now_ms);
+  void on_status(int server, const wire::Status& status, int64_t now_ms);
   // Repeats overdue pulls. Throws Error(kUnreachable), see PushPull::on_tick.
   void on_tick(int64_t now_ms);
 

@@ -68,10 +68,15 @@ void PushPull::take_state(const wire::State& state, int64_t now_ms) {
   const wire::Places& places = state.places();
   if (places.lives_size() == setup_.servers) follow_servers(places, now_ms);
   pull_.set_absent({places.absent().begin(), places.absent().end()});
-  const bool has_new_share = schedule_->on_shares(state);
-  if (!has_new_share || !pull_.brings_weights() || !schedule_->gives_up(pull_.aim())) return;
+  if (schedule_->on_shares(state)) give_up_pull();
+}
+
+// Ends a pull that the schedule no longer needs.
+void PushPull::give_up_pull() {
+  if (!pull_.running() || !schedule_->gives_up(pull_.aim())) return;
+  const bool releases = pull_.brings_weights() && weights_.current_in_place();
   pull_.end();
-  if (weights_.current_in_place()) schedule_->on_weights_released();
+  if (releases) schedule_->on_weights_released();
 }
 
 Task PushPull::next(int64_t now_ms) {
@@ -119,13 +124,13 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (message.header.has_weights()) {
     const wire::Weights& weights = message.header.weights();
     delivery_.acknowledge(server, weights.pushes_through());
-    schedule_->on_leases(weights.leases());
+    if (schedule_->on_leases(weights.leases())) give_up_pull();
     if (pull_.on_weights(server, message, now_ms)) pull_answered_ = true;
   } else if (message.header.has_status()) {
     const wire::Status& status = message.header.status();
     delivery_.acknowledge(server, status.pushes_through());
-    const bool has_lease = schedule_->on_leases(status.leases());
-    pull_.on_status(server, status, has_lease, now_ms);
+    if (schedule_->on_leases(status.leases())) give_up_pull();
+    pull_.on_status(server, status, now_ms);
   } else {
     return false;
   }

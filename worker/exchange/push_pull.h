@@ -58,8 +58,7 @@ class PushPull {
   // Returns the next task while its weights arrive (`next` returns kWait then). Only elements of
   // `weights_of` for which `here` returns true may be read. Call begin_push when `all_here`.
   std::optional<Task> early() const;
-  // Returns true if the task is still the next one and its weights are here or arriving. If not,
-  // the driver drops it and calls `next`.
+  // Returns whether the task is still the next one. If not, the driver drops it and calls `next`.
   bool is_current(const Task& task) const;
   // For a current early task: true once these weights, or all weights and pushes, have arrived.
   bool here(Range elements) const { return all_here() || weights_.has(elements); }
@@ -98,6 +97,7 @@ class PushPull {
  private:
   void take_state(const wire::State& state, int64_t now_ms);
   void follow_servers(const wire::Places& places, int64_t now_ms);
+  void give_up_pull();
   bool arrives_for(const Task& task) const;
   void pull_while_pushing();
   void finish_if_complete(int64_t now_ms);

@@ -1,22 +1,41 @@
 #include "worker/schedule/lease_schedule.h"
 
+#include <algorithm>
+
 #include "common/base/error.h"
 
 namespace pushpull {
 
-// Leases have no shares, but the State may name new checkpoints.
+// Takes new checkpoints, and leases that a lost worker has returned.
 bool LeaseSchedule::on_shares(const wire::State& state) {
   for (const int64_t step : state.chosen_checkpoints()) plan_.barriers.choose(step);
-  return false;
+  return on_leases(state.leases());
 }
 
 bool LeaseSchedule::on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
   for (const wire::Lease& lease : leases) {
     if (lease.number() <= newest_lease_ || !fits(lease)) continue;
     newest_lease_ = lease.number();
-    leases_.push_back(lease);
+    insert(lease);
   }
   return !leases_.empty();
+}
+
+// Leaves a first lease in its place whose weights are here: the worker may be computing it.
+void LeaseSchedule::insert(const wire::Lease& lease) {
+  const auto order = [](const wire::Lease& l) { return work_order(l.step(), l.evaluate()); };
+  const bool begun = !leases_.empty() && weights_fit(*wanted());
+  const auto place = std::upper_bound(
+      leases_.begin() + (begun ? 1 : 0), leases_.end(), order(lease),
+      [&](int64_t value, const wire::Lease& other) { return value < order(other); });
+  leases_.insert(place, lease);
+}
+
+bool LeaseSchedule::gives_up(const PullAim& pull) const {
+  const std::optional<Task> task = wanted();
+  if (!task) return false;
+  return pull.leases || pull.clock != task->step ||
+         pull.at_barrier != (task->kind == Task::kEvaluate);
 }
 
 bool LeaseSchedule::fits(const wire::Lease& lease) const {

@@ -1,6 +1,7 @@
 // Schedule of workers that draw leases from the pool of server 0 (async). A lease is a part of a
-// step or of an evaluation; it is computed once, on weights pulled after the last push. Servers
-// decide when they apply a push.
+// step or of an evaluation; it is computed once, on weights pulled after the last push. Leases are
+// computed by work_order: a server may wait for a lease of an earlier step before it hands out the
+// weights for a later one. Servers decide when they apply a push.
 #pragma once
 
 #include <deque>
@@ -25,7 +26,7 @@ class LeaseSchedule : public Schedule {
   std::optional<Task> wanted() const override;
   bool weights_fit(const Task& task) const override;
   std::optional<Task> upcoming() const override;
-  bool gives_up(const PullAim& /*pull*/) const override { return true; }
+  bool gives_up(const PullAim& pull) const override;
   wire::Grant grant(Range /*range*/) const override {
     return leases_.empty() ? wire::Grant{} : leases_.front().grant();
   }
@@ -37,6 +38,7 @@ class LeaseSchedule : public Schedule {
 
  private:
   bool fits(const wire::Lease& lease) const;
+  void insert(const wire::Lease& lease);
 
   WorkPlan plan_;
   std::deque<wire::Lease> leases_;

@@ -50,10 +50,11 @@ class Schedule {
   virtual ~Schedule() = default;
 
   // ---- events ----
-  // Takes the newest State's shares. Returns true if one is new; a running pull must then be
-  // abandoned if gives_up() is true for it. Throws Error(kProtocol).
+  // Takes the newest State's shares and leases. Returns true if a share is new, or if there is a
+  // lease to work on; a running pull must then be abandoned if gives_up() is true for it. Throws
+  // Error(kProtocol).
   virtual bool on_shares(const wire::State& /*state*/) { return false; }
-  // Takes new leases. Returns true if there is a lease to work on.
+  // Takes new leases. Returns true if there is a lease to work on; see on_shares.
   virtual bool on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& /*leases*/) {
     return false;
   }
@@ -78,8 +79,8 @@ class Schedule {
   // Returns the pull that will follow the push for `step`, if that is certain while the push is
   // running.
   virtual std::optional<PullAim> pull_after(int64_t /*step*/) const { return std::nullopt; }
-  // Returns true if a new share makes this pull void: servers may be waiting for that share before
-  // they answer.
+  // Returns true if a new share or lease makes this pull void: servers may be waiting for that work
+  // before they answer.
   virtual bool gives_up(const PullAim& pull) const = 0;
   // Returns true if this worker has nothing to do until the coordinator assigns something.
   virtual bool idle() const { return false; }

@@ -45,7 +45,7 @@ class CpuBackend final : public Backend {
       const Scope scope(*this);
       return planned(spec.name(), [&, make = maker] { return make(shared_, spec); });
     }
-    return Backend::plan(spec);
+    return this->Backend::plan(spec);
   }
 
   std::unique_ptr<Linear> linear(const LinearShape& shape) override {

@@ -136,6 +136,21 @@ TEST(Member, OpensAnotherConnectionIfTheFirstIsSilent) {
   EXPECT_FALSE(member.needs_connection(3550));
 }
 
+TEST(Member, SendsAHeartbeatAtOnceOnAnotherConnection) {
+  Member member = joined();
+  member.on_message(500, state(1));
+  member.on_tick(1490, stats);
+  EXPECT_EQ(member.take_outgoing().size(), 1U);
+  member.on_tick(1500, stats);
+  EXPECT_TRUE(member.take_outgoing().empty());
+  EXPECT_TRUE(member.needs_connection(1501));
+  member.on_tick(1510, stats);
+  EXPECT_EQ(member.take_outgoing().size(), 1U);
+  EXPECT_FALSE(member.needs_connection(1510));
+  member.on_tick(1520, stats);
+  EXPECT_TRUE(member.take_outgoing().empty());
+}
+
 TEST(Member, OpensAnotherConnectionIfItsHeartbeatsDoNotArrive) {
   Member member = joined();
   Message message = state(1);

@@ -67,6 +67,17 @@ TEST(TensorWire, EachInitKindSurvivesTheWire) {
   }
 }
 
+TEST(TensorWire, ATensorWithoutWeightDecaySurvivesTheWire) {
+  TensorTable table = two_tensors();
+  EXPECT_FALSE(wire_of(table)[0].no_decay());
+  table.tensors[0].decay = false;
+  EXPECT_TRUE(wire_of(table)[0].no_decay());
+  EXPECT_EQ(from_wire(wire_of(table)), table);
+  EXPECT_EQ(difference(two_tensors(), table),
+            "tensor 0: the job has layer.weight [10, 3, 5, 5], this worker has layer.weight [10, "
+            "3, 5, 5] without weight decay");
+}
+
 TEST(TensorWire, AScalarHasOneElement) {
   TensorTable table;
   table.add(tensor("scale", {}));
