@@ -11,8 +11,8 @@
 
 #include "common/job/job.h"
 #include "common/layout/fields.h"
-#include "models/model.h"
 #include "models/graph_model.h"
+#include "models/model.h"
 #include "tests/models/initial_weights.h"
 
 namespace pushpull {

@@ -158,16 +158,19 @@ TEST_F(AdmissionTest, ServerThatWaitsForTheNextTermHearsHowTheJobEnds) {
   EXPECT_EQ(refused_text(), "[join] the job is over: [out] disk full");
 }
 
-TEST_F(AdmissionTest, ProcessesThatWaitForTheEndAreBounded) {
+TEST_F(AdmissionTest, WhenTooManyWaitForTheEndTheOldestIsForgotten) {
   phase_ = wire::PHASE_FINISHING;
   for (uint64_t who = 1000; who < 1064; ++who) {
     hello(hello_of(who));
     ASSERT_EQ(refused_text(), "") << who;
   }
   hello(hello_of(kAnna));
-  EXPECT_EQ(refused_text(), "[join] the job is ending");
-  hello(hello_of(1000));
-  EXPECT_EQ(refused_text(), "") << "it waits already";
+  EXPECT_EQ(refused_text(), "");
+  admission().end_waiting({ErrorCode::kIo, "[join] the job is over: [out] disk full"});
+  size_t refused = 0;
+  for (const Outgoing& message : out_.take_messages())
+    refused += message.message.header.has_refused();
+  EXPECT_EQ(refused, 64U);
 }
 
 TEST_F(AdmissionTest, ServerThatHasTakenAPlaceWaitsNoMore) {

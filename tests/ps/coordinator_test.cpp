@@ -468,8 +468,7 @@ TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutABarrierAreRefused) {
     EXPECT_EQ(why_not(kAnna, message), "no-evaluation") << step;
   }
   evaluate(4);
-  ASSERT_TRUE(coordinator_->evaluations().newest());
-  EXPECT_EQ(coordinator_->evaluations().newest()->step, 4);
+  EXPECT_EQ(coordinator_->evaluations().newest().value().step, 4);
 }
 
 TEST_F(CoordinatorTest, JoinerAfterTheEndIsToldHowTheJobEnded) {
