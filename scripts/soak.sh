@@ -2,13 +2,13 @@
 # Looks for rare failures, for hours: simulated clusters, fuzzers and chaos in rotation, at low priority.
 #   scripts/soak.sh HOURS [FILE]
 # HOURS count from the end of the builds; 0.2 are twelve minutes. If they are too few for full turns, each part gets an
-# equal share of them in one round, and the simulations are cut there.
+# equal share of them in one round, and the simulations, at scale 1, are cut there.
 # Appends one line of JSON per round of each to FILE (build/soak.jsonl), and per run of chaos to FILE.chaos, so that
 # runs add up: `tests/chaos/chaos.py --show FILE.chaos` prints the table. Seeds continue after those of the last soak.
 # Inputs found by fuzzers stay in build/soak/NAME; failing inputs are build/soak/NAME-crash-..., and logs of failed runs
 # of chaos are in build/soak/chaos. Exits with 1 if anything failed.
 # PUSHPULL_SOAK_S: seconds of each fuzzer, and of chaos, in a round (600). PUSHPULL_SIM_SCALE: seeds that are simulated
-# in a round, as a multiple of the tests' own number (4).
+# in a round, as a multiple of the tests' own number (4, or 1 if they are cut).
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -18,7 +18,7 @@ esac
 total_s=$(awk -v hours="$1" 'BEGIN { printf "%d", 3600 * hours }')
 table=$(realpath -m "${2:-build/soak.jsonl}")
 turn_s=${PUSHPULL_SOAK_S:-600}
-sim_scale=${PUSHPULL_SIM_SCALE:-4}
+sim_scale=${PUSHPULL_SIM_SCALE:-}
 work=$PWD/build/soak
 failed=0
 rounds=0
@@ -94,6 +94,7 @@ if [ $((total_s / parts)) -lt "$turn_s" ]; then
   turn_s=$((total_s / parts > 1 ? total_s / parts : 1))
   cut_s=$turn_s
 fi
+: "${sim_scale:=$((cut_s > 0 ? 1 : 4))}"
 end=$(($(date +%s) + total_s))
 while ! over; do
   simulate
