@@ -51,9 +51,10 @@ class Cluster {
   // Returns the state of each process and its waits.
   std::string describe() const;
   const Coordinator& coordinator() const;
-  std::map<int64_t, FlatState> checkpoints;   // by step
-  std::set<int64_t> lost_checkpoints;         // could not be written
-  std::vector<float> start_weights;           // on the servers, before the first push
+  std::map<int64_t, FlatState> checkpoints;  // by step
+  std::set<int64_t> lost_checkpoints;        // could not be written
+  std::set<int64_t> chosen_checkpoints;  // all that the coordinator chose; Barriers forgets some
+  std::vector<float> start_weights;      // on the servers, before the first push
   std::map<int64_t, Evaluation> evaluations;  // by step
   // Under backup: first micro-batches of the pushes of each step.
   std::map<int64_t, std::vector<int64_t>> chosen;

@@ -1,6 +1,7 @@
 // WorkerTrainer: its use of shared memory, and the checks of the weights that it computes on.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "tests/simulation/worker_node.h"
 #include "tests/simulation/worker_trainer.h"
@@ -68,10 +69,16 @@ void WorkerTrainer::check_unchanged() {
 
 // Returns the number of updates that a server makes of so many counted pushes, or -1 if that is
 // impossible. Under buffered:K an update is K pushes, or the rest at a barrier. K is 1 elsewhere.
-static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers, int64_t shares) {
+//   chosen: all chosen checkpoints; `barriers` has the newest two.
+static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers,
+                          const std::set<int64_t>& chosen, int64_t shares) {
+  const auto next = [&](int64_t step) {
+    const auto behind = chosen.upper_bound(step);
+    return behind == chosen.end() ? barriers.next(step) : std::min(barriers.next(step), *behind);
+  };
   int64_t updates = 0;
-  for (int64_t step = barriers.start_step; step < barriers.end_step; step = barriers.next(step)) {
-    const int64_t most = (barriers.next(step) - step) * shares;
+  for (int64_t step = barriers.start_step; step < barriers.end_step; step = next(step)) {
+    const int64_t most = (next(step) - step) * shares;
     if (pushes < most) return pushes % k == 0 ? updates + pushes / k : -1;
     updates += (most + k - 1) / k;
     pushes -= most;
@@ -83,6 +90,8 @@ static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers, i
 void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting || given_up() || cluster_.recoveries > 0) return;
   const auto start = cluster_.start_state();
+  const Barriers& barriers = cluster_.coordinator().barriers();
+  cluster_.chosen_checkpoints.insert(barriers.chosen.begin(), barriers.chosen.end());
   const int64_t shares = process_.member().state().shares();
   for (const ToServer& out : messages) {
     if (!out.message.header.exchange().has_push()) continue;
@@ -92,8 +101,8 @@ void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
     const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
     const int64_t pushes =
         cluster_.toy().count_shares(weights, start ? start->step : 0, static_cast<int>(shares));
-    const int64_t updates = updates_of(pushes, cluster_.scenario().job.strategy.buffer,
-                                       cluster_.coordinator().barriers(), shares) +
+    const int64_t updates = updates_of(pushes, cluster_.scenario().job.strategy.buffer, barriers,
+                                       cluster_.chosen_checkpoints, shares) +
                             (start ? start->updates : 0);
     const int64_t claimed = push.read_versions(out.server);
     if (updates == claimed) continue;
