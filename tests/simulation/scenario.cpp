@@ -64,6 +64,7 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   job.schedule.kind = static_cast<ScheduleKind>(dice.between(0, 3));
   job.schedule.lr = 0.05;
   job.schedule.step = 3;
+  job.schedule.warmup_fraction = 0.0;
   job.schedule.warmup_steps = dice.between(0, 3);
   if (job.schedule.warmup_steps == 3) {
     job.schedule.warmup_steps = 0;
