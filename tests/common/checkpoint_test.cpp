@@ -129,9 +129,9 @@ TEST(Checkpoint, ReadsBackTheCheckpointThatItWrote) {
   CheckpointStore store(folder / "deep/store", 3);
   write(store, sample(40));
   EXPECT_THAT(names_in(folder / "deep/store"), ElementsAre("step-00000040"));
-  EXPECT_THAT(
-      names_in(folder / "deep/store/step-00000040"),
-      UnorderedElementsAre("model.safetensors", "optimizer.safetensors", "state.json", "DONE"));
+  EXPECT_THAT(names_in(folder / "deep/store/step-00000040"),
+              UnorderedElementsAre("model.safetensors", "optimizer.safetensors", "tokenizer.json",
+                                   "state.json", "DONE"));
   for (const char* path : {"deep/store", "deep/store/", "deep/store/step-00000040",
                            "deep/store/step-00000040/", "deep/../deep/store/step-00000040"}) {
     const Checkpoint checkpoint = read_checkpoint(folder / path);

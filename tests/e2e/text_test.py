@@ -44,7 +44,7 @@ def a_resume_in_the_middle_of_dropout_gives_the_same_bits(lab):
 def a_trained_gpt_goes_on_with_a_text(lab):
     out = lab.folder / "trained"
     # without dropout: so small a model learns the pattern in seconds
-    run = lab.run(lab.job({**keys_in(lab.folder), "steps": 500, "lr": 0.003, "lr-schedule": "cosine", "warmup-steps": 20, "dropout": 0,
+    run = lab.run(lab.job({**keys_in(lab.folder), "steps": 800, "embed": 48, "lr": 0.002, "lr-schedule": "cosine", "warmup-steps": 20, "dropout": 0,
                            "attention-dropout": 0}), 1, 2, out=out)
     expect(run.code == 0, run.text[-500:])
     value = run.summary()["heads"][0]["value"]
