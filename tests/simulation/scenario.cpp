@@ -60,16 +60,15 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   Job& job = s.job;
   job.optimizer.kind = static_cast<OptimizerKind>(dice.between(0, 4));
   job.optimizer.weight_decay = dice.chance(0.5) ? 0.01 : 0.0;
-  if (job.steps % 2 == 0) job.optimizer.no_decay = NoDecay::parse("wei*,other.*");
+  job.optimizer.no_decay = NoDecay::parse(job.steps % 2 == 0 ? "wei*,other.*" : "model");
   job.schedule.kind = static_cast<ScheduleKind>(dice.between(0, 3));
   job.schedule.lr = 0.05;
   job.schedule.step = 3;
   job.schedule.warmup_fraction = 0.0;
   job.schedule.warmup_steps = dice.between(0, 3);
-  if (job.schedule.warmup_steps == 3) {
-    job.schedule.warmup_steps = 0;
-    job.schedule.warmup_fraction = 0.3;
-  }
+  // set in both cases: a scenario may be drawn anew
+  job.schedule.warmup_fraction = job.schedule.warmup_steps == 3 ? 0.3 : 0.0;
+  if (job.schedule.warmup_steps == 3) job.schedule.warmup_steps = 0;
   if (dice.chance(0.4)) job.clip_norm = dice.chance(0.5) ? 1.0 : 1000.0;
 }
 
