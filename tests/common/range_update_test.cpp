@@ -10,6 +10,7 @@
 
 #include "common/base/random.h"
 #include "common/layout/tensor_table.h"
+#include "common/update/optimizer.h"
 
 namespace pushpull {
 namespace {
