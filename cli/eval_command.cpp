@@ -127,14 +127,14 @@ std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& 
   for (const TensorInfo& wanted : table.tensors) {
     const auto found = stored.find(wanted.name);
     if (found == stored.end()) {
-      throw Error(ErrorCode::kData, "[eval] " + path + ": no tensor " + wanted.name + " " +
+      throw Error(ErrorCode::kData, "[checkpoint] " + path + ": no tensor " + wanted.name + " " +
                                         shape_text(wanted.shape) + ", which the model needs");
     }
     const TensorInfo& tensor = *found->second;
     if (tensor.shape != wanted.shape) {
-      throw Error(ErrorCode::kData, "[eval] " + path + ": tensor " + wanted.name + " has shape " +
-                                        shape_text(tensor.shape) + ", the model needs " +
-                                        shape_text(wanted.shape) +
+      throw Error(ErrorCode::kData, "[checkpoint] " + path + ": tensor " + wanted.name +
+                                        " has shape " + shape_text(tensor.shape) +
+                                        ", the model needs " + shape_text(wanted.shape) +
                                         ": is it another dataset or model?");
     }
     std::copy_n(checkpoint.weights.begin() + tensor.offset, tensor.size,
@@ -142,7 +142,7 @@ std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& 
     stored.erase(found);
   }
   if (!stored.empty()) {
-    throw Error(ErrorCode::kData, "[eval] " + path + ": tensor " + stored.begin()->first +
+    throw Error(ErrorCode::kData, "[checkpoint] " + path + ": tensor " + stored.begin()->first +
                                       " is unknown to the model");
   }
   return weights;

@@ -68,13 +68,6 @@ Sampling sampling_of(const CommandLine& line) {
   return sampling;
 }
 
-FieldTable token_fields(int64_t sequence, int64_t vocabulary) {
-  FieldTable fields;
-  fields.fields.push_back({"ids", FieldType::kInt, {sequence}, 0, vocabulary});
-  fields.fields.push_back({"target", FieldType::kInt, {sequence}, -1, vocabulary});
-  return fields;
-}
-
 }  // namespace
 
 int32_t draw_token(std::span<const float> scores, const Sampling& sampling, int64_t place) {
@@ -106,7 +99,7 @@ void generate_tokens(Model& model, std::span<const float> weights, int64_t seque
   PP_ASSERT(!ids.empty());
   const BatchLayout layout(token_fields(sequence, vocabulary), 1);
   std::vector<float> block(layout.words());
-  std::fill_n(as_ints(block.data() + layout.offset(1)), sequence, -1);
+  std::fill_n(as_ints(block.data() + layout.offset(1)), sequence, kNoTarget);
   const int64_t sample = 0;
   std::vector<HeadSums> sums(model.heads().size());
   for (int64_t i = 0; i < count; ++i) {

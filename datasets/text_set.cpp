@@ -111,8 +111,7 @@ TextSet::TextSet(const Job& job, std::unique_ptr<Tokenizer> tokenizer, std::vect
   test_size_ =
       windows_to_use("test-samples", job.test_samples, (targets + sequence_ - 1) / sequence_);
   const int64_t vocabulary = tokenizer_->size();
-  fields_ = {{{"ids", FieldType::kInt, {sequence_}, 0, vocabulary},
-              {"target", FieldType::kInt, {sequence_}, kNoTarget, vocabulary}}};
+  fields_ = token_fields(sequence_, vocabulary);
   Digest digest;
   digest.add(std::string("text 1"));  // raise the number when the samples change
   for (const int64_t number : {sequence_, train_size_, test_size_, tokens, targets}) {

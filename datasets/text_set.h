@@ -24,8 +24,6 @@ struct Job;
 
 class TextSet final : public Dataset {
  public:
-  static constexpr int32_t kNoTarget = -1;
-
   // Reads sequence, seed, shuffle, train-samples and test-samples of the job.
   //   train, test: ids of the tokenizer.
   //   name: of the text, for messages.

@@ -48,7 +48,8 @@ class Gpt {
     const Param output =
         job_.tie_embeddings ? tokens : graph_.param("lm_head.weight", {ids.limit, width}, init);
     x = linear_on(graph_, "lm_head", x, output);
-    graph_.head({.name = "token", .metric = Metric::kPerplexity, .ignored = -1}, x, "target");
+    graph_.head({.name = "token", .metric = Metric::kPerplexity, .ignored = kNoTarget}, x,
+                "target");
     return graph_.take();
   }
 

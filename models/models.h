@@ -21,7 +21,7 @@ Graph convnet_graph(const Job& job, const FieldTable& fields);
 // A decoder-only transformer: Hugging Face's GPT2LMHeadModel (Radford et al., Language Models are
 // Unsupervised Multitask Learners, 2019) with its names, its layout of weights and its initial
 // values. Reads the fields ids and target [sequence]; the head `token` measures perplexity over the
-// targets that are not -1. Throws Error(kUsage) if heads does not divide embed.
+// targets that are not kNoTarget. Throws Error(kUsage) if heads does not divide embed.
 Graph gpt_graph(const Job& job, const FieldTable& fields);
 
 // Residual networks (He et al., arXiv:1512.03385) with torchvision's names and initial values.

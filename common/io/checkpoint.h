@@ -1,6 +1,7 @@
 // A folder of checkpoints: DIR/step-00000040/{model.safetensors, optimizer.safetensors,
-// tokenizer.json if the data are text, state.json, DONE}. A checkpoint is written under a temporary name, fsynced and renamed, with DONE last; the
-// newest `keep` are kept. Used by the coordinator's writer thread and by `pushpull eval`.
+// tokenizer.json if the data are text, state.json, DONE}. A checkpoint is written under a temporary
+// name, fsynced and renamed, with DONE last; the newest `keep` are kept. Used by the coordinator's
+// writer thread, `pushpull eval` and `pushpull generate`.
 #pragma once
 
 #include <cstdint>

@@ -27,6 +27,11 @@ FieldTable image_fields(const std::vector<int64_t>& shape, int64_t classes) {
   return {{{"pixels", FieldType::kFloat, shape, 0, 0}, {"label", FieldType::kInt, {}, 0, classes}}};
 }
 
+FieldTable token_fields(int64_t sequence, int64_t vocabulary) {
+  return {{{"ids", FieldType::kInt, {sequence}, 0, vocabulary},
+           {"target", FieldType::kInt, {sequence}, kNoTarget, vocabulary}}};
+}
+
 BatchLayout::BatchLayout(const FieldTable& fields, int64_t samples) : samples_(samples) {
   constexpr size_t kAlignment = 256 / sizeof(float);
   PP_ASSERT(samples >= 0);

@@ -41,6 +41,14 @@ struct FieldTable {
 //   shape: channels, height, width.
 FieldTable image_fields(const std::vector<int64_t>& shape, int64_t classes);
 
+// The target of a place that does not count.
+inline constexpr int32_t kNoTarget = -1;
+
+// Returns the fields of windows of a text: `ids`, and `target`, the token after each of them or
+// kNoTarget.
+//   sequence: tokens of a window; vocabulary: ids are below it.
+FieldTable token_fields(int64_t sequence, int64_t vocabulary);
+
 // Where the fields of a micro-batch are in its block: field by field, each [samples, shape] in C
 // order. An element of any type has 4 bytes, a *word*. A field begins at a multiple of 256 bytes.
 class BatchLayout {

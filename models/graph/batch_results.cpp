@@ -22,13 +22,6 @@ size_t targets_of(const Graph& graph, const GraphHead& head) {
   return static_cast<size_t>(graph.samples * head.targets);
 }
 
-// Returns the index of the first result of a head.
-size_t first_of(const Graph& graph, size_t head) {
-  size_t first = 0;
-  for (size_t h = 0; h < head; ++h) first += targets_of(graph, graph.heads[h]);
-  return first;
-}
-
 size_t head_named(const Graph& graph, const std::string& name) {
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     if (graph.heads[h].head.name == name) return h;
@@ -97,10 +90,10 @@ void batch_sums(const Graph& graph, const BatchLayout& layout, const Samples& sa
     const int32_t* labels = has_labels ? labels_of(graph, head, layout, samples) : nullptr;
     const auto is_right = [&](size_t of, size_t target) {
       const GraphHead& other = graph.heads[of];
-      return predictions[first_of(graph, of) + target] ==
+      return predictions[first_result(graph, of) + target] ==
              labels_of(graph, other, layout, samples)[target];
     };
-    const size_t first = first_of(graph, h);
+    const size_t first = first_result(graph, h);
     const size_t partner = head.head.partner.empty() ? h : head_named(graph, head.head.partner);
     sums[h] = {};
     const auto valid = static_cast<size_t>(std::ssize(samples.indices) * head.targets);

@@ -1,5 +1,5 @@
-// What the heads of a graph say about a micro-batch, computed on the host: how many targets count,
-// the loss, and sums for an evaluation. Results of a graph are the losses of all heads, then (in an
+// Computes on the host the counted targets and the loss of a micro-batch, and the sums of an
+// evaluation, from the results of a graph. Results of a graph are the losses of all heads, then (in an
 // evaluation) the predictions of all heads, each target by target. Stateless; any thread.
 #pragma once
 

@@ -146,6 +146,12 @@ Graph GraphBuilder::take() {
   return std::move(graph_);
 }
 
+size_t first_result(const Graph& graph, size_t head) {
+  int64_t targets = 0;
+  for (size_t h = 0; h < head; ++h) targets += graph.heads[h].targets;
+  return static_cast<size_t>(graph.samples * targets);
+}
+
 std::vector<HeadInfo> head_infos(const Graph& graph) {
   std::vector<HeadInfo> infos;
   for (const GraphHead& head : graph.heads) {

@@ -118,6 +118,10 @@ class GraphBuilder {
   Graph graph_;
 };
 
+// Returns the index of a head's first result: all heads have one per target of a micro-batch, one
+// head after the other. The number of heads gives the number of all results.
+size_t first_result(const Graph& graph, size_t head);
+
 // Returns what the heads measure.
 std::vector<HeadInfo> head_infos(const Graph& graph);
 

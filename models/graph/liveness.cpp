@@ -32,9 +32,7 @@ class Liveness {
     place_values();
     for (int32_t h = heads_; h-- > 0;) place_head(h);
     for (int32_t i = nodes_; i-- > 0;) place_backward(i);
-    for (const GraphHead& head : graph_.heads) {
-      memory_.result_words += static_cast<size_t>(head.targets * graph_.samples);
-    }
+    memory_.result_words = first_result(graph_, graph_.heads.size());
     memory_.results = region(2 * memory_.result_words * sizeof(float), 0, end());
     memory_.plan = plan_memory(regions_, kAlignment);
     return std::move(memory_);

@@ -16,7 +16,7 @@
 
 namespace pushpull {
 
-// What liveness needs to know of the plans.
+// The needs of all plans, and the sizes of all values.
 struct GraphNeeds {
   std::vector<ops::Needs> nodes;
   std::vector<ops::Needs> heads;

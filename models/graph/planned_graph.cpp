@@ -48,7 +48,7 @@ void PlannedGraph::plan() {
   memory_ = plan_graph_memory(graph_, needs);
   plan_sums();
   plan_ready();
-  views_.assign(graph_.values.size(), nullptr);
+  views_.assign(slots_ * graph_.values.size(), nullptr);
   arena_ = backend_->allocate(arena_bytes() / sizeof(float));
 }
 
@@ -120,11 +120,15 @@ void* PlannedGraph::at(int32_t region, size_t slot) const {
   return arena_.data() + bytes / sizeof(float);
 }
 
+size_t PlannedGraph::view_of(int32_t value, size_t slot) const {
+  return slot * graph_.values.size() + index(value);
+}
+
 const void* PlannedGraph::value(int32_t value, const Batch& batch) const {
   const int32_t field = graph_.field_of_value[index(value)];
   if (field >= 0) return batch.block + layout_.offset(index(field));
   const int32_t region = memory_.values[index(value)];
-  return region < 0 ? views_[index(value)] : at(region, batch.slot);
+  return region < 0 ? views_[view_of(value, batch.slot)] : at(region, batch.slot);
 }
 
 ops::Run PlannedGraph::bind(size_t i, const Batch& batch) const {
@@ -156,10 +160,7 @@ ops::Run PlannedGraph::bind_head(size_t h, const Batch& batch) const {
   ops::Run run;
   run.x[0].data = value(head.scores, batch);
   run.x[1].data = value(head.target, batch);
-  size_t first = 0;
-  for (size_t k = 0; k < h; ++k) {
-    first += static_cast<size_t>(graph_.heads[k].targets * graph_.samples);
-  }
+  const size_t first = first_result(graph_, h);
   auto* results = static_cast<float*>(at(memory_.results, batch.slot));
   run.y.data = results + first;
   run.predictions.data = results + memory_.result_words + first;
@@ -171,7 +172,7 @@ ops::Run PlannedGraph::bind_head(size_t h, const Batch& batch) const {
   return run;
 }
 
-void PlannedGraph::forward(const Batch& batch, const Hooks& hooks, bool training) {
+void PlannedGraph::compute(const Batch& batch, const Hooks& hooks, bool training) {
   size_t tensor = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (hooks.needed) {
@@ -182,7 +183,7 @@ void PlannedGraph::forward(const Batch& batch, const Hooks& hooks, bool training
     ops::Run run = bind(i, batch);
     run.training = training;
     if (nodes_[i].needs.is_view) {
-      views_[index(graph_.nodes[i].output)] = nodes_[i].op->view(run);
+      views_[view_of(graph_.nodes[i].output, batch.slot)] = nodes_[i].op->view(run);
     } else {
       nodes_[i].op->forward(run);
     }
@@ -190,16 +191,25 @@ void PlannedGraph::forward(const Batch& batch, const Hooks& hooks, bool training
 }
 
 void PlannedGraph::train(const Batch& batch, const Hooks& hooks) {
+  forward(batch, hooks);
+  if (hooks.forward_done) hooks.forward_done();
+  backward(batch, hooks);
+}
+
+void PlannedGraph::forward(const Batch& batch, const Hooks& hooks) {
   PP_ASSERT(batch.weights.size() == static_cast<size_t>(table().total));
   PP_ASSERT(batch.gradients.size() == batch.weights.size());
   const ops::Backend::Scope scope(*backend_);
-  forward(batch, hooks, true);
+  compute(batch, hooks, true);
   for (size_t h = 0; h < heads_.size(); ++h) {
     ops::Run run = bind_head(h, batch);
     run.predictions.data = nullptr;
     heads_[h].op->forward(run);
   }
-  if (hooks.forward_done) hooks.forward_done();
+}
+
+void PlannedGraph::backward(const Batch& batch, const Hooks& hooks) {
+  const ops::Backend::Scope scope(*backend_);
   for (size_t h = heads_.size(); h-- > 0;) backward_head(h, batch);
   for (size_t i = nodes_.size(); i-- > 0;) backward_node(i, batch, hooks);
 }
@@ -257,7 +267,7 @@ void PlannedGraph::evaluate(std::span<const float> weights, const float* block, 
   const Batch batch{.weights = weights, .block = block};
   const std::function<void(size_t)> none;
   const std::function<void()> nothing;
-  forward(batch, {none, none, nothing}, false);
+  compute(batch, {none, none, nothing}, false);
   for (size_t h = 0; h < heads_.size(); ++h) {
     ops::Run run = bind_head(h, batch);
     run.training = false;

@@ -53,6 +53,10 @@ class PlannedGraph {
     const std::function<void()>& forward_done;
   };
   void train(const Batch& batch, const Hooks& hooks);
+  // The two halves of `train`. Between them other micro-batches may run in other slots. Both need
+  // all of the batch: statistics are reported by forward.
+  void forward(const Batch& batch, const Hooks& hooks);
+  void backward(const Batch& batch, const Hooks& hooks);
   // Computes losses and predictions of the first `valid` samples in slot 0.
   void evaluate(std::span<const float> weights, const float* block, int64_t valid);
 
@@ -92,8 +96,8 @@ class PlannedGraph {
   const void* value(int32_t value, const Batch& batch) const;
   ops::Run bind(size_t node, const Batch& batch) const;
   ops::Run bind_head(size_t head, const Batch& batch) const;
-  void forward(const Batch& batch, const Hooks& hooks, bool training);
-  void backward(const Batch& batch, const Hooks& hooks);
+  size_t view_of(int32_t value, size_t slot) const;
+  void compute(const Batch& batch, const Hooks& hooks, bool training);
   void backward_head(size_t head, const Batch& batch);
   void backward_node(size_t node, const Batch& batch, const Hooks& hooks);
   void add_to(const Sum& sum, void* total, const void* part) const;
@@ -106,7 +110,7 @@ class PlannedGraph {
   std::vector<Node> nodes_;
   std::vector<Node> heads_;
   size_t random_nodes_ = 0;
-  std::vector<const void*> views_;  // of each value that is a view, in the current call
+  std::vector<const void*> views_;  // of each value that is a view, slot by slot
   ops::Buffer arena_;
 };
 

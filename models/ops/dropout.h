@@ -4,11 +4,22 @@
 //   common/base/random.h): the same for any number of workers, and in backward.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "models/ops/operation.h"
 
 namespace pushpull::ops {
+
+// The rule of a dropout with probability p.
+struct DropoutRule {
+  explicit DropoutRule(float probability)
+      : least(static_cast<uint32_t>(std::ceil(static_cast<double>(probability) * 0x1p32))),
+        factor(static_cast<float>(1.0 / (1.0 - static_cast<double>(probability)))) {}
+  uint32_t least;  // word of an element that is kept
+  float factor;    // of a kept element
+};
 
 class DropoutSpec final : public Spec {
  public:

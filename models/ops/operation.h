@@ -95,7 +95,7 @@ struct Run {
   bool training = false;
 };
 
-// What a plan needs of the graph around it.
+// A plan states here what it needs from the graph around it.
 struct Needs {
   uint32_t inputs = 0;  // bit i: backward reads x[i]
   bool output = false;  // backward reads y

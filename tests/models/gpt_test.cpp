@@ -14,7 +14,9 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "models/graph_model.h"
+#include "tests/device/fake_device.h"
 #include "tests/models/initial_weights.h"
+#include "tests/models/queued_backend.h"
 
 namespace pushpull {
 namespace {
@@ -23,13 +25,6 @@ using testing::HasSubstr;
 
 constexpr int64_t kPositions = 6;
 constexpr int64_t kVocabulary = 13;
-
-FieldTable token_fields() {
-  FieldTable fields;
-  fields.fields.push_back({"ids", FieldType::kInt, {kPositions}, 0, kVocabulary});
-  fields.fields.push_back({"target", FieldType::kInt, {kPositions}, -1, kVocabulary});
-  return fields;
-}
 
 Job gpt_job() {
   Job job;
@@ -45,7 +40,7 @@ Job gpt_job() {
 // A micro-batch of random tokens; one target of the second sample does not count.
 struct Batch {
   explicit Batch(int64_t samples, uint64_t seed = 1)
-      : layout(token_fields(), samples),
+      : layout(token_fields(kPositions, kVocabulary), samples),
         block(layout.words()),
         indices(static_cast<size_t>(samples)) {
     std::mt19937_64 random(seed);
@@ -65,7 +60,9 @@ struct Batch {
   std::vector<int64_t> indices;
 };
 
-std::unique_ptr<Model> make(const Job& job) { return make_model(job, token_fields()); }
+std::unique_ptr<Model> make(const Job& job) {
+  return make_model(job, token_fields(kPositions, kVocabulary));
+}
 
 std::vector<float> weights_of(const Model& model, uint64_t seed = 3) {
   std::mt19937_64 random(seed);
@@ -223,6 +220,17 @@ TEST(Gpt, EvaluationCountsTargetsAndHasNoDropout) {
   EXPECT_NEAR(train(*calm, weights, batch.view()).loss,
               sums[0].loss / static_cast<double>(sums[0].counted), 1e-6);
   EXPECT_EQ(calm->heads().front().metric, Metric::kPerplexity);
+}
+
+TEST(Gpt, IsRefusedByADeviceInOneLine) {
+  const auto device = std::make_shared<device::FakeDevice>();
+  try {
+    make_model_on(make_queued_backend(device, 1), gpt_job(), token_fields(kPositions, kVocabulary));
+    FAIL() << "must be refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_THAT(error.what(), HasSubstr("embedding has no kernel on fake:0 yet"));
+  }
 }
 
 TEST(Gpt, RefusesHeadsThatDoNotDivideItsWidth) {

@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "models/ops/cpu/attention_row.h"
 #include "models/ops/cpu/operations.h"
+#include "models/ops/dropout.h"
 
 namespace pushpull::ops::cpu {
 
@@ -108,8 +109,7 @@ class CpuAttention final : public Operation {
         rows_(std::min(kBlockRows, shape.positions)),
         group_(heads_of_group(shape, rows_)),
         scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.width)))),
-        least_(static_cast<uint32_t>(std::ceil(static_cast<double>(shape.dropout) * 0x1p32))),
-        kept_factor_(static_cast<float>(1.0 / (1.0 - static_cast<double>(shape.dropout)))) {
+        dropout_(shape.dropout) {
     for (int64_t first = 0; first < shape.positions; first += rows_) add_block(shared, first);
     const auto scores = static_cast<size_t>(group_ * rows_ * shape.positions);
     scores_ = allocate(scores);
@@ -126,7 +126,7 @@ class CpuAttention final : public Operation {
   }
 
   void forward(const Run& run) override {
-    PP_ASSERT(run.key != nullptr || !run.training || least_ == 0);
+    PP_ASSERT(run.key != nullptr || !run.training || dropout_.least == 0);
     for_each_block([&](const Block& block) { forward_block(run, block); });
   }
 
@@ -199,10 +199,10 @@ class CpuAttention final : public Operation {
     if (shape_.mask) {
       out.mask = run.x[shape_.packed ? 1 : 3].ints() + block.sample * shape_.positions;
     }
-    if (run.training && least_ > 0) {
+    if (run.training && dropout_.least > 0) {
       const int64_t of_head = block.sample * shape_.heads + block.head + head;
       const int64_t element = (of_head * shape_.positions + query) * shape_.positions;
-      out.dropout = {*run.key, static_cast<uint64_t>(element), least_, kept_factor_};
+      out.dropout = {*run.key, static_cast<uint64_t>(element), dropout_.least, dropout_.factor};
     }
     return out;
   }
@@ -272,8 +272,7 @@ class CpuAttention final : public Operation {
   int64_t rows_;       // of a block; the last one may have fewer
   int64_t group_;      // heads of a block
   float scale_;
-  uint32_t least_;     // word of a score that dropout keeps
-  float kept_factor_;  // of such a score
+  DropoutRule dropout_;
   std::vector<BlockPlan> plans_;
   std::vector<size_t> plan_of_block_;
   // Scratch of one block.

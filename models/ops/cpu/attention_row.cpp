@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/base/random.h"
+#include "models/ops/arithmetic.h"
 #include "models/ops/cpu/softmax_row.h"
 
 namespace pushpull::ops::cpu {
@@ -118,9 +119,7 @@ PUSHPULL_SIMD float dot(const float* a, const float* b, int64_t count) {
     for (int64_t l = 0; l < kWide; ++l) sums[l] += a[i + l] * b[i + l];
   }
   for (int64_t l = 0; i + l < count; ++l) sums[l] += a[i + l] * b[i + l];
-  for (int64_t reach = kWide / 2; reach > 0; reach /= 2) {
-    for (int64_t l = 0; l < reach; ++l) sums[l] += sums[l + reach];
-  }
+  tree_sum(sums, kWide);
   return sums[0];
 }
 

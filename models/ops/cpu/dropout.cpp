@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 
 #include "common/base/error.h"
 #include "common/base/random.h"
@@ -30,9 +29,7 @@ PUSHPULL_SIMD void keep_some(const float* x, const uint32_t* words, uint32_t lea
 class CpuDropout final : public Operation {
  public:
   explicit CpuDropout(const DropoutSpec& spec)
-      : count_(spec.shape().size()),
-        least_(static_cast<uint32_t>(std::ceil(static_cast<double>(spec.probability()) * 0x1p32))),
-        factor_(static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.probability())))) {}
+      : count_(spec.shape().size()), rule_(spec.probability()) {}
 
   Needs needs() const override { return {.in_place = true, .gradient_in_place = true}; }
 
@@ -46,7 +43,7 @@ class CpuDropout final : public Operation {
   static constexpr int64_t kPiece = 1'024;  // elements whose words lie on the stack
 
   void drop(const Run& run, const float* x, float* y) const {
-    if (!run.training || least_ == 0) {
+    if (!run.training || rule_.least == 0) {
       if (x == y) return;
       in_ranges(count_, kGrain, [=](int64_t begin, int64_t end) {
         std::copy_n(x + begin, end - begin, y + begin);
@@ -64,12 +61,11 @@ class CpuDropout final : public Operation {
     std::array<uint32_t, kPiece> words;
     const int64_t n = std::min(kPiece, count_ - first);
     fill_dropout_words(key, static_cast<uint64_t>(first / 4), (n + 3) / 4, words.data());
-    keep_some(x + first, words.data(), least_, factor_, n, y + first);
+    keep_some(x + first, words.data(), rule_.least, rule_.factor, n, y + first);
   }
 
   int64_t count_;
-  uint32_t least_;  // word of an element that is kept
-  float factor_;
+  DropoutRule rule_;
 };
 
 }  // namespace

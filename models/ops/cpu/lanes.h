@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/base/simd.h"
+#include "models/ops/arithmetic.h"
 
 namespace pushpull::ops::cpu {
 
@@ -30,15 +31,13 @@ PUSHPULL_INLINE void store_some(const Lanes& from, int64_t count, float* to) {
   for (int64_t k = 0; k < count; ++k) to[k] = all[k];
 }
 
-// Returns the sum of the lanes: repeatedly the upper half is added onto the lower half.
+// Returns the sum of the lanes, by tree_sum.
 PUSHPULL_INLINE double total(const Lanes& lanes) {
   float all[kLanes];
   store(lanes, all);
   double sums[kLanes];
   for (int64_t k = 0; k < kLanes; ++k) sums[k] = static_cast<double>(all[k]);
-  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (int64_t k = 0; k < half; ++k) sums[k] += sums[k + half];
-  }
+  tree_sum(sums, kLanes);
   return sums[0];
 }
 

@@ -2,20 +2,14 @@
 
 #include <algorithm>
 
+#include "models/ops/arithmetic.h"
+
 namespace pushpull::ops::cpu {
 
 namespace {
 
 constexpr int64_t kBlock = 256;  // a multiple of kSumLanes
 constexpr int64_t kSumLanes = 16;
-
-// Combines lanes in a fixed tree: repeatedly the upper half is added onto the lower half.
-template <class Lane>
-PUSHPULL_INLINE void add_halves(Lane* lanes, int64_t count) {
-  for (int64_t half = count / 2; half > 0; half /= 2) {
-    for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-  }
-}
 
 PUSHPULL_INLINE void add_to_lanes(const float* e, int64_t count, double* lanes) {
   int64_t i = 0;
@@ -67,7 +61,7 @@ PUSHPULL_SIMD double exp_sum(const float* x, int64_t count, float top) {
     for (int64_t i = 0; i < here; ++i) e[i] = fast_exp(x[first + i] - top);
     add_to_lanes(e, here, lanes);
   }
-  add_halves(lanes, kSumLanes);
+  tree_sum(lanes, kSumLanes);
   return lanes[0];
 }
 
@@ -76,7 +70,7 @@ PUSHPULL_SIMD double exp_row(const float* x, int64_t count, float top, float* e)
   for (int64_t i = 0; i < count; ++i) e[i] = fast_exp(x[i] - top);
   double lanes[kSumLanes] = {};
   add_to_lanes(e, count, lanes);
-  add_halves(lanes, kSumLanes);
+  tree_sum(lanes, kSumLanes);
   return lanes[0];
 }
 

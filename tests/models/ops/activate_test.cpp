@@ -76,7 +76,7 @@ TEST(ActivateOperation, SlopesMatchDifferences) {
   }
 }
 
-// Of a value: a few units of its last place; of gelu-erf, the series adds 1.5e-7 x / 2.
+// Values may be off by a few units of their last place. The series of gelu-erf adds 1.5e-7 x / 2.
 TEST(ActivateOperation, MatchesThePlainFunction) {
   const std::vector<float> x = arguments();
   const auto count = static_cast<int64_t>(x.size());
