@@ -1,7 +1,8 @@
 // One update of a range of the flat vector, in one pass: TreeSum adds the partial gradients along
 // the fixed tree, block by block, so that sums stay in the cache; RangeUpdate initialises and
-// updates the range, each tensor in it by its own rule and with or without weight decay. Servers have a RangeUpdate for each slice;
-// workers that update by themselves have one for the whole vector. Holds no weights.
+// updates the range, each tensor in it by its own rule and with or without weight decay. Servers
+// have a RangeUpdate for each slice; workers that update by themselves have one for the whole
+// vector. Holds no weights.
 #pragma once
 
 #include <cstddef>
