@@ -75,7 +75,7 @@ def strangers_do_not_use_up_the_descriptors(lab):
         flood = Flood(set().union(*(listening_ports(server.pid) for server in cluster.servers)), 200)
         try:
             lab.until(lambda: flood.closed > 200, 60, lambda: f"{flood.closed} of {flood.opened} were closed")
-            lab.until(lambda: "have not finished their handshake" in first.output(), 60, first.output)
+            lab.until(lambda: "have not finished their handshake" in first.output(), 180, first.output)
             for _ in range(3):  # the first may have begun before
                 before = newest_checkpoint(cluster)
                 lab.until(lambda: newest_checkpoint(cluster) > before or first.poll() is not None, 120,
