@@ -25,7 +25,9 @@ constexpr int64_t kMostVocabulary = 1'000'000;
 constexpr int64_t kDefaultVocabularyOfQuestions = 1024;
 constexpr int64_t kLeastSequence = 16;
 constexpr int64_t kMostSequence = 32'768;
-constexpr int64_t kMostExtraWords = 60;  // of a question: 64 tokens with [CLS], topic, kind, [SEP]
+// The topic in a question. 64 tokens in all with [CLS], kind and [SEP].
+constexpr int64_t kLeastRepetitions = 2;
+constexpr int64_t kMostRepetitions = 61;
 
 }  // namespace
 
@@ -91,14 +93,12 @@ void DummyQa::make_sample(uint32_t number, const Sample& out) const {
   Draws draws(seed_, number);
   const int64_t topic = draws.below(topics_);
   const int64_t kind = std::min<int64_t>(std::countl_zero(draws.word()), kKinds - 1);
-  const int64_t first_word = kFirstOpening + 2 * topics_;
   int32_t* next = out.ids;
   *next++ = kBeginning;
-  *next++ = static_cast<int32_t>(kFirstOpening + topic);
   *next++ = static_cast<int32_t>(kFirstKind + kind);
-  for (int64_t i = draws.below(1 + std::min(sequence_ / 8, kMostExtraWords)); i > 0; --i) {
-    *next++ = static_cast<int32_t>(first_word + draws.below(vocabulary_ - first_word));
-  }
+  const int64_t most = std::min(sequence_ / 8, kMostRepetitions);
+  const int64_t repetitions = kLeastRepetitions + draws.below(most - kLeastRepetitions + 1);
+  next = std::fill_n(next, repetitions, static_cast<int32_t>(kFirstOpening + topic));
   *next++ = kSeparator;
   const int64_t context = next - out.ids;
   const int64_t room = sequence_ - context - 1;

@@ -5,9 +5,9 @@
 // markers* of K *topics*, then their *closing markers*, then *words*. K is 8, or a third of the ids
 // from 7 on if that is less. With T = sequence a sample is
 //
-//     [CLS] topic kind word... [SEP] context... [SEP] padding...
+//     [CLS] kind topic topic... [SEP] context... [SEP] padding...
 //
-// The question names its topic by the opening marker. If it has an answer, the context contains the
+// The question repeats its topic's opening marker 2 to T / 8 times, at most 61. If it has an answer, the context contains the
 // topic's opening marker once and its closing marker once, at most kMaxAnswer tokens apart: they are
 // the first and the last token of the answer. A quarter of the other tokens of the context are
 // markers of other topics, the rest is words. An eighth of the questions has no answer: their context

@@ -81,8 +81,8 @@ TEST(DummyQa, QuestionAndContextGiveTheAnswer) {
         ASSERT_EQ(q.types[at], i >= context && i < tokens ? 1 : 0);
         ASSERT_EQ(q.ids[at] == 0, i >= tokens);
         if (i < context) continue;
-        if (q.ids[at] == q.ids[1]) firsts.push_back(i);
-        if (q.ids[at] == q.ids[1] + topics) lasts.push_back(i);
+        if (q.ids[at] == q.ids[2]) firsts.push_back(i);
+        if (q.ids[at] == q.ids[2] + topics) lasts.push_back(i);
       }
       if (q.start < 0) {
         ASSERT_TRUE(firsts.empty() && lasts.empty());
@@ -94,7 +94,7 @@ TEST(DummyQa, QuestionAndContextGiveTheAnswer) {
       ASSERT_EQ(lasts, std::vector<int64_t>{q.end});
       ASSERT_GT(q.end, q.start);
       ASSERT_LT(q.end, q.start + DummyQa::kMaxAnswer);
-      ASSERT_EQ(q.kind, q.ids[2] - 2);
+      ASSERT_EQ(q.kind, q.ids[1] - 2);
       const auto last = static_cast<float>(sequence - 1);
       ASSERT_EQ(q.start_position, static_cast<float>(q.start) / last);
       ASSERT_EQ(q.end_position, static_cast<float>(q.end) / last);
