@@ -18,6 +18,7 @@ enum class RandomStream : uint32_t {
   kTextShift = 6,  // (epoch)
   kGenerate = 7,   // (token)
   kDummyQa = 8,    // (sample, draw)
+  kSampler = 9,    // (epoch), (position)
 };
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).

@@ -11,11 +11,11 @@ namespace {
 
 // open_dataset (datasets/dataset.cpp) opens them.
 constexpr std::array kDatasetNames = {
-    DatasetName{"dummy", "generated images", false},
-    DatasetName{"dummy-qa", "generated questions", false},
-    DatasetName{"digits", "8x8, shipped", false},
-    DatasetName{"idx", "MNIST's format", true},
-    DatasetName{"text", "a text", true},
+    DatasetName{"dummy", "generated images", false, true},
+    DatasetName{"dummy-qa", "generated questions", false, true},
+    DatasetName{"digits", "8x8, shipped", false, true},
+    DatasetName{"idx", "MNIST's format", true, true},
+    DatasetName{"text", "a text", true, false},
 };
 
 // Returns the texts of all rows: "a, b or c".

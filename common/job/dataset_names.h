@@ -9,6 +9,7 @@ struct DatasetName {
   const char* name;
   const char* about;  // for the help
   bool needs_files;   // which data-dir names
+  bool has_classes;   // a sample has one class, the field `class` or `label`
 };
 
 // Returns null if there is no such dataset.

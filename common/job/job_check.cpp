@@ -208,6 +208,10 @@ void check_combinations(const Job& job, const Settings& given) {
                setting_text(job, given, "train-samples") + ": no step would be complete");
   }
   const DatasetName* const dataset = find_dataset_name(job.dataset);
+  if (dataset != nullptr && !dataset->has_classes && job.sampler == SamplerKind::kWeighted) {
+    refuse_job(setting_text(job, given, "sampler") + " needs samples with a class, which " +
+               setting_text(job, given, "dataset") + " has not: take sampler uniform");
+  }
   if (dataset != nullptr && dataset->needs_files && job.data_dir.empty()) {
     refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the path of its files");
   }

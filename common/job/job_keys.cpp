@@ -153,6 +153,10 @@ Keys data_keys() {
       word({"shuffle", "permute the samples in each epoch, by seed: true or false"},
            field(&Job::shuffle), "true or false",
            std::array<std::pair<const char*, bool>, 2>{{{"true", true}, {"false", false}}}),
+      word({"sampler", "uniform: each sample once in an epoch; weighted: classes equally often"},
+           field(&Job::sampler), "uniform or weighted",
+           std::array<std::pair<const char*, SamplerKind>, 2>{
+               {{"uniform", SamplerKind::kUniform}, {"weighted", SamplerKind::kWeighted}}}),
       entry({"input",
              "shape of a sample of dataset dummy: 784 or 1x28x28 (channels x height x width)"},
             "N or CxHxW, each from 1 to 100000 and at most 100000000 together, such as 784 or "
