@@ -95,7 +95,7 @@ struct Job {
   bool tie_embeddings = true;           // the output layer uses the embedding's weights
   Norm norm = Norm::kLayer;
   std::string dataset = "dummy";  // a name of dataset_names.h
-  std::string data_dir;           // files of idx and text; "" for the others
+  std::string data_dir;           // files of the dataset; "" if it has none
   int64_t train_samples = 0;      // first N of the training split; 0 = all
   int64_t test_samples = 0;       // first N of the test split; 0 = all
   bool shuffle = true;            // permute each epoch by seed
