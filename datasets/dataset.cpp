@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/job/dataset_names.h"
 #include "common/job/job.h"
+#include "datasets/cifar10.h"
 #include "datasets/dummy.h"
 #include "datasets/dummy_qa.h"
 #include "datasets/idx.h"
@@ -55,6 +56,7 @@ std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_di
   if (job.dataset == "dummy") return std::make_unique<Dummy>(job);
   if (job.dataset == "dummy-qa") return std::make_unique<DummyQa>(job);
   if (job.dataset == "digits") return open_digits(job, find_digits());
+  if (job.dataset == "cifar10") return open_cifar10(job, path_of_data(job, data_dir));
   if (job.dataset == "idx") return open_idx(job, path_of_data(job, data_dir));
   if (job.dataset == "qa") return open_qa(job, path_of_data(job, data_dir));
   if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir), tokenizer);
