@@ -50,6 +50,7 @@ constexpr auto kModels = std::to_array<ModelEntry>({
     {"mlp", mlp_graph, true},
     {"convnet", convnet_graph, true},
     {"gpt", gpt_graph, false},
+    {"bert", bert_graph, false},
     {"resnet18", resnet18_graph, true},
     {"resnet50", resnet50_graph, true},
 });
@@ -62,7 +63,9 @@ Graph graph_of(const Job& job, const FieldTable& fields) {
   for (const ModelEntry& model : kModels) {
     if (job.model == model.name) {
       if (model.has_images) check_image_fields(job, fields);
-      return model.graph(job, fields);
+      Graph graph = model.graph(job, fields);
+      set_head_options(graph, job.head_weights, job.label_smoothing);
+      return graph;
     }
     names += (names.empty() ? "" : ", ") + std::string(model.name);
   }

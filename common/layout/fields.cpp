@@ -32,6 +32,17 @@ FieldTable token_fields(int64_t sequence, int64_t vocabulary) {
            {"target", FieldType::kInt, {sequence}, kNoTarget, vocabulary}}};
 }
 
+FieldTable question_fields(int64_t sequence, int64_t vocabulary, int64_t classes) {
+  return {{{"ids", FieldType::kInt, {sequence}, 0, vocabulary},
+           {"mask", FieldType::kInt, {sequence}, 0, 2},
+           {"types", FieldType::kInt, {sequence}, 0, 2},
+           {"start", FieldType::kInt, {}, kNoTarget, sequence},
+           {"end", FieldType::kInt, {}, kNoTarget, sequence},
+           {"start-position", FieldType::kFloat, {}, 0, 0},
+           {"end-position", FieldType::kFloat, {}, 0, 0},
+           {"class", FieldType::kInt, {}, 0, classes}}};
+}
+
 BatchLayout::BatchLayout(const FieldTable& fields, int64_t samples) : samples_(samples) {
   constexpr size_t kAlignment = 256 / sizeof(float);
   PP_ASSERT(samples >= 0);

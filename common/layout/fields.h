@@ -49,6 +49,13 @@ inline constexpr int32_t kNoTarget = -1;
 //   sequence: tokens of a window; vocabulary: ids are below it.
 FieldTable token_fields(int64_t sequence, int64_t vocabulary);
 
+// Returns the fields of questions about a text, in one sequence: `ids`; `mask`, 0 at padding;
+// `types`, 0 in the question and 1 in the text; `start` and `end`, the answer's first and last token
+// or kNoTarget for both; `start-position` and `end-position`, the same as parts of the length, 0
+// without an answer; and `class`, the kind of answer.
+//   sequence: tokens of a sample; vocabulary: ids are below it.
+FieldTable question_fields(int64_t sequence, int64_t vocabulary, int64_t classes);
+
 // Where the fields of a micro-batch are in its block: field by field, each [samples, shape] in C
 // order. An element of any type has 4 bytes, a *word*. A field begins at a multiple of 256 bytes.
 class BatchLayout {
