@@ -33,6 +33,7 @@ Graph bert_graph(const Job& job, const FieldTable& fields);
 
 // Residual networks (He et al., arXiv:1512.03385) with torchvision's names and initial values.
 // Job::stem cifar begins with a 3x3 convolution instead of a 7x7 one of stride 2 and max pooling.
+// Biases and norms have no weight decay.
 Graph resnet18_graph(const Job& job, const FieldTable& fields);
 Graph resnet50_graph(const Job& job, const FieldTable& fields);
 
