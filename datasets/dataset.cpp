@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/dataset_names.h"
+#include "common/job/job.h"
 #include "datasets/dummy.h"
+#include "datasets/dummy_qa.h"
 #include "datasets/idx.h"
 #include "datasets/text_set.h"
 
@@ -41,7 +44,7 @@ const std::string& path_of_data(const Job& job, const std::string& data_dir) {
   if (!path.empty()) return path;
   throw Error(ErrorCode::kUsage, "[data] data-dir: expected the path of the files of dataset " +
                                      job.dataset + ", got nothing; set data-dir, or dataset = " +
-                                     "digits or dummy, which need none");
+                                     "digits, dummy or dummy-qa, which need none");
 }
 
 }  // namespace
@@ -49,10 +52,11 @@ const std::string& path_of_data(const Job& job, const std::string& data_dir) {
 std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_dir,
                                       const std::string& tokenizer) {
   if (job.dataset == "dummy") return std::make_unique<Dummy>(job);
+  if (job.dataset == "dummy-qa") return std::make_unique<DummyQa>(job);
   if (job.dataset == "digits") return open_digits(job, find_digits());
   if (job.dataset == "idx") return open_idx(job, path_of_data(job, data_dir));
   if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir), tokenizer);
-  throw Error(ErrorCode::kUsage, "[data] dataset: expected dummy, idx, digits or text, got \"" +
+  throw Error(ErrorCode::kUsage, "[data] dataset: expected " + dataset_names() + ", got \"" +
                                      job.dataset + "\"; change dataset");
 }
 

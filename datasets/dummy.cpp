@@ -12,11 +12,6 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kDefaultTrain = 4096;
-constexpr int64_t kDefaultTest = 1024;
-// Samples have 32-bit numbers; the test split starts here.
-constexpr uint32_t kFirstTest = uint32_t{1} << 31;
-constexpr int64_t kMaxSamples = int64_t{1} << 31;
 constexpr int64_t kMaxElements = int64_t{1} << 28;
 constexpr int64_t kMaxClasses = 65536;
 // Limits of a pattern's grid: at most 16 KiB per class.
@@ -30,12 +25,7 @@ constexpr double kSeparation = 6.0;
 constexpr double kLargestShare = 0.5;
 
 int64_t checked(const char* key, int64_t value, int64_t least, int64_t most) {
-  if (value < least || value > most) {
-    throw Error(ErrorCode::kUsage, std::string("[data] dummy: ") + key + ": expected " +
-                                       std::to_string(least) + " to " + std::to_string(most) +
-                                       ", got " + std::to_string(value) + "; change " + key);
-  }
-  return value;
+  return check_generated("dummy", key, value, least, most);
 }
 
 InputShape checked(const InputShape& input) {
@@ -45,8 +35,6 @@ InputShape checked(const InputShape& input) {
   return input;
 }
 
-int64_t or_default(int64_t wanted, int64_t value) { return wanted == 0 ? value : wanted; }
-
 }  // namespace
 
 Dummy::Dummy(const Job& job)
@@ -54,17 +42,14 @@ Dummy::Dummy(const Job& job)
       input_(checked(job.input)),
       classes_(checked("classes", job.classes, 2, kMaxClasses)),
       fields_(image_fields({input_.channels, input_.height, input_.width}, classes_)),
-      train_size_(
-          checked("train-samples", or_default(job.train_samples, kDefaultTrain), 1, kMaxSamples)),
-      test_size_(
-          checked("test-samples", or_default(job.test_samples, kDefaultTest), 1, kMaxSamples)),
+      sizes_(generated_sizes("dummy", job)),
       grid_{std::min(kGridChannels, input_.channels), std::min(kGridSide, input_.height),
             std::min(kGridSide, input_.width)} {
   Digest digest;
   digest.add(std::string("dummy 1"));  // raise the number when the samples change
   digest.add(std::to_string(seed_));
   for (const int64_t value :
-       {input_.channels, input_.height, input_.width, classes_, train_size_, test_size_}) {
+       {input_.channels, input_.height, input_.width, classes_, sizes_.train, sizes_.test}) {
     digest.add(std::to_string(value));
   }
   digest_ = digest.hex();
@@ -90,10 +75,10 @@ void Dummy::make_patterns() {
 
 void Dummy::make_cache() {
   const auto sample_bytes = static_cast<int64_t>(sizeof(float)) * input_.size();
-  if (train_size_ > kCacheBytes / sample_bytes) return;
-  std::vector<float> images(static_cast<size_t>(train_size_ * input_.size()));
-  std::vector<int32_t> labels(static_cast<size_t>(train_size_));
-  for (int64_t n = 0; n < train_size_; ++n) {
+  if (sizes_.train > kCacheBytes / sample_bytes) return;
+  std::vector<float> images(static_cast<size_t>(sizes_.train * input_.size()));
+  std::vector<int32_t> labels(static_cast<size_t>(sizes_.train));
+  for (int64_t n = 0; n < sizes_.train; ++n) {
     make_sample(static_cast<uint32_t>(n), images.data() + n * input_.size(), &labels[n]);
   }
   cache_images_ = std::move(images);
@@ -135,7 +120,7 @@ void Dummy::read(const Request& request, float* block) const {
   for (const int64_t sample : request.indices) {
     PP_ASSERT(sample >= 0 && sample < size(request.split));
     if (!train || cache_labels_.empty()) {
-      make_sample((train ? 0 : kFirstTest) + static_cast<uint32_t>(sample), image, label);
+      make_sample(generated_number(request.split, sample), image, label);
     } else {
       std::copy_n(cache_images_.data() + sample * input_.size(), input_.size(), image);
       *label = cache_labels_[static_cast<size_t>(sample)];

@@ -13,6 +13,7 @@
 
 #include "common/job/job.h"
 #include "datasets/dataset.h"
+#include "datasets/generated.h"
 
 namespace pushpull {
 
@@ -23,7 +24,7 @@ class Dummy final : public Dataset {
   explicit Dummy(const Job& job);
 
   int64_t size(Split split) const override {
-    return split == Split::kTrain ? train_size_ : test_size_;
+    return split == Split::kTrain ? sizes_.train : sizes_.test;
   }
   const FieldTable& fields() const override { return fields_; }
   const std::string& digest() const override { return digest_; }
@@ -47,13 +48,12 @@ class Dummy final : public Dataset {
   InputShape input_;
   int64_t classes_;
   FieldTable fields_;
-  int64_t train_size_;
-  int64_t test_size_;
+  GeneratedSizes sizes_;
   std::string digest_;
   Grid grid_;
   float noise_share_ = 0.0F;
   std::vector<float> patterns_;      // [classes, grid], each in ±pattern share / 2
-  std::vector<float> cache_images_;  // [train_size, C, H, W]; empty if too large
+  std::vector<float> cache_images_;  // [samples, C, H, W]; empty if too large
   std::vector<int32_t> cache_labels_;
 };
 

@@ -17,6 +17,8 @@ enum class RandomStream : uint32_t {
   kDropout = 5,    // (operation, step), (micro-batch); and by the key of both: (element)
   kTextShift = 6,  // (epoch)
   kGenerate = 7,   // (token)
+  kDummyQa = 8,    // (sample, draw)
+  kSampler = 9,    // (epoch), (position)
 };
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).

@@ -77,6 +77,9 @@ struct InputShape {
   friend bool operator==(const InputShape&, const InputShape&) = default;
 };
 
+// How the samples of an epoch are chosen: each once, or each class equally often.
+enum class SamplerKind { kUniform, kWeighted };
+
 // Normalisation of a transformer's blocks.
 enum class Norm { kLayer, kRms };
 
@@ -92,14 +95,15 @@ struct Job {
   double attention_dropout = 0.0;       // share of attention weights
   bool tie_embeddings = true;           // the output layer uses the embedding's weights
   Norm norm = Norm::kLayer;
-  int64_t positions = 0;           // rows of the table of positions; 0 = sequence
-  HeadWeights head_weights;        // factors of the heads' losses; 1 where none is given
-  double label_smoothing = 0.0;    // of cross-entropy, in training
-  std::string dataset = "dummy";   // dummy | idx | digits | text
-  std::string data_dir;            // files of idx and text; "" for the others
-  int64_t train_samples = 0;       // first N of the training split; 0 = all
-  int64_t test_samples = 0;        // first N of the test split; 0 = all
-  bool shuffle = true;             // permute each epoch by seed
+  int64_t positions = 0;          // rows of the table of positions; 0 = sequence
+  HeadWeights head_weights;       // factors of the heads' losses; 1 where none is given
+  double label_smoothing = 0.0;   // of cross-entropy, in training
+  std::string dataset = "dummy";  // a name of dataset_names.h
+  std::string data_dir;           // files of idx and text; "" for the others
+  int64_t train_samples = 0;      // first N of the training split; 0 = all
+  int64_t test_samples = 0;       // first N of the test split; 0 = all
+  bool shuffle = true;            // permute each epoch by seed
+  SamplerKind sampler = SamplerKind::kUniform;
   InputShape input{1, 28, 28};     // dummy only
   int64_t classes = 10;            // dummy only
   std::string tokenizer = "char";  // char | bpe: the tokens of text

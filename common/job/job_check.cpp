@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/job/dataset_names.h"
 #include "common/job/job_keys.h"
 
 namespace pushpull {
@@ -206,7 +207,12 @@ void check_combinations(const Job& job, const Settings& given) {
     refuse_job(setting_text(job, given, "global-batch") + " is more than " +
                setting_text(job, given, "train-samples") + ": no step would be complete");
   }
-  if ((job.dataset == "idx" || job.dataset == "text") && job.data_dir.empty()) {
+  const DatasetName* const dataset = find_dataset_name(job.dataset);
+  if (dataset != nullptr && !dataset->has_classes && job.sampler == SamplerKind::kWeighted) {
+    refuse_job(setting_text(job, given, "sampler") + " needs samples with a class, which " +
+               setting_text(job, given, "dataset") + " has not: take sampler uniform");
+  }
+  if (dataset != nullptr && dataset->needs_files && job.data_dir.empty()) {
     refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the path of its files");
   }
 }

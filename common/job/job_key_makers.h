@@ -44,7 +44,7 @@ NestedField<Options, T> field(Options Job::*options, T Options::*member) {
 // Key and help of an entry. An empty `shown_default` shows the value of a default-constructed Job.
 struct About {
   const char* key;
-  const char* text;
+  std::string text;
   AtResume at_resume = AtResume::kFixed;
   const char* shown_default = "";
 };

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/job/dataset_names.h"
 #include "common/job/job_key_makers.h"
 #include "common/job/network_keys.h"
 
@@ -106,6 +107,11 @@ JobKey name(const About& about, std::string Job::*member, const char* expects,
 
 using Keys = std::vector<JobKey>;
 
+bool set_dataset(Job& job, const std::string& text) {
+  job.dataset = text;
+  return find_dataset_name(text) != nullptr;
+}
+
 Keys model_keys() {
   return {
       name({"model",
@@ -135,10 +141,8 @@ Keys model_keys() {
 
 Keys data_keys() {
   return {
-      name({"dataset",
-            "dummy (generated, no download), digits (8x8, shipped), idx (MNIST's format) or text"},
-           &Job::dataset, "dummy, digits, idx or text",
-           std::array{"dummy", "digits", "idx", "text"}),
+      entry({"dataset", dataset_help()}, dataset_names(), set_dataset,
+            [](const Job& job) { return job.dataset; }),
       path({"data-dir", "files of dataset idx (a folder) and text (a file or folder)",
             AtResume::kMayChange, "none"},
            &Job::data_dir),
@@ -150,6 +154,10 @@ Keys data_keys() {
       word({"shuffle", "permute the samples in each epoch, by seed: true or false"},
            field(&Job::shuffle), "true or false",
            std::array<std::pair<const char*, bool>, 2>{{{"true", true}, {"false", false}}}),
+      word({"sampler", "uniform: each sample once in an epoch; weighted: classes equally often"},
+           field(&Job::sampler), "uniform or weighted",
+           std::array<std::pair<const char*, SamplerKind>, 2>{
+               {{"uniform", SamplerKind::kUniform}, {"weighted", SamplerKind::kWeighted}}}),
       entry({"input",
              "shape of a sample of dataset dummy: 784 or 1x28x28 (channels x height x width)"},
             "N or CxHxW, each from 1 to 100000 and at most 100000000 together, such as 784 or "
@@ -168,8 +176,8 @@ Keys token_keys() {
             "made from the text"},
            &Job::tokenizer_file),
       integer({"sequence", "tokens of a sample"}, field(&Job::sequence), 1, 32'768),
-      integer({"vocab", "tokens of a BPE that is trained on the text; 0: 1024"}, field(&Job::vocab),
-              0, 1'000'000),
+      integer({"vocab", "tokens of a BPE that is trained on the text, and of dummy-qa; 0: 1024"},
+              field(&Job::vocab), 0, 1'000'000),
   };
 }
 

@@ -56,6 +56,7 @@ Job random_job(Random& random) {
   job.train_samples = random.coin() ? 0 : job.global_batch + random.between(0, 1000);
   job.test_samples = random.between(0, 1000);
   job.shuffle = random.coin();
+  job.sampler = random.coin() ? SamplerKind::kUniform : SamplerKind::kWeighted;
   job.input = {random.between(1, 1000), random.between(1, 100), random.between(1, 100)};
   job.classes = random.between(2, 1'000'000);
   (random.coin() ? job.epochs : job.steps) = random.between(1'000, 1'000'000);

@@ -191,6 +191,8 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
             {"warmup-steps = 5 (--warmup-steps)", "warmup-fraction = 0.1 (--warmup-fraction)"}},
            {{{"dataset", "idx"}}, {"data-dir"}},
            {{{"dataset", "text"}}, {"data-dir"}},
+           {{{"dataset", "text"}, {"data-dir", "a"}, {"sampler", "weighted"}},
+            {"sampler", "dataset"}},
            {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
            {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
     const std::string text = error_of(flags);
@@ -291,6 +293,7 @@ TEST(Job, ResumeSeesADifferenceInEveryKey) {
                        {"vocab", "300"},
                        {"train-samples", "100"},
                        {"shuffle", "false"},
+                       {"sampler", "weighted"},
                        {"input", "5"},
                        {"classes", "3"},
                        {"global-batch", "72"},

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "datasets/dummy.h"
+#include "datasets/dummy_qa.h"
+#include "tests/datasets/idx_writer.h"
+#include "tests/datasets/questions.h"
 
 namespace pushpull {
 namespace {
@@ -77,6 +82,94 @@ TEST(Sampler, RefusesIndicesOutOfRange) {
   EXPECT_THROW(sampler.indices(0, -1), Error);
   EXPECT_THROW(sampler.indices(0, 2), Error);
   EXPECT_THROW(Sampler(small_job(true), 3), Error);
+}
+
+// 900 samples of class 4, 90 of class 7, 10 of class 0.
+std::vector<int32_t> uneven_classes() {
+  std::vector<int32_t> classes(900, 4);
+  classes.insert(classes.end(), 90, 7);
+  classes.insert(classes.begin() + 500, 10, 0);
+  return classes;
+}
+
+Job weighted_job() {
+  Job job = small_job(true);
+  job.sampler = SamplerKind::kWeighted;
+  return job;
+}
+
+TEST(WeightedSampler, DrawsEachClassEquallyOftenAndItsSamplesToo) {
+  const std::vector<int32_t> classes = uneven_classes();
+  Sampler sampler(weighted_job(), 1000, classes);
+  EXPECT_EQ(sampler.steps_per_epoch(), 250);
+  std::map<int32_t, int> of_class;
+  std::map<int64_t, int> of_sample;
+  for (int64_t epoch = 0; epoch < 30; ++epoch) {
+    for (const int64_t sample : epoch_of(sampler, epoch)) {
+      ++of_class[classes.at(static_cast<size_t>(sample))];
+      ++of_sample[sample];
+    }
+  }
+  EXPECT_EQ(of_class.size(), 3U);
+  for (const auto& [label, count] : of_class) EXPECT_NEAR(count, 10'000, 400) << label;
+  for (int64_t sample = 500; sample < 510; ++sample) EXPECT_NEAR(of_sample[sample], 1000, 150);
+}
+
+TEST(WeightedSampler, DependsOnSeedEpochAndPlaceAlone) {
+  const std::vector<int32_t> classes = uneven_classes();
+  Job job = weighted_job();
+  Sampler one(job, 1000, classes);
+  Sampler same(job, 1000, classes);
+  // as after a resume: without the draws before it
+  const std::vector<int64_t> late(same.indices(700, 1).begin(), same.indices(700, 1).end());
+  const std::vector<int64_t> first = epoch_of(one, 0);
+  EXPECT_NE(first, epoch_of(one, 1));
+  EXPECT_EQ(first, epoch_of(same, 0));
+  EXPECT_THAT(one.indices(700, 1), testing::ElementsAreArray(late));
+  // other micro-batches are other parts of the same row
+  job.micro_batch = 4;
+  Sampler whole(job, 1000, classes);
+  EXPECT_THAT(whole.indices(0, 0), ElementsAre(first[0], first[1], first[2], first[3]));
+  job.micro_batch = 2;
+  job.seed = 2;
+  Sampler other(job, 1000, classes);
+  EXPECT_NE(epoch_of(other, 0), first);
+  job.shuffle = false;
+  Sampler unshuffled(job, 1000, classes);
+  EXPECT_EQ(epoch_of(unshuffled, 0), epoch_of(other, 0));
+}
+
+TEST(WeightedSampler, TakesTheClassesFromTheFieldClassOrLabel) {
+  Job job = weighted_job();
+  job.sequence = 16;
+  job.train_samples = 150;
+  const DummyQa questions(job);
+  const std::vector<int32_t> kinds = classes_for_sampler(job, questions);
+  std::vector<int32_t> expected;
+  for (const Question& q : read_questions(questions, Split::kTrain)) expected.push_back(q.kind);
+  EXPECT_EQ(kinds, expected);
+  job.input = {1, 2, 2};
+  const Dummy images(job);
+  EXPECT_EQ(classes_for_sampler(job, images).size(), 150U);
+  job.sampler = SamplerKind::kUniform;
+  EXPECT_TRUE(classes_for_sampler(job, images).empty());
+}
+
+TEST(WeightedSampler, RefusesSamplesWithoutAClass) {
+  TestFolder folder;
+  Job job = weighted_job();
+  job.dataset = "text";
+  job.sequence = 4;
+  job.data_dir = folder.file("text.txt");
+  folder.write("text.txt", std::string(100, 'a'));
+  const std::unique_ptr<Dataset> text = open_dataset(job);
+  try {
+    classes_for_sampler(job, *text);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("dataset text has ids, target"));
+  }
 }
 
 }  // namespace
