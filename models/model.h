@@ -60,6 +60,11 @@ class Model {
   // a device. Valid until the next call.
   virtual std::span<const float> scores() const { return {}; }
 
+  // Returns the memory of values, gradients of values and what operations keep for backward, and the
+  // number of micro-batches that it has room for; 0 if the model does not plan them.
+  virtual size_t arena_bytes() const { return 0; }
+  virtual size_t slots() const { return 0; }
+
   // Returns the interface that runs the model on a device without waiting, or null if the model
   // computes on the CPU.
   virtual DeviceStep* device_step() { return nullptr; }
