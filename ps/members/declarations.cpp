@@ -40,6 +40,13 @@ void check_size(const std::string& text, size_t max_bytes, const char* what) {
                                         std::to_string(max_bytes) + " are allowed");
 }
 
+void check_memory(const wire::Declare& declare) {
+  if (declare.arena_bytes() >= 0 && declare.slots() >= 0) return;
+  throw Error(ErrorCode::kProtocol,
+              "[declare] an arena of " + std::to_string(declare.arena_bytes()) + " bytes for " +
+                  plural(declare.slots(), "slot") + ": expected numbers from 0");
+}
+
 // Limits the texts that the coordinator keeps. Workers parse the choices.
 void check_texts(const wire::Declare& declare) {
   constexpr size_t kMaxChoicesBytes = size_t{64} << 10;
@@ -56,6 +63,7 @@ Declarations::Declarations(const Job& job)
 
 std::string Declarations::take(const wire::Declare& declare) {
   check_samples(declare, job_);
+  check_memory(declare);
   check_texts(declare);
   if (any_) {
     std::string difference = difference_from_first(declare);
@@ -69,6 +77,8 @@ std::string Declarations::take(const wire::Declare& declare) {
     first_.numerics = declare.numerics();
     first_.choices = declare.choices();
     first_.tokenizer = declare.tokenizer();
+    first_.arena_bytes = declare.arena_bytes();
+    first_.slots = declare.slots();
     any_ = true;
   }
   check_job_against_data(job_, first_.train_samples);

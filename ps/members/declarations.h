@@ -24,6 +24,9 @@ struct Declaration {
   std::string numerics;
   std::string choices;    // GPU algorithms; "" if there are none
   std::string tokenizer;  // tokenizer.json; "" if the data are no text
+  // Of this worker, for the summary; others may differ.
+  int64_t arena_bytes = 0;
+  int64_t slots = 0;
 
   friend bool operator==(const Declaration&, const Declaration&) = default;
 };

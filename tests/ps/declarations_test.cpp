@@ -27,6 +27,8 @@ wire::Declare declaration() {
   declare.set_numerics("cpu avx2");
   declare.set_choices("linear 1");
   declare.set_tokenizer("{}");
+  declare.set_arena_bytes(4096);
+  declare.set_slots(1);
   return declare;
 }
 
@@ -50,6 +52,18 @@ TEST(Declarations, FirstDeclarationHoldsAndTheSameAgrees) {
   EXPECT_EQ(declarations.first().train_samples, 64);
   EXPECT_EQ(declarations.first().tokenizer, "{}");
   EXPECT_EQ(declarations.take(declaration()), "");
+}
+
+TEST(Declarations, MemoryMayDifferBetweenWorkers) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  declarations.take(declaration());
+  wire::Declare other = declaration();
+  other.set_arena_bytes(0);
+  other.set_slots(2);
+  EXPECT_EQ(declarations.take(other), "");
+  EXPECT_EQ(declarations.first().arena_bytes, 4096);
+  EXPECT_EQ(declarations.first().slots, 1);
 }
 
 TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
@@ -115,6 +129,9 @@ TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.set_tokenizer(std::string(kMaxTokenizerBytes + 1, 'a'));
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  bad = declaration();
+  bad.set_slots(-1);
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.mutable_tensors(0)->set_shape(0, INT64_MAX);
