@@ -6,14 +6,19 @@ from torch import nn
 from torch.nn import functional
 
 
-def attend(queries, keys, values, heads, hidden):
-    """Attention of several heads over [N, T, E]. hidden: true where a query must not see a key."""
+def attend(queries, keys, values, heads, mask=None):
+    """Attention of several heads over [N, T, E]. mask: [N, T], 0 hides a key from all queries; None: a query sees its own
+    place and those before it."""
     def split(x):
         return x.unflatten(-1, (heads, -1)).transpose(1, 2)
     queries, keys, values = split(queries), split(keys), split(values)
+    seen = None if mask is None else (mask != 0)[:, None, None, :]
+    if hasattr(functional, "scaled_dot_product_attention"):
+        return functional.scaled_dot_product_attention(queries, keys, values, seen, is_causal=mask is None).transpose(1, 2).flatten(2)
+    if seen is None:
+        seen = torch.ones(queries.shape[2], queries.shape[2], dtype=torch.bool).tril()
     scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])
-    weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
-    return (weights @ values).transpose(1, 2).flatten(2)
+    return (scores.masked_fill(~seen, -math.inf).softmax(-1) @ values).transpose(1, 2).flatten(2)
 
 
 class Conv1D(nn.Module):
@@ -48,15 +53,12 @@ class Gpt(nn.Module):
 
     def forward(self, ids):
         parts = self.transformer
-        length = ids.shape[1]
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        x = parts["wte"](ids) + parts["wpe"](torch.arange(length))
+        x = parts["wte"](ids) + parts["wpe"](torch.arange(ids.shape[1]))
         for block in parts["h"]:
-            y = attend(*block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1), self.heads, later)
+            y = attend(*block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1), self.heads)
             x = x + block["attn"]["c_proj"](y)
             y = block["mlp"]["c_fc"](block["ln_2"](x))
-            y = 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)))
-            x = x + block["mlp"]["c_proj"](y)
+            x = x + block["mlp"]["c_proj"](functional.gelu(y, approximate="tanh"))
         return parts["ln_f"](x) @ parts["wte"].weight.t()
 
     def losses(self, batch, smoothing):
@@ -95,10 +97,9 @@ class Bert(nn.Module):
         parts = self.bert["embeddings"]
         x = parts["word_embeddings"](ids) + parts["token_type_embeddings"](types) + parts["position_embeddings"](torch.arange(ids.shape[1]))
         x = parts["LayerNorm"](x)
-        hidden = (mask == 0)[:, None, None, :]
         for block in self.bert["encoder"]["layer"]:
             project, output = block["attention"]["self"], block["attention"]["output"]
-            y = attend(project["query"](x), project["key"](x), project["value"](x), self.heads, hidden)
+            y = attend(project["query"](x), project["key"](x), project["value"](x), self.heads, mask)
             x = output["LayerNorm"](x + output["dense"](y))
             y = functional.gelu(block["intermediate"]["dense"](x))
             x = block["output"]["LayerNorm"](x + block["output"]["dense"](y))

@@ -1,7 +1,9 @@
 """Trains gpt, bert and resnet18 for twenty steps with real processes and with PyTorch, from the same initial weights on the
-same batches, and compares each tensor: torch_networks_check.py BIN_DIR SOURCE_DIR. Exit code 77 (skipped) without PyTorch."""
+same batches, and compares each tensor. With the packages transformers and torchvision it also compares their modules' output:
+torch_networks_check.py BIN_DIR SOURCE_DIR. Exit code 77 (skipped) without PyTorch."""
 import argparse
 import copy
+import importlib.util
 import json
 import os
 import struct
@@ -132,6 +134,57 @@ class ImageJob:
         return self.images[first:first + count].double(), self.labels[first:first + count]
 
 
+def has(package):
+    return importlib.util.find_spec(package) is not None
+
+
+# Largest difference of a score between our module and the library's, which computes parts in f32.
+SAME = 1e-5
+
+
+def library_difference(data, module):
+    """Loads the module's state into the library's module of the same name. Returns the largest difference of their scores, or
+    None if the library is not installed."""
+    module = copy.deepcopy(module).double().eval()
+    state = module.state_dict()
+    batch = data.batch(0, 4)
+    if data.keys["model"] == "resnet18":
+        if not has("torchvision"):
+            return None
+        import torchvision
+        theirs = torchvision.models.resnet18(num_classes=10)
+        theirs.conv1, theirs.maxpool = torch.nn.Conv2d(1, 64, 3, padding=1, bias=False), torch.nn.Identity()
+        inputs, scores = (batch[0],), lambda x: [theirs(x)]
+    elif not has("transformers"):
+        return None
+    elif data.keys["model"] == "gpt":
+        import transformers
+        theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=data.words, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2))
+        state["lm_head.weight"] = state["transformer.wte.weight"]
+        inputs, scores = batch[:1], lambda ids: [theirs(ids).logits]
+    else:
+        import transformers
+        config = transformers.BertConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128,
+                                         max_position_embeddings=LENGTH)
+        theirs = transformers.BertModel(config)
+        state = {name[len("bert."):]: tensor for name, tensor in state.items() if name.startswith("bert.")}
+        inputs = batch[:3]
+
+        def scores(ids, mask, types):
+            found = theirs(ids, mask, types)
+            pooled = found.pooler_output
+            span = module.qa_outputs(found.last_hidden_state)
+            return [span[..., 0], span[..., 1], module.reg_start(pooled)[:, 0], module.reg_end(pooled)[:, 0], module.classifier(pooled)]
+    loaded = theirs.load_state_dict(state, strict=False)
+    unknown = [n for n in (*loaded.missing_keys, *loaded.unexpected_keys) if not n.endswith(("num_batches_tracked", "position_ids"))]
+    if unknown:
+        raise ValueError(f"{data.keys['model']}: the library's module has other names: {unknown}")
+    theirs.double().eval()
+    with torch.no_grad():
+        ours = module(*inputs)
+        return max((a - b).abs().max().item() for a, b in zip(ours if isinstance(ours, tuple) else [ours], scores(*inputs)))
+
+
 def weights_of_heads(job):
     pairs = [pair.split(":") for pair in job.get("head-weights", "").split(",") if pair]
     return {name: float(weight) for name, weight in pairs}
@@ -212,6 +265,10 @@ def check(bin_dir, folder, data, optimizer, workers, servers):
     train(model, keys, data)
     theirs = floats_of(model)
     failures = 0
+    difference = library_difference(data, model)
+    if difference is not None:
+        print(f"  the library's module from these weights: largest difference of a score {difference:.1e} of {SAME:.0e}")
+        failures += difference > SAME
     if {n: t.shape for n, t in ours.items()} != {n: t.shape for n, t in theirs.items()}:
         print(f"  FAILED: {label}: names or shapes: {sorted(ours.keys() ^ theirs.keys())}")
         return 1
