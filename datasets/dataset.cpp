@@ -10,6 +10,7 @@
 #include "datasets/dummy.h"
 #include "datasets/dummy_qa.h"
 #include "datasets/idx.h"
+#include "datasets/question_set.h"
 #include "datasets/text_set.h"
 
 namespace pushpull {
@@ -55,6 +56,7 @@ std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_di
   if (job.dataset == "dummy-qa") return std::make_unique<DummyQa>(job);
   if (job.dataset == "digits") return open_digits(job, find_digits());
   if (job.dataset == "idx") return open_idx(job, path_of_data(job, data_dir));
+  if (job.dataset == "qa") return open_qa(job, path_of_data(job, data_dir));
   if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir), tokenizer);
   throw Error(ErrorCode::kUsage, "[data] dataset: expected " + dataset_names() + ", got \"" +
                                      job.dataset + "\"; change dataset");

@@ -45,7 +45,7 @@ class Dataset {
 
 // Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then in
 // ../share/pushpull relative to the folder of the program, then in the source tree of the build.
-//   data_dir: overrides job.data_dir, the files of `idx` and `text`, unless empty.
+//   data_dir: overrides job.data_dir, the files of a dataset that has files, unless empty.
 //   tokenizer: of `text`, as tokenizer.json, in place of the job's, unless empty.
 // Throws Error(kUsage) for an unknown dataset or a key that does not fit, and Error(kData) naming
 // the file and the problem.

@@ -13,7 +13,7 @@
 
 #include "common/job/job.h"
 #include "datasets/dataset.h"
-#include "datasets/generated.h"
+#include "datasets/sample_counts.h"
 
 namespace pushpull {
 

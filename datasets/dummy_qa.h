@@ -21,7 +21,7 @@
 #include <string>
 
 #include "datasets/dataset.h"
-#include "datasets/generated.h"
+#include "datasets/sample_counts.h"
 
 namespace pushpull {
 

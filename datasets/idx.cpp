@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "datasets/idx_file.h"
 #include "datasets/image_set.h"
+#include "datasets/sample_counts.h"
 
 namespace pushpull {
 namespace {
@@ -20,17 +21,6 @@ constexpr int kWhiteOfDigits = 16;
 
 [[noreturn]] void fail(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kData, "[data] " + name + ": " + why);
-}
-
-// Returns the number of samples to use of a split that has `available`: `wanted`, or all if it is
-// 0. Throws Error(kUsage), which names `key` and both numbers, if there are fewer.
-int64_t take_samples(const char* key, int64_t wanted, int64_t available) {
-  if (wanted < 0 || wanted > available) {
-    throw Error(ErrorCode::kUsage, std::string("[data] ") + key + ": expected at most " +
-                                       std::to_string(available) + ", the size of the split, got " +
-                                       std::to_string(wanted) + "; lower it, or set 0 for all");
-  }
-  return wanted == 0 ? available : wanted;
 }
 
 struct SplitFiles {

@@ -64,20 +64,10 @@ void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const st
   }
 }
 
-}  // namespace
-
-FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
-                             const std::map<std::string, std::string>& metadata) {
-  const std::string header = header_json(tensors, metadata);
-  const uint64_t header_bytes = header.size();
-  OutputFile file(path);
-  file.write(std::as_bytes(std::span(&header_bytes, 1)));
-  file.write(std::as_bytes(std::span(header)));
-  for (const NamedTensor& tensor : tensors) file.write(std::as_bytes(tensor.data));
-  return file.finish();
-}
-
-SafetensorsFile read_safetensors(const std::string& path) {
+// Reads a file whose tensors all have the elements T.
+template <class T>
+TensorFile<T> read_tensors(const std::string& path, const char* dtype) {
+  static_assert(sizeof(T) == 4);
   InputFile input(path);
   uint64_t header_bytes = 0;
   if (input.size_bytes() < sizeof(header_bytes)) {
@@ -101,19 +91,40 @@ SafetensorsFile read_safetensors(const std::string& path) {
   if (!json.starts_with('{')) {
     throw_safetensors_error(path, "not a safetensors file: the header does not begin with {");
   }
-  SafetensorsHeader header = parse_safetensors_header(json, path);
+  SafetensorsHeader header = parse_safetensors_header(json, path, dtype);
   const uint64_t data_bytes = after_length - header_bytes;
   check_layout(header, data_bytes, path);
 
-  SafetensorsFile file;
+  TensorFile<T> file;
   file.metadata = std::move(header.metadata);
   for (auto& [name, entry] : header.tensors) {
-    file.tensors[name] = {std::move(entry.shape), entry.begin / sizeof(float),
-                          (entry.end - entry.begin) / sizeof(float)};
+    file.tensors[name] = {std::move(entry.shape), entry.begin / sizeof(T),
+                          (entry.end - entry.begin) / sizeof(T)};
   }
-  file.data.resize(data_bytes / sizeof(float));
+  file.data.resize(data_bytes / sizeof(T));
   input.read(std::as_writable_bytes(std::span(file.data)));
   return file;
+}
+
+}  // namespace
+
+FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                             const std::map<std::string, std::string>& metadata) {
+  const std::string header = header_json(tensors, metadata);
+  const uint64_t header_bytes = header.size();
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(&header_bytes, 1)));
+  file.write(std::as_bytes(std::span(header)));
+  for (const NamedTensor& tensor : tensors) file.write(std::as_bytes(tensor.data));
+  return file.finish();
+}
+
+SafetensorsFile read_safetensors(const std::string& path) {
+  return read_tensors<float>(path, "F32");
+}
+
+IntTensorFile read_int_tensors(const std::string& path) {
+  return read_tensors<int32_t>(path, "I32");
 }
 
 }  // namespace pushpull

@@ -1,6 +1,6 @@
 // Reads and writes safetensors files (huggingface/safetensors: u64 little-endian header length,
-// JSON header, raw little-endian tensors without gaps). F32 tensors only. Any thread; no shared
-// state.
+// JSON header, raw little-endian tensors without gaps): files of F32 tensors, and files of I32
+// tensors. Any thread; no shared state.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct NamedTensor {
   std::span<const float> data;
 };
 
-struct SafetensorsFile {
+template <class T>
+struct TensorFile {
   struct Entry {
     std::vector<int64_t> shape;
     size_t first = 0;  // index in `data`
@@ -27,8 +28,10 @@ struct SafetensorsFile {
   };
   std::map<std::string, Entry> tensors;
   std::map<std::string, std::string> metadata;
-  std::vector<float> data;
+  std::vector<T> data;
 };
+using SafetensorsFile = TensorFile<float>;
+using IntTensorFile = TensorFile<int32_t>;
 
 // Writes `path` directly and fsyncs it; a caller that needs atomicity writes into a folder that it
 // renames. Returns size and hash. Throws Error(kIo) naming path, errno's text and bytes.
@@ -39,5 +42,8 @@ FileDigest write_safetensors(const std::string& path, std::span<const NamedTenso
 // uncovered offsets, a header over 100 MB, another dtype, a duplicate name. Memory use stays
 // proportional to the file's size.
 SafetensorsFile read_safetensors(const std::string& path);
+
+// The same for a file of I32 tensors.
+IntTensorFile read_int_tensors(const std::string& path);
 
 }  // namespace pushpull

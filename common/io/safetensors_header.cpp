@@ -18,6 +18,8 @@ using Json = nlohmann::json;
 // A function that returns false stops the parse; `problem_` holds the reason.
 class HeaderParser : public nlohmann::json_sax<Json> {
  public:
+  explicit HeaderParser(const char* dtype) : dtype_(dtype) {}
+
   SafetensorsHeader header;
 
   const std::string& problem() const { return problem_; }
@@ -56,7 +58,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
       return true;
     }
     if (place_ != Place::kTensor || field_ != "dtype") return fail("a string instead of a value");
-    return text == "F32" || fail("dtype is " + quote_name(text) + ", only F32 is supported");
+    return text == dtype_ ||
+           fail("dtype is " + quote_name(text) + ", only " + dtype_ + " is supported");
   }
 
   bool start_array(size_t /*elements*/) override {
@@ -117,7 +120,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
   bool finish_tensor() {
     if (fields_.size() != 3) return fail("dtype, shape or data_offsets is missing");
     if (offsets_.size() != 2) return fail("data_offsets must be [begin, end]");
-    uint64_t bytes = sizeof(float);
+    uint64_t bytes = 4;
     for (const int64_t d : entry_.shape) {
       if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(d), &bytes) || bytes >> 62 != 0) {
         return fail("the shape has over 2^62 bytes");
@@ -133,6 +136,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  const std::string dtype_;
   Place place_ = Place::kStart;
   std::string name_;   // tensor name or "__metadata__"
   std::string field_;  // field of the tensor, or key of the metadata
@@ -156,8 +160,9 @@ std::string quote_name(const std::string& name) {
   return name.size() <= kLongest ? text : text + "...";
 }
 
-SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path) {
-  HeaderParser parser;
+SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path,
+                                           const char* dtype) {
+  HeaderParser parser(dtype);
   if (!Json::sax_parse(json, &parser)) throw_safetensors_error(path, parser.problem());
   return std::move(parser.header);
 }

@@ -21,8 +21,10 @@ struct SafetensorsHeader {
 };
 
 // Throws Error(kData) naming path, tensor and reason: not JSON, duplicate name, missing or unknown
-// field, a dtype other than F32, offsets that do not match the shape.
-SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path);
+// field, another dtype, offsets that do not match the shape.
+//   dtype: of all tensors, "F32" or "I32".
+SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path,
+                                           const char* dtype);
 
 // Throws Error(kData) "[safetensors] PATH: REASON".
 [[noreturn]] void throw_safetensors_error(const std::string& path, const std::string& reason);

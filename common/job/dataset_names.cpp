@@ -15,6 +15,7 @@ constexpr std::array kDatasetNames = {
     DatasetName{"dummy-qa", "generated questions", false, true},
     DatasetName{"digits", "8x8, shipped", false, true},
     DatasetName{"idx", "MNIST's format", true, true},
+    DatasetName{"qa", "questions in safetensors", true, true},
     DatasetName{"text", "a text", true, false},
 };
 

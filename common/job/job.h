@@ -99,7 +99,7 @@ struct Job {
   HeadWeights head_weights;       // factors of the heads' losses; 1 where none is given
   double label_smoothing = 0.0;   // of cross-entropy, in training
   std::string dataset = "dummy";  // a name of dataset_names.h
-  std::string data_dir;           // files of idx and text; "" for the others
+  std::string data_dir;           // files of the dataset; "" if it has none
   int64_t train_samples = 0;      // first N of the training split; 0 = all
   int64_t test_samples = 0;       // first N of the test split; 0 = all
   bool shuffle = true;            // permute each epoch by seed

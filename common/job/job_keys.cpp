@@ -143,8 +143,8 @@ Keys data_keys() {
   return {
       entry({"dataset", dataset_help()}, dataset_names(), set_dataset,
             [](const Job& job) { return job.dataset; }),
-      path({"data-dir", "files of dataset idx (a folder) and text (a file or folder)",
-            AtResume::kMayChange, "none"},
+      path({"data-dir", "files of the dataset: a folder, or a file of text", AtResume::kMayChange,
+            "none"},
            &Job::data_dir),
       integer({"train-samples", "train on the first N samples of the training split; 0: all"},
               field(&Job::train_samples), 0, kMaxSamples),

@@ -157,6 +157,19 @@ TEST(Safetensors, RefusesAnInvalidEntry) {
   EXPECT_THAT(refusal_of_entry(std::string(100'000, '[')), HasSubstr("tensor \"a\""));
 }
 
+TEST(Safetensors, ReadsIntegersFromAFileOfTheirOwn) {
+  const ScratchFolder folder;
+  const std::string entry = R"({"dtype":"I32","shape":[2],"data_offsets":[0,8]})";
+  write_bytes(folder / "x",
+              file_of("{\"a\":" + entry + "}", std::string("\x07\0\0\0\xff\xff\xff\xff", 8)));
+  const IntTensorFile file = read_int_tensors(folder / "x");
+  EXPECT_THAT(file.data, ElementsAre(7, -1));
+  EXPECT_THAT(file.tensors.at("a").shape, ElementsAre(2));
+  write_safetensors(folder / "y", sample_tensors(), {});
+  EXPECT_THROW(read_int_tensors(folder / "y"), Error);
+  EXPECT_THROW(read_safetensors(folder / "x"), Error);
+}
+
 TEST(Safetensors, RefusesShapesThatOverflow) {
   // 2^62 floats are 2^64 bytes, which a careless product turns into 0.
   EXPECT_THAT(

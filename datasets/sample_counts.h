@@ -1,4 +1,4 @@
-// Sizes and numbers of the samples of generated datasets. Any thread.
+// How many samples a split has, and the numbers of generated samples. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,10 @@
 #include "datasets/dataset.h"
 
 namespace pushpull {
+
+// Returns the samples to use of a split that has `available`: `wanted`, or all if it is 0. Throws
+// Error(kUsage), which names `key` and both numbers, if there are fewer.
+int64_t take_samples(const char* key, int64_t wanted, int64_t available);
 
 // Returns `value`. Throws Error(kUsage), which names dataset, key and value, if it is not between
 // `least` and `most`.

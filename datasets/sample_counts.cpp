@@ -1,4 +1,4 @@
-#include "datasets/generated.h"
+#include "datasets/sample_counts.h"
 
 #include "common/base/error.h"
 #include "common/job/job.h"
@@ -14,6 +14,15 @@ constexpr uint32_t kFirstTestNumber = uint32_t{1} << 31;
 constexpr int64_t kMaxGenerated = int64_t{1} << 31;
 
 }  // namespace
+
+int64_t take_samples(const char* key, int64_t wanted, int64_t available) {
+  if (wanted < 0 || wanted > available) {
+    throw Error(ErrorCode::kUsage, std::string("[data] ") + key + ": expected at most " +
+                                       std::to_string(available) + ", the size of the split, got " +
+                                       std::to_string(wanted) + "; lower it, or set 0 for all");
+  }
+  return wanted == 0 ? available : wanted;
+}
 
 int64_t check_generated(const char* dataset, const char* key, int64_t value, int64_t least,
                         int64_t most) {
