@@ -79,9 +79,11 @@ TEST(StopSimulation, JobStopsOnABadNetworkWhenWorkersDie) {
   EXPECT_GT(stopped, 0);
 }
 
+// 5575: the coordinator, restarted with a stop request, started its term and stopped it in one turn.
+// Its own server then took an older State after that of the stop, and handed out weights beyond it.
 TEST(StopSimulation, JobStopsWhenServersDie) {
   int stopped = 0;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {{5575}})) {
     Scenario scenario = job_of(seed, any_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
     if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kContinue);
