@@ -64,9 +64,10 @@ TEST(StopSimulation, CalmJobStopsWithTheBitsOfItsSteps) {
   EXPECT_GT(stopped, 0);
 }
 
+// 2001: the check of the versions that a push has read did not know the barrier of the stop.
 TEST(StopSimulation, JobStopsOnABadNetworkWhenWorkersDie) {
   int stopped = 0;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {{2001}})) {
     Scenario scenario = job_of(seed, any_of(seed));
     if (seed % 4 != 3) add_faults(scenario);
     const bool backup = scenario.job.strategy.kind == StrategyKind::kBackup;
