@@ -66,6 +66,46 @@ TEST(Declarations, MemoryMayDifferBetweenWorkers) {
   EXPECT_EQ(declarations.first().slots, 1);
 }
 
+// Otherwise a worker that declares other data first would lock out the run's own workers.
+TEST(Declarations, LaterTermAcceptsOnlyTheDeclarationOfTheEarlierOnes) {
+  const Job job = job_of("data-dir = /data\n");
+  Declarations before(job);
+  before.take(declaration());
+  Declarations declarations(job, earlier_form(before.first()));
+  wire::Declare other = declaration();
+  other.set_data_digest("fedcba9876543210");
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("its data differ"), HasSubstr("0123456789ab"),
+                    HasSubstr("fedcba987654"), HasSubstr("an earlier term of the run")));
+  other = declaration();
+  other.set_train_samples(65);
+  EXPECT_THAT(declarations.take(other), HasSubstr("this worker has 65 + 16"));
+  other = declaration();
+  other.mutable_tensors(1)->set_shape(0, 5);
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("its model does not fit"), HasSubstr("an earlier term of the run")));
+  other = declaration();
+  other.set_numerics("cpu avx512");
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("its numerics differ"), HasSubstr("an earlier term of the run")));
+  EXPECT_FALSE(declarations.any());
+  EXPECT_EQ(declarations.take(declaration()), "");
+  declarations.forget();
+  EXPECT_THAT(declarations.take(other), HasSubstr("its numerics differ"));
+  EXPECT_EQ(declarations.take(declaration()), "");
+}
+
+// Their bits need not be the same, and a worker may have been replaced.
+TEST(Declarations, LaterTermAcceptsOtherNumericsWhereTheFirstTermDoes) {
+  const Job job = job_of("strategy = async\n");
+  Declarations before(job);
+  before.take(declaration());
+  Declarations declarations(job, earlier_form(before.first()));
+  wire::Declare other = declaration();
+  other.set_numerics("cpu avx512");
+  EXPECT_EQ(declarations.take(other), "");
+}
+
 TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
   const Job job = job_of();
   Declarations declarations(job);
