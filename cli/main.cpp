@@ -15,6 +15,7 @@
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
 #include "cli/keygen_command.h"
+#include "cli/models_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/run/run_command.h"
 #include "cli/status/status_command.h"
@@ -34,6 +35,7 @@ usage:
   pushpull status --join tcp://HOST:PORT              members and progress of a running job
   pushpull doctor --join tcp://HOST:PORT              why this host cannot take part in it
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
+  pushpull models --job FILE                          parameters and memory of a job's model
   pushpull generate --checkpoint DIR --prompt TEXT    text that a trained language model goes on with
   pushpull keygen FILE                                a key for a job that other users share
   pushpull replay FILE --job FILE                     a recorded run again, to the same bits
@@ -49,7 +51,7 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 9> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 10> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
@@ -58,6 +60,7 @@ constexpr std::array<std::pair<std::string_view, Command>, 9> kCommands = {
      {"eval", eval_command},
      {"generate", generate_command},
      {"keygen", keygen_command},
+     {"models", models_command},
      {"replay", replay_command}}};
 
 int dispatch(int argc, const char* const* argv) {
@@ -78,13 +81,11 @@ int dispatch(int argc, const char* const* argv) {
   throw Error(
       ErrorCode::kUsage,
       word.empty()
-          ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, generate, "
-            "keygen or replay; "
-            "--help explains them"
+          ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, models, "
+            "generate, keygen or replay; --help explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, status, doctor, eval, generate, keygen or replay; "
-                "--help "
-                "explains them");
+                "': must be run, compare, bench, status, doctor, eval, models, generate, keygen or "
+                "replay; --help explains them");
 }
 
 // If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these

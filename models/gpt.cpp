@@ -35,7 +35,8 @@ class Gpt {
     }
     const Init init = normal_of(kDeviation);
     const Param tokens = graph_.param("transformer.wte.weight", {ids.limit, width}, init);
-    const Param places = graph_.param("transformer.wpe.weight", {ids.shape[0], width}, init);
+    const int64_t positions = job_.positions > 0 ? job_.positions : ids.shape[0];
+    const Param places = graph_.param("transformer.wpe.weight", {positions, width}, init);
     Value x = embedding(graph_, "transformer.wte", graph_.input("ids"), tokens);
     x = add_positions(graph_, "transformer.wpe", x, places);
     x = dropout(graph_, "transformer.drop", x, job_.dropout);

@@ -22,6 +22,8 @@ class GraphModel final : public Model {
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
   std::span<const float> scores() const override;
+  size_t arena_bytes() const override { return graph_->arena_bytes(); }
+  size_t slots() const override { return graph_->slots(); }
   DeviceStep* device_step() override;
   std::string numerics() const override;
   std::string choices() const override;

@@ -1,6 +1,8 @@
 #include "models/model.h"
 
 #include <array>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "common/base/error.h"
@@ -44,14 +46,21 @@ struct ModelEntry {
   const char* name;
   Graph (*graph)(const Job& job, const FieldTable& fields);
   bool has_images;
+  const char* data = "";  // for `pushpull models`
+  const char* keys = "";  // of the job, separated by spaces
 };
 
+constexpr const char* kImages = "images with a label";
+
 constexpr auto kModels = std::to_array<ModelEntry>({
-    {"mlp", mlp_graph, true},
-    {"convnet", convnet_graph, true},
-    {"gpt", gpt_graph, false},
-    {"resnet18", resnet18_graph, true},
-    {"resnet50", resnet50_graph, true},
+    {"mlp", mlp_graph, true, kImages, "hidden"},
+    {"convnet", convnet_graph, true, kImages},
+    {"gpt", gpt_graph, false, "tokens of a text",
+     "layers heads embed ffn sequence positions dropout attention-dropout tie-embeddings norm"},
+    {"bert", bert_graph, false, "questions about a text",
+     "layers heads embed ffn sequence positions dropout attention-dropout"},
+    {"resnet18", resnet18_graph, true, kImages, "stem"},
+    {"resnet50", resnet50_graph, true, kImages, "stem"},
 });
 
 // Called before a backend is created, since opening a device is slow.
@@ -62,7 +71,9 @@ Graph graph_of(const Job& job, const FieldTable& fields) {
   for (const ModelEntry& model : kModels) {
     if (job.model == model.name) {
       if (model.has_images) check_image_fields(job, fields);
-      return model.graph(job, fields);
+      Graph graph = model.graph(job, fields);
+      set_head_options(graph, job.head_weights, job.label_smoothing);
+      return graph;
     }
     names += (names.empty() ? "" : ", ") + std::string(model.name);
   }
@@ -75,6 +86,30 @@ std::unique_ptr<Model> make_on(std::unique_ptr<ops::Backend> backend, Graph grap
 }
 
 }  // namespace
+
+std::vector<ModelInfo> model_list() {
+  std::vector<ModelInfo> list;
+  for (const ModelEntry& model : kModels) {
+    std::istringstream keys(model.keys);
+    list.push_back({model.name, model.data, {std::istream_iterator<std::string>(keys), {}}});
+  }
+  return list;
+}
+
+ModelFigures figures_of_model(const Job& job, const FieldTable& fields) {
+  // A graph without slots is planned as any other, and allocates no arena.
+  const PlannedGraph planned(ops::make_cpu_backend(static_cast<int>(job.threads)),
+                             graph_of(job, fields), 0);
+  const Graph& graph = planned.graph();
+  ModelFigures figures;
+  figures.table = graph.table;
+  figures.heads = head_infos(graph);
+  figures.arena_bytes = static_cast<int64_t>(planned.memory_plan().bytes);
+  int64_t flops = 0;
+  for (const GraphNode& node : graph.nodes) flops += node.spec->flops();
+  figures.sample_flops = flops / graph.samples;
+  return figures;
+}
 
 std::unique_ptr<Model> make_model_on(std::unique_ptr<ops::Backend> backend, const Job& job,
                                      const FieldTable& fields) {

@@ -60,6 +60,11 @@ class Model {
   // a device. Valid until the next call.
   virtual std::span<const float> scores() const { return {}; }
 
+  // Returns the memory of values, gradients of values and what operations keep for backward, and the
+  // number of micro-batches that it has room for; 0 if the model does not plan them.
+  virtual size_t arena_bytes() const { return 0; }
+  virtual size_t slots() const { return 0; }
+
   // Returns the interface that runs the model on a device without waiting, or null if the model
   // computes on the CPU.
   virtual DeviceStep* device_step() { return nullptr; }
@@ -83,6 +88,26 @@ class Model {
   TensorTable table_;
   std::vector<HeadInfo> heads_;
 };
+
+// A model that a job can name.
+struct ModelInfo {
+  std::string name;
+  std::string data;               // that it learns from
+  std::vector<std::string> keys;  // of the job that shape it, beside micro-batch and threads
+};
+std::vector<ModelInfo> model_list();
+
+// What a job's model costs.
+struct ModelFigures {
+  TensorTable table;
+  std::vector<HeadInfo> heads;
+  int64_t sample_flops = 0;  // of forward and backward of one sample, see ops::Spec::flops
+  int64_t arena_bytes = 0;   // of a micro-batch: values, gradients of values, kept for backward
+};
+
+// Plans the model on the CPU, with the checks of make_model, and allocates neither arena nor
+// weights. Throws as make_model does.
+ModelFigures figures_of_model(const Job& job, const FieldTable& fields);
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.

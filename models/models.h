@@ -24,8 +24,16 @@ Graph convnet_graph(const Job& job, const FieldTable& fields);
 // targets that are not kNoTarget. Throws Error(kUsage) if heads does not divide embed.
 Graph gpt_graph(const Job& job, const FieldTable& fields);
 
+// A transformer encoder for question answering: Hugging Face's BertModel (Devlin et al.,
+// arXiv:1810.04805) with its names and initial values, and heads on it: qa_outputs (start with the
+// exact match of both ends, end), reg_start and reg_end (both places as parts of the length) and
+// classifier (class). Reads the fields ids, mask, types [sequence], start, end, start-position,
+// end-position and class. Throws Error(kUsage) if heads does not divide embed.
+Graph bert_graph(const Job& job, const FieldTable& fields);
+
 // Residual networks (He et al., arXiv:1512.03385) with torchvision's names and initial values.
 // Job::stem cifar begins with a 3x3 convolution instead of a 7x7 one of stride 2 and max pooling.
+// Biases and norms have no weight decay.
 Graph resnet18_graph(const Job& job, const FieldTable& fields);
 Graph resnet50_graph(const Job& job, const FieldTable& fields);
 

@@ -36,7 +36,11 @@ class Resnet {
     x = average_pool(graph_, "avgpool", x);
     x = linear(graph_, "fc", x, classes);
     graph_.head({.name = "label"}, x, "label");
-    return graph_.take();
+    Graph graph = graph_.take();
+    for (TensorInfo& tensor : graph.table.tensors) {
+      if (tensor.shape.size() == 1) tensor.decay = false;  // norms and biases
+    }
+    return graph;
   }
 
  private:

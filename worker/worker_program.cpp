@@ -150,6 +150,8 @@ Prepared prepare(const Job& job, const std::string& data_dir,
   }
   declare.set_numerics(out.model->numerics());
   declare.set_choices(out.model->choices());
+  declare.set_arena_bytes(static_cast<int64_t>(out.model->arena_bytes()));
+  declare.set_slots(static_cast<int64_t>(out.model->slots()));
   return out;
 }
 

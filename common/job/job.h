@@ -11,6 +11,7 @@
 
 #include "common/codec/codec.h"
 #include "common/job/strategy.h"
+#include "common/metrics/head_weights.h"
 #include "common/update/optimizer_options.h"
 #include "common/update/schedule.h"
 
@@ -83,10 +84,10 @@ enum class SamplerKind { kUniform, kWeighted };
 enum class Norm { kLayer, kRms };
 
 struct Job {
-  std::string model = "mlp";            // mlp | convnet | gpt | resnet18 | resnet50
+  std::string model = "mlp";            // mlp | convnet | gpt | bert | resnet18 | resnet50
   std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty if there are none
   std::string stem = "imagenet";        // cifar | imagenet: the first layers of resnet18 and 50
-  int64_t layers = 4;                   // of gpt
+  int64_t layers = 4;                   // of gpt and bert
   int64_t heads = 4;                    // of each attention; divides embed
   int64_t embed = 128;                  // width of a token
   int64_t ffn = 0;                      // width of the feed-forward layers; 0 = 4 embed
@@ -94,6 +95,9 @@ struct Job {
   double attention_dropout = 0.0;       // share of attention weights
   bool tie_embeddings = true;           // the output layer uses the embedding's weights
   Norm norm = Norm::kLayer;
+  int64_t positions = 0;          // rows of the table of positions; 0 = sequence
+  HeadWeights head_weights;       // factors of the heads' losses; 1 where none is given
+  double label_smoothing = 0.0;   // of cross-entropy, in training
   std::string dataset = "dummy";  // a name of dataset_names.h
   std::string data_dir;           // files of the dataset; "" if it has none
   int64_t train_samples = 0;      // first N of the training split; 0 = all

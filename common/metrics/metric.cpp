@@ -38,6 +38,13 @@ bool counts_targets(Metric metric) {
 
 bool higher_is_better(Metric metric) { return counts_targets(metric); }
 
+bool is_head_name(const std::string& name) {
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
+  constexpr size_t kMaxBytes = 64;
+  return !name.empty() && name.size() <= kMaxBytes &&
+         name.find_first_not_of(kLetters) == std::string::npos;
+}
+
 void HeadSums::add(const HeadSums& other) {
   loss += other.loss;
   counted += other.counted;

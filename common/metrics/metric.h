@@ -32,6 +32,9 @@ struct HeadInfo {
   friend bool operator==(const HeadInfo&, const HeadInfo&) = default;
 };
 
+// Returns whether a head may have this name: 1 to 64 of a-z, 0-9 and '-'.
+bool is_head_name(const std::string& name);
+
 // Sums of a head over some samples of an evaluation. A target that is ignored is not counted.
 struct HeadSums {
   // Losses of the counted targets, in nats; not smoothed, not weighted by classes.

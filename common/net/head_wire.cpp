@@ -10,14 +10,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxHeads = 64;
-constexpr size_t kMaxNameBytes = 64;
 constexpr int64_t kMaxTargets = int64_t{1} << 20;
-
-bool is_name(const std::string& name) {
-  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
-  return !name.empty() && name.size() <= kMaxNameBytes &&
-         name.find_first_not_of(kLetters) == std::string::npos;
-}
 
 std::string text(const HeadInfo& head) {
   return head.name + " (" + to_string(head.metric) + ", " + std::to_string(head.targets) +
@@ -46,7 +39,7 @@ std::vector<HeadInfo> from_wire(const WireHeads& heads) {
   std::vector<HeadInfo> out;
   std::set<std::string> names;
   for (const wire::Head& h : heads) {
-    if (!is_name(h.name())) throw fail("a head has an impossible name");
+    if (!is_head_name(h.name())) throw fail("a head has an impossible name");
     const std::optional<Metric> metric = metric_of(h.metric());
     if (!metric) throw fail("head " + h.name() + ": unknown metric");
     if (h.targets() < 1 || h.targets() > kMaxTargets) {

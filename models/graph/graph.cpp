@@ -15,6 +15,14 @@ namespace {
 
 constexpr float kAverageMomentum = 0.1F;  // torch.nn.BatchNorm2d's default
 
+// targets: of a micro-batch.
+std::shared_ptr<const ops::Spec> loss_of(const Head& head, int64_t targets, int64_t classes) {
+  if (head.loss == Loss::kSquaredError) return std::make_shared<ops::SquaredErrorSpec>(targets);
+  return std::make_shared<ops::CrossEntropySpec>(
+      ops::CrossEntropyShape{targets, classes},
+      ops::CrossEntropyOptions{head.ignored, head.smoothing, head.class_weights});
+}
+
 }  // namespace
 
 Init constant(float value) { return {InitKind::kConstant, value}; }
@@ -116,13 +124,7 @@ void GraphBuilder::head(const Head& head, Value scores, const std::string& targe
   GraphHead out{.head = head, .spec = {}, .scores = scores.index, .target = raw(target_field)};
   out.targets = type({out.target}).shape.size() / graph_.samples;
   const int64_t targets = graph_.samples * out.targets;
-  if (head.loss == Loss::kCrossEntropy) {
-    out.spec = std::make_shared<ops::CrossEntropySpec>(
-        ops::CrossEntropyShape{targets, type(scores).shape.last()},
-        ops::CrossEntropyOptions{head.ignored, head.smoothing, head.class_weights});
-  } else {
-    out.spec = std::make_shared<ops::SquaredErrorSpec>(targets);
-  }
+  out.spec = loss_of(head, targets, type(scores).shape.last());
   const std::vector types{type(scores), type({out.target})};
   out.spec->check(head.name, types);
   graph_.heads.push_back(std::move(out));
@@ -144,6 +146,27 @@ Graph GraphBuilder::take() {
   }
   PP_ASSERT(std::ranges::find(used, false) == used.end());
   return std::move(graph_);
+}
+
+void set_head_options(Graph& graph, const HeadWeights& weights, double smoothing) {
+  for (const auto& [name, weight] : weights.weights) {
+    const auto named =
+        std::ranges::find(graph.heads, name, [](const GraphHead& head) { return head.head.name; });
+    if (named == graph.heads.end()) {
+      std::string names;
+      for (const GraphHead& head : graph.heads)
+        names += (names.empty() ? "" : ", ") + head.head.name;
+      throw Error(ErrorCode::kUsage, "[models] head-weights names '" + name +
+                                         "'; the heads of this model are " + names);
+    }
+    named->head.weight = static_cast<float>(weight);
+  }
+  for (GraphHead& head : graph.heads) {
+    if (smoothing == 0.0 || head.head.loss != Loss::kCrossEntropy) continue;
+    head.head.smoothing = static_cast<float>(smoothing);
+    const int64_t classes = graph.values.at(static_cast<size_t>(head.scores)).shape.last();
+    head.spec = loss_of(head.head, graph.samples * head.targets, classes);
+  }
 }
 
 size_t first_result(const Graph& graph, size_t head) {

@@ -11,6 +11,7 @@
 
 #include "common/layout/fields.h"
 #include "common/layout/tensor_table.h"
+#include "common/metrics/head_weights.h"
 #include "common/metrics/metric.h"
 #include "models/ops/operation.h"
 
@@ -117,6 +118,10 @@ class GraphBuilder {
   std::string dataset_;
   Graph graph_;
 };
+
+// Sets what a job chooses for its heads: the factors of their losses, and the smoothing of those
+// with cross-entropy. Throws Error(kUsage) that lists the heads, if a weight names none of them.
+void set_head_options(Graph& graph, const HeadWeights& weights, double smoothing);
 
 // Returns the index of a head's first result: all heads have one per target of a micro-batch, one
 // head after the other. The number of heads gives the number of all results.

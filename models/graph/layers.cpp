@@ -17,6 +17,7 @@
 #include "models/ops/layer_norm.h"
 #include "models/ops/linear.h"
 #include "models/ops/max_pool.h"
+#include "models/ops/select.h"
 
 namespace pushpull {
 
@@ -72,6 +73,21 @@ Value linear_on(GraphBuilder& graph, const std::string& name, Value x, Param wei
                                                          .bias = false},
                                         with_last(shape, sizes[0]));
   return graph.add(name, std::move(spec), {x}, {weight});
+}
+
+Value dense(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
+            const Init& init) {
+  const ops::Shape& shape = graph.shape(x);
+  const int64_t inputs = shape.last();
+  auto spec = std::make_shared<ops::LinearSpec>(
+      ops::LinearShape{.samples = shape.size() / inputs, .inputs = inputs, .outputs = outputs},
+      with_last(shape, outputs));
+  // before the parameters are added: their sizes must not overflow
+  const std::vector types{graph.type(x)};
+  spec->check(name, types);
+  const Param weight = graph.param(name + ".weight", {outputs, inputs}, init);
+  const Param bias = graph.param(name + ".bias", {outputs}, constant(0.0F), false);
+  return graph.add(name, std::move(spec), {x}, {weight, bias});
 }
 
 Value conv1d(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
@@ -148,6 +164,35 @@ Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, in
                           .mask = false,
                           .dropout = static_cast<float>(dropout)});
   return graph.add(name, std::move(spec), {qkv});
+}
+
+Value attention(GraphBuilder& graph, const std::string& name, const Attended& attended, Value mask,
+                int64_t heads, double dropout) {
+  const ops::Shape& shape = graph.shape(attended.queries);
+  auto spec = std::make_shared<ops::AttentionSpec>(
+      ops::AttentionShape{.samples = shape[0],
+                          .positions = shape[1],
+                          .heads = heads,
+                          .width = shape[2] / heads,
+                          .mask = true,
+                          .dropout = static_cast<float>(dropout)});
+  return graph.add(name, std::move(spec), {attended.queries, attended.keys, attended.values, mask});
+}
+
+Value select_last(GraphBuilder& graph, const std::string& name, Value x, int64_t index) {
+  const ops::Shape& shape = graph.shape(x);
+  const ops::SelectShape select{
+      .outer = shape[0] * shape[1], .size = shape[2], .inner = 1, .index = index};
+  return graph.add(name, std::make_shared<ops::SelectSpec>(select, ops::Shape{shape[0], shape[1]}),
+                   {x});
+}
+
+Value select_position(GraphBuilder& graph, const std::string& name, Value x, int64_t index) {
+  const ops::Shape& shape = graph.shape(x);
+  const ops::SelectShape select{
+      .outer = shape[0], .size = shape[1], .inner = shape[2], .index = index};
+  return graph.add(name, std::make_shared<ops::SelectSpec>(select, ops::Shape{shape[0], shape[2]}),
+                   {x});
 }
 
 Value convolution(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,

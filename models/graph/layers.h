@@ -19,6 +19,11 @@ Value linear(GraphBuilder& graph, const std::string& name, Value x, int64_t outp
 // The same without a bias, on a weight [M, K] that is there already.
 Value linear_on(GraphBuilder& graph, const std::string& name, Value x, Param weight);
 
+// torch.nn.Linear with these initial weights and a bias of zeros without weight decay. Adds
+// NAME.weight [M, K] and NAME.bias [M].
+Value dense(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
+            const Init& init);
+
 // Conv1D of Hugging Face's GPT-2: a linear layer with its weight [K, M] transposed. Adds
 // NAME.weight and NAME.bias.
 Value conv1d(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
@@ -43,6 +48,23 @@ Value add(GraphBuilder& graph, const std::string& name, Value a, Value b);
 // Attention on packed queries, keys and values [N, T, 3E].
 Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, int64_t heads,
                      bool causal, double dropout);
+
+// The values that attention reads, [N, T, E] each.
+struct Attended {
+  Value queries;
+  Value keys;
+  Value values;
+};
+
+// Attention of all queries to the keys whose mask [N, T] is not 0.
+Value attention(GraphBuilder& graph, const std::string& name, const Attended& attended, Value mask,
+                int64_t heads, double dropout);
+
+// Element `index` of the last dimension: [N, T, K] gives [N, T].
+Value select_last(GraphBuilder& graph, const std::string& name, Value x, int64_t index);
+
+// Position `index`: [N, T, E] gives [N, E].
+Value select_position(GraphBuilder& graph, const std::string& name, Value x, int64_t index);
 
 // The part of an image behind an element of the output.
 struct Window {

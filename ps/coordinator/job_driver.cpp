@@ -13,8 +13,9 @@ namespace {
 
 constexpr int64_t kTickMs = 5;
 
-CoordinatorOptions holding_end(CoordinatorOptions options) {
+CoordinatorOptions holding_end(CoordinatorOptions options, const RunHistory& history) {
   options.holds_end = true;
+  options.declared = history.declared;
   return options;
 }
 
@@ -22,7 +23,7 @@ CoordinatorOptions holding_end(CoordinatorOptions options) {
 
 JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
                      JobEffects& effects, const RunHistory& history)
-    : options_(holding_end(std::move(options))),
+    : options_(holding_end(std::move(options), history)),
       join_timeout_s_(join_timeout_s),
       data_(data),
       effects_(effects),
@@ -199,6 +200,7 @@ void JobDriver::begin_term(Now now) {
   ++options_.term;
   options_.run = ids.run;
   options_.grant_key = ids.grant_key;
+  options_.declared = history_.declared;
   std::vector<MemberInfo> members;
   for (const auto& [incarnation, member] : coordinator_->members().all()) {
     if (!member.peer.empty()) members.push_back(member);
@@ -313,9 +315,7 @@ void JobDriver::notify_server_here(const wire::State& state) {
 }
 
 bool JobDriver::deliver_here(const wire::Header& header) {
-  if (header.has_state()) {
-    notify_server_here(header.state());
-  }
+  if (header.has_state()) notify_server_here(header.state());
   data_.on_answer(header);
   return header.has_chosen() && data_.server() != nullptr;
 }

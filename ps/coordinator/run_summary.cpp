@@ -162,6 +162,8 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   const RunCounts* at_stop = stopped_at > 0 ? record.counts_at(stopped_at) : nullptr;
   const RunCounts& counts = at_stop != nullptr ? *at_stop : record.counts();
   s.model_parameters = declaration.table.trainable();
+  s.arena_bytes = declaration.arena_bytes;
+  s.slots = declaration.slots;
   s.samples = counts.samples;
   s.samples_per_worker = counts.samples_per_worker;
   s.pushes_applied = counts.pushes_applied;

@@ -96,6 +96,8 @@ std::string summary_json(const Summary& s) {
   j["train_loss"] = json_number(s.train_loss);
   add_heads(j, s.heads);
   j["model_parameters"] = s.model_parameters;
+  j["arena_bytes"] = s.arena_bytes;
+  j["slots"] = s.slots;
   j["initial_weights_sha256"] = s.initial_weights_sha256;
   j["data_order_sha256"] = s.data_order_sha256;
   j["weights_sha256"] = s.weights_sha256;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "ps/members/earlier_declaration.h"
+
 namespace pushpull {
 
 struct RunHistory {
@@ -14,9 +16,10 @@ struct RunHistory {
   double seconds = 0.0;                      // of training, in earlier coordinator processes
   int64_t recoveries = 0;                    // terms started because a server was lost
   int64_t steps_repeated = 0;
-  int64_t checkpoints_failed = 0;  // checkpoints that could not be written
-  int64_t quarantined = 0;         // workers with a bad gradient, in earlier terms
-  int64_t reached_step = -1;       // when the previous term ended; -1 if it had not trained
+  int64_t checkpoints_failed = 0;              // checkpoints that could not be written
+  int64_t quarantined = 0;                     // workers with a bad gradient, in earlier terms
+  std::optional<EarlierDeclaration> declared;  // once some term has begun to train
+  int64_t reached_step = -1;  // when the previous term ended; -1 if it had not trained
 };
 
 }  // namespace pushpull

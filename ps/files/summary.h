@@ -19,6 +19,8 @@ struct Summary {
   int64_t steps = 0;  // completed steps of the job, earlier runs included
   std::optional<int64_t> resumed_from_step;
   int64_t model_parameters = 0;  // trainable
+  int64_t arena_bytes = 0;       // of the worker that declared first
+  int64_t slots = 0;             // of the same worker
   int64_t samples = 0;
   std::vector<int64_t> samples_per_worker;
   int64_t pushes_applied = 0;

@@ -29,6 +29,16 @@ RunEnd parse_end(const nlohmann::json& json) {
   return end;
 }
 
+EarlierDeclaration parse_declared(const nlohmann::json& json) {
+  EarlierDeclaration declared;
+  declared.model_sha256 = json.at("model_sha256").get<std::string>();
+  declared.train_samples = json.at("train_samples").get<int64_t>();
+  declared.test_samples = json.at("test_samples").get<int64_t>();
+  declared.data_digest = json.at("data_digest").get<std::string>();
+  declared.numerics = json.at("numerics").get<std::string>();
+  return declared;
+}
+
 TermRecord parse_term(const nlohmann::json& json) {
   TermRecord out;
   out.term = json.at("term").get<int64_t>();
@@ -44,6 +54,7 @@ TermRecord parse_term(const nlohmann::json& json) {
   out.history.steps_repeated = json.at("steps_repeated").get<int64_t>();
   out.history.quarantined = json.value("quarantined", int64_t{0});
   out.history.checkpoints_failed = json.value("checkpoints_failed", int64_t{0});
+  if (json.contains("declared")) out.history.declared = parse_declared(json.at("declared"));
   if (json.contains("end")) out.end = parse_end(json.at("end"));
   return out;
 }
@@ -80,6 +91,13 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
   json["steps_repeated"] = record.history.steps_repeated;
   json["quarantined"] = record.history.quarantined;
   json["checkpoints_failed"] = record.history.checkpoints_failed;
+  if (const auto& declared = record.history.declared) {
+    json["declared"] = {{"model_sha256", declared->model_sha256},
+                        {"train_samples", declared->train_samples},
+                        {"test_samples", declared->test_samples},
+                        {"data_digest", declared->data_digest},
+                        {"numerics", declared->numerics}};
+  }
   if (record.end) {
     json["end"] = {{"run", record.end->run},
                    {"finished", record.end->finished},

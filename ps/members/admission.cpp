@@ -52,7 +52,7 @@ Admission::Admission(const CoordinatorOptions& options, Membership& members, Act
       workers_meet_(options.job.strategy.traits().workers_update),
       members_(members),
       out_(out),
-      declarations_(options.job),
+      declarations_(options.job, options.declared),
       newcomers_(out),
       places_(options.workers) {
   MemberInfo& self = members_.add(options_.self);

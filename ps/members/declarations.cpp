@@ -1,6 +1,8 @@
 #include "ps/members/declarations.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/base/text.h"
@@ -40,37 +42,80 @@ void check_size(const std::string& text, size_t max_bytes, const char* what) {
                                         std::to_string(max_bytes) + " are allowed");
 }
 
+void check_memory(const wire::Declare& declare) {
+  if (declare.arena_bytes() >= 0 && declare.slots() >= 0) return;
+  throw Error(ErrorCode::kProtocol,
+              "[declare] an arena of " + std::to_string(declare.arena_bytes()) + " bytes for " +
+                  plural(declare.slots(), "slot") + ": expected numbers from 0");
+}
+
 // Limits the texts that the coordinator keeps. Workers parse the choices.
 void check_texts(const wire::Declare& declare) {
   constexpr size_t kMaxChoicesBytes = size_t{64} << 10;
+  constexpr size_t kMaxFingerprintBytes = size_t{4} << 10;  // term.json holds both
+  check_size(declare.data_digest(), kMaxFingerprintBytes, "the data digest");
+  check_size(declare.numerics(), kMaxFingerprintBytes, "the numerics fingerprint");
   check_size(declare.choices(), kMaxChoicesBytes, "the choice of algorithms");
   check_size(declare.tokenizer(), kMaxTokenizerBytes, "the tokenizer");
 }
 
+Declaration parse_declaration(const wire::Declare& declare) {
+  Declaration out;
+  out.table = from_wire(declare.tensors());
+  out.heads = from_wire(declare.heads());
+  out.train_samples = declare.train_samples();
+  out.test_samples = declare.test_samples();
+  out.data_digest = declare.data_digest();
+  out.numerics = declare.numerics();
+  out.choices = declare.choices();
+  out.tokenizer = declare.tokenizer();
+  out.arena_bytes = declare.arena_bytes();
+  out.slots = declare.slots();
+  return out;
+}
+
+std::string model_sha256(const Declaration& declaration) {
+  wire::Declare model;
+  to_wire(declaration.table, model.mutable_tensors());
+  to_wire(declaration.heads, model.mutable_heads());
+  const std::string bytes = model.SerializeAsString();
+  return sha256_hex(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
+
+// Returns all fields but the hash of the model.
+EarlierDeclaration without_model(const Declaration& declaration) {
+  EarlierDeclaration out;
+  out.train_samples = declaration.train_samples;
+  out.test_samples = declaration.test_samples;
+  out.data_digest = declaration.data_digest;
+  out.numerics = declaration.numerics;
+  return out;
+}
+
+std::string start_of(const std::string& hash) { return hash.substr(0, 12); }
+
 }  // namespace
 
-Declarations::Declarations(const Job& job)
+EarlierDeclaration earlier_form(const Declaration& declaration) {
+  EarlierDeclaration out = without_model(declaration);
+  out.model_sha256 = model_sha256(declaration);
+  return out;
+}
+
+Declarations::Declarations(const Job& job, std::optional<EarlierDeclaration> earlier)
     : job_(job),
+      earlier_(std::move(earlier)),
       same_bits_(job.strategy.traits().same_bits || !job.record.empty()),
       would_be_repeatable_(job.strategy.traits().step_versions) {}
 
 std::string Declarations::take(const wire::Declare& declare) {
   check_samples(declare, job_);
+  check_memory(declare);
   check_texts(declare);
-  if (any_) {
-    std::string difference = difference_from_first(declare);
-    if (!difference.empty()) return difference;
-  } else {
-    first_.table = from_wire(declare.tensors());
-    first_.heads = from_wire(declare.heads());
-    first_.train_samples = declare.train_samples();
-    first_.test_samples = declare.test_samples();
-    first_.data_digest = declare.data_digest();
-    first_.numerics = declare.numerics();
-    first_.choices = declare.choices();
-    first_.tokenizer = declare.tokenizer();
-    any_ = true;
-  }
+  Declaration got = parse_declaration(declare);
+  std::string difference = any_ ? difference_from_first(got) : difference_from_earlier(got);
+  if (!difference.empty()) return difference;
+  if (!std::exchange(any_, true)) first_ = std::move(got);
   check_job_against_data(job_, first_.train_samples);
   return "";
 }
@@ -80,32 +125,52 @@ void Declarations::forget() {
   first_ = {};
 }
 
-std::string Declarations::difference_of_data(const wire::Declare& declare) const {
-  if (declare.data_digest() == first_.data_digest &&
-      declare.train_samples() == first_.train_samples &&
-      declare.test_samples() == first_.test_samples) {
+std::string Declarations::difference_of_data(const EarlierDeclaration& want,
+                                             const Declaration& got) const {
+  if (got.data_digest == want.data_digest && got.train_samples == want.train_samples &&
+      got.test_samples == want.test_samples) {
     return "";
   }
   const std::string path = job_.data_dir.empty() ? "" : " (data-dir = " + job_.data_dir + ")";
-  return "its data differ: the job has " + std::to_string(first_.train_samples) + " + " +
-         std::to_string(first_.test_samples) + " samples of dataset = " + job_.dataset + path +
-         " with digest " + first_.data_digest.substr(0, 12) + ", this worker has " +
-         std::to_string(declare.train_samples()) + " + " + std::to_string(declare.test_samples()) +
-         " with " + declare.data_digest().substr(0, 12);
+  return "its data differ: the job has " + std::to_string(want.train_samples) + " + " +
+         std::to_string(want.test_samples) + " samples of dataset = " + job_.dataset + path +
+         " with digest " + start_of(want.data_digest) + ", this worker has " +
+         std::to_string(got.train_samples) + " + " + std::to_string(got.test_samples) + " with " +
+         start_of(got.data_digest);
 }
 
-std::string Declarations::difference_from_first(const wire::Declare& declare) const {
-  const std::string data = difference_of_data(declare);
-  std::string model = difference(first_.table, from_wire(declare.tensors()));
-  if (model.empty()) model = difference(first_.heads, from_wire(declare.heads()));
+std::string Declarations::difference_from_first(const Declaration& got) const {
+  std::string model = difference(first_.table, got.table);
+  if (model.empty()) model = difference(first_.heads, got.heads);
+  return difference_from(without_model(first_), model, got);
+}
+
+// Otherwise the fastest member of each new term would decide what the others must have.
+std::string Declarations::difference_from_earlier(const Declaration& got) const {
+  if (!earlier_) return "";
+  const std::string hash = model_sha256(got);
+  const std::string model = hash == earlier_->model_sha256
+                                ? ""
+                                : "the job has one with hash " + start_of(earlier_->model_sha256) +
+                                      ", this worker one with " + start_of(hash);
+  const std::string text = difference_from(*earlier_, model, got);
+  if (text.empty()) return "";
+  return text +
+         "; an earlier term of the run has declared the job's (to go on with others, end the job, "
+         "delete term.json in its output folder and resume)";
+}
+
+std::string Declarations::difference_from(const EarlierDeclaration& want, const std::string& model,
+                                          const Declaration& got) const {
+  const std::string data = difference_of_data(want, got);
   // Other data may cause another model: a text with other characters has another vocabulary.
   if (!model.empty()) {
     return "its model does not fit: " + model + (data.empty() ? "" : "; " + data);
   }
   if (!data.empty()) return data;
-  if (same_bits_ && declare.numerics() != first_.numerics) {
-    return "its numerics differ: the job has \"" + first_.numerics + "\", this worker \"" +
-           declare.numerics() + "\"; sync, allreduce and record need the same on all workers";
+  if (same_bits_ && got.numerics != want.numerics) {
+    return "its numerics differ: the job has \"" + want.numerics + "\", this worker \"" +
+           got.numerics + "\"; sync, allreduce and record need the same on all workers";
   }
   return "";
 }

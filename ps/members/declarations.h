@@ -1,14 +1,17 @@
 // The model and the data of the job as its workers declare them: the first declaration is kept, and
-// later ones must agree with it. Part of the coordinator's state machine. Not thread-safe.
+// later ones must agree with it. In a later term of the run the first one must agree with that of
+// the earlier terms. Part of the coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/layout/tensor_table.h"
 #include "common/metrics/metric.h"
 #include "common/net/message.h"
+#include "ps/members/earlier_declaration.h"
 
 namespace pushpull {
 
@@ -24,16 +27,23 @@ struct Declaration {
   std::string numerics;
   std::string choices;    // GPU algorithms; "" if there are none
   std::string tokenizer;  // tokenizer.json; "" if the data are no text
+  // Of this worker, for the summary; others may differ.
+  int64_t arena_bytes = 0;
+  int64_t slots = 0;
 
   friend bool operator==(const Declaration&, const Declaration&) = default;
 };
 
+// Returns the form in which later terms of the run compare this declaration.
+EarlierDeclaration earlier_form(const Declaration& declaration);
+
 class Declarations {
  public:
-  explicit Declarations(const Job& job);
+  //   earlier: of the run's earlier terms, if some term has trained.
+  explicit Declarations(const Job& job, std::optional<EarlierDeclaration> earlier = {});
 
-  // Keeps the first declaration and compares any later one with it. Returns the difference, or ""
-  // if there is none. Throws Error(kProtocol) if the declaration is malformed, Error(kUsage) if job
+  // Compares the first declaration with that of the earlier terms, keeps it, and compares any later
+  // one with it. Returns the difference, or "" if there is none. Throws Error(kProtocol) if the declaration is malformed, Error(kUsage) if job
   // and data do not fit together.
   std::string take(const wire::Declare& declare);
   // Returns a warning if this worker's numerics differ from the first worker's, the job allows
@@ -52,11 +62,16 @@ class Declarations {
   std::string shared_choices() const { return same_bits_ ? first_.choices : ""; }
 
  private:
-  // Return the difference from the first declaration, or "" if there is none.
-  std::string difference_from_first(const wire::Declare& declare) const;
-  std::string difference_of_data(const wire::Declare& declare) const;
+  // Return the difference from the declaration of the job, or "" if there is none.
+  //   model: the difference of the models.
+  std::string difference_from_first(const Declaration& got) const;
+  std::string difference_from_earlier(const Declaration& got) const;
+  std::string difference_from(const EarlierDeclaration& want, const std::string& model,
+                              const Declaration& got) const;
+  std::string difference_of_data(const EarlierDeclaration& want, const Declaration& got) const;
 
   const Job& job_;
+  const std::optional<EarlierDeclaration> earlier_;
   const bool same_bits_;  // all members must have the same numerics
   const bool would_be_repeatable_;
   bool any_ = false;

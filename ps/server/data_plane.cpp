@@ -36,6 +36,8 @@ uint64_t run_of(const wire::Header& header) {
 void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
   const wire::State& state = job.state;
   if (state.phase() < wire::PHASE_TRAINING || state.phase() > wire::PHASE_FINISHED) return;
+  if (state.version() < state_version_) return;
+  state_version_ = state.version();
   if (!server_) {
     const int servers = std::max(1, state.data_endpoints_size());
     server_ = parts_.make_server(job, setup_of(state, job.run, job.incarnation, servers, job.job),
@@ -47,6 +49,7 @@ void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
 
 void ServedData::end_term(uint64_t run) {
   earlier_run_ = run;
+  state_version_ = -1;
   if (!server_) return;
   server_.reset();
   parts_.on_term_end();

@@ -49,7 +49,9 @@ class ServedData {
   // Borrows `parts`.
   explicit ServedData(ServerParts& parts) : parts_(parts) {}
 
-  // Handles a State of the coordinator; the first one in training creates the server.
+  // Handles a State of the coordinator; the first one in training creates the server. Ignores one
+  // that is older than the newest of the term: the coordinator in this process passes some at once,
+  // and others after they have waited among its messages.
   //   observer: null unless the coordinator runs in this process.
   // Throws Error(kProtocol) if the state's tensors cannot be a model, and the errors of
   // make_server.
@@ -74,7 +76,8 @@ class ServedData {
  private:
   ServerParts& parts_;
   std::unique_ptr<Server> server_;
-  uint64_t earlier_run_ = 0;  // of the previous term
+  uint64_t earlier_run_ = 0;    // of the previous term
+  int64_t state_version_ = -1;  // of the newest State of this term
   std::vector<Outgoing> not_ready_;
 };
 

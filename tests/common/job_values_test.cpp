@@ -26,7 +26,7 @@ struct Range {
 
 std::vector<Range> ranges_of_training() {
   return {
-      {"model", {"mlp", "convnet", "resnet18", "resnet50"}, {"resnext", "MLP", ""}},
+      {"model", {"mlp", "convnet", "gpt", "bert", "resnet18", "resnet50"}, {"resnext", "MLP", ""}},
       {"hidden", {"", "none", "1", "64,32", "64, 32"}, {"0", "64,", ",", "64;32", "1000001", "-1"}},
       {"layers", {"1", "12", "1000"}, {"0", "1001", "-1", ""}},
       {"heads", {"1", "1024"}, {"0", "1025"}},
@@ -36,6 +36,11 @@ std::vector<Range> ranges_of_training() {
       {"attention-dropout", {"0", "0.1"}, {"1", "-0.1", ""}},
       {"tie-embeddings", {"true", "false"}, {"yes", ""}},
       {"norm", {"layer", "rms"}, {"batch", ""}},
+      {"positions", {"0", "512", "1000000"}, {"-1", "1000001", ""}},
+      {"head-weights",
+       {"", "start:1", "start:1,end-position:0.25", " class : 0 "},
+       {"start", "start:", ":1", "start:-1", "start:1,", "start:1,start:2", "Start:1", "a:1e7"}},
+      {"label-smoothing", {"0", "0.1", "0.999"}, {"1", "-0.1", ""}},
       {"stem", {"cifar", "imagenet"}, {"cifar10", ""}},
       {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
       {"seed", {"0", "18446744073709551615"}, {"-1", "18446744073709551616", "1.0", ""}},

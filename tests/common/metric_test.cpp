@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/metrics/head_weights.h"
 
 namespace pushpull {
 namespace {
@@ -42,6 +47,15 @@ TEST(HeadSums, PartsAddUp) {
   HeadSums sums{1.0, 2, 1.0};
   sums.add({0.5, 3, 2.0});
   EXPECT_EQ(sums, (HeadSums{1.5, 5, 3.0}));
+}
+
+TEST(HeadWeights, SurviveBeingWritten) {
+  const HeadWeights weights = HeadWeights::parse("start:0.1, end-position:2");
+  using Pairs = std::vector<std::pair<std::string, double>>;
+  EXPECT_EQ(weights.weights, (Pairs{{"start", 0.1}, {"end-position", 2.0}}));
+  EXPECT_EQ(weights.to_string(), "start:0.1,end-position:2");
+  EXPECT_EQ(HeadWeights::parse(weights.to_string()), weights);
+  EXPECT_TRUE(HeadWeights::parse("").weights.empty());
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 """Tests servers, including the coordinator, that die during training and are replaced: nothing is lost."""
 import os
 import pathlib
+import shutil
 import signal
 
 import lab as base
 from lab import LONG, MLP, expect, living_below, summary_of
 
-PEER_LOST = 5
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
+PEER_LOST, PROTOCOL = 5, 6
 SAME = ("samples", "data_order_sha256", "pushes_applied", "initial_weights_sha256", "steps")
 
 
@@ -155,6 +157,33 @@ def the_same_command_restarts_a_coordinator(lab):
     expect(f"listening on {cluster.address}" in again.output(), "not where the others look for it")
     same(want, got, "weights_sha256")
     expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
+
+
+def other_data_do_not_lock_the_runs_own_workers_out_of_a_later_term(lab):
+    keys = keys_of(lab, dataset="idx", **{"data-dir": DIGITS})
+    want = calm(lab, keys)
+    job = lab.job(keys)
+    cluster = lab.cluster(job, 1, 2)
+    cluster.reaches(at(lab, 400))
+    first, gone = cluster.servers[0], cluster.workers[1]
+    for process in (first, gone):
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    other = lab.folder / "other"
+    shutil.copytree(DIGITS, other)
+    images = next(other.glob("train-images*"))
+    images.write_bytes(images.read_bytes()[:-1] + b"\x07")
+    os.kill(cluster.workers[0].pid, signal.SIGSTOP)  # the wrong one declares first
+    wrong = cluster.add_worker("--data-dir", other)
+    again = lab.start("pushpull-server", "--job", job, "--listen", cluster.address, "--servers", 1,
+                      "--workers", 2, "--out", cluster.out)
+    expect(wrong.ends(60) == PROTOCOL, f"exit code {wrong.returncode}: {wrong.output()}")
+    expect("its data differ" in wrong.output() and "an earlier term" in wrong.output(), wrong.output())
+    os.kill(cluster.workers[0].pid, signal.SIGCONT)
+    cluster.servers[0] = again
+    cluster.add_worker()
+    got = cluster.ends_well(but=(gone, wrong))
+    same(want, got, "weights_sha256")
 
 
 def peers_bring_a_server_back_without_a_repeated_step(lab):

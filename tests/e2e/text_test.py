@@ -31,6 +31,17 @@ def a_gpt_gives_the_same_bits_on_any_cluster(lab):
     expect((head["name"], head["metric"]) == ("token", "perplexity") and head["value"] > 1, head)
 
 
+def models_says_before_a_run_what_its_summary_says(lab):
+    job = lab.job(keys_in(lab.folder))
+    code, text = lab.call("pushpull", "models", "--job", job, "--json")
+    expect(code == 0, text)
+    figures = json.loads(text)
+    run = lab.train(job, 1, 2)
+    expect(figures["arena_bytes"] == run["arena_bytes"] > 0 and run["slots"] == 1, (figures, run))
+    expect(figures["parameters"] == run["model_parameters"] and figures["flops"] > 0, (figures, run))
+    expect(figures["fields"][0]["name"] == "ids" and figures["heads"][0]["metric"] == "perplexity", figures)
+
+
 def a_resume_in_the_middle_of_dropout_gives_the_same_bits(lab):
     job = lab.job(keys_in(lab.folder))
     whole = lab.train(job, 1, 2)

@@ -27,6 +27,8 @@ wire::Declare declaration() {
   declare.set_numerics("cpu avx2");
   declare.set_choices("linear 1");
   declare.set_tokenizer("{}");
+  declare.set_arena_bytes(4096);
+  declare.set_slots(1);
   return declare;
 }
 
@@ -50,6 +52,58 @@ TEST(Declarations, FirstDeclarationHoldsAndTheSameAgrees) {
   EXPECT_EQ(declarations.first().train_samples, 64);
   EXPECT_EQ(declarations.first().tokenizer, "{}");
   EXPECT_EQ(declarations.take(declaration()), "");
+}
+
+TEST(Declarations, MemoryMayDifferBetweenWorkers) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  declarations.take(declaration());
+  wire::Declare other = declaration();
+  other.set_arena_bytes(0);
+  other.set_slots(2);
+  EXPECT_EQ(declarations.take(other), "");
+  EXPECT_EQ(declarations.first().arena_bytes, 4096);
+  EXPECT_EQ(declarations.first().slots, 1);
+}
+
+// Otherwise a worker that declares other data first would lock out the run's own workers.
+TEST(Declarations, LaterTermAcceptsOnlyTheDeclarationOfTheEarlierOnes) {
+  const Job job = job_of("data-dir = /data\n");
+  Declarations before(job);
+  before.take(declaration());
+  Declarations declarations(job, earlier_form(before.first()));
+  wire::Declare other = declaration();
+  other.set_data_digest("fedcba9876543210");
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("its data differ"), HasSubstr("0123456789ab"),
+                    HasSubstr("fedcba987654"), HasSubstr("an earlier term of the run")));
+  other = declaration();
+  other.set_train_samples(65);
+  EXPECT_THAT(declarations.take(other), HasSubstr("this worker has 65 + 16"));
+  other = declaration();
+  other.mutable_tensors(1)->set_shape(0, 5);
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("its model does not fit"), HasSubstr("an earlier term of the run")));
+  other = declaration();
+  other.set_numerics("cpu avx512");
+  EXPECT_THAT(declarations.take(other),
+              AllOf(HasSubstr("its numerics differ"), HasSubstr("an earlier term of the run")));
+  EXPECT_FALSE(declarations.any());
+  EXPECT_EQ(declarations.take(declaration()), "");
+  declarations.forget();
+  EXPECT_THAT(declarations.take(other), HasSubstr("its numerics differ"));
+  EXPECT_EQ(declarations.take(declaration()), "");
+}
+
+// Their bits need not be the same, and a worker may have been replaced.
+TEST(Declarations, LaterTermAcceptsOtherNumericsWhereTheFirstTermDoes) {
+  const Job job = job_of("strategy = async\n");
+  Declarations before(job);
+  before.take(declaration());
+  Declarations declarations(job, earlier_form(before.first()));
+  wire::Declare other = declaration();
+  other.set_numerics("cpu avx512");
+  EXPECT_EQ(declarations.take(other), "");
 }
 
 TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
@@ -115,6 +169,9 @@ TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.set_tokenizer(std::string(kMaxTokenizerBytes + 1, 'a'));
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  bad = declaration();
+  bad.set_slots(-1);
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.mutable_tensors(0)->set_shape(0, INT64_MAX);

@@ -305,6 +305,42 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_NE(data_.server(), nullptr);
 }
 
+TEST_F(JobDriverTest, WorkerThatDeclaresOtherDataFirstInTheNextTermIsRefused) {
+  make("", 600.0, 2);
+  join_server();
+  join();
+  EXPECT_EQ(started_, 1);
+  Message leave;
+  leave.header.set_run(kRun);
+  leave.header.mutable_leave()->set_incarnation(kBert);
+  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+  driver_->on_message(now(), "bert", leave);
+  turn();
+  turn();  // term.json has the term
+  const uint64_t run = kRun + 2;
+  Message message;
+  message.header.set_run(run);
+  message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
+  message.header.mutable_hello()->set_incarnation(99);
+  driver_->on_message(now(), "carl", message);
+  wire::Declare* declare = message.header.mutable_declare();
+  declare->set_incarnation(99);
+  to_wire(table_of(3000), declare->mutable_tensors());
+  declare->set_train_samples(63);
+  driver_->on_message(now(), "carl", message);
+  turn();
+  const std::vector<wire::Header> answers = messages_to("carl");
+  ASSERT_FALSE(answers.empty());
+  EXPECT_EQ(answers.back().refused().code(), static_cast<int>(ErrorCode::kProtocol));
+  EXPECT_THAT(answers.back().refused().text(), HasSubstr("its data differ"));
+
+  join(run);
+  join_server(run);
+  turn();
+  turn();
+  EXPECT_EQ(started_, 2);
+}
+
 TEST_F(JobDriverTest, AMemberThatDoesNotComeBackInTheNextTermIsReportedAsLost) {
   make("heartbeat-timeout = 3\n", 600.0, 2);
   join_server();

@@ -77,6 +77,17 @@ TEST_F(ServedDataTest, LaterStatesReachTheExistingServer) {
   EXPECT_EQ(parts_.versions, (std::vector<int64_t>{3, 4}));
 }
 
+// Server 0 gets the State of a stop at once. An older State may then still wait among the
+// coordinator's messages, and would lift the stop.
+TEST_F(ServedDataTest, OlderStateDoesNotReplaceANewerOneOfItsTerm) {
+  state(4, wire::PHASE_TRAINING);
+  state(3, wire::PHASE_TRAINING);
+  EXPECT_EQ(parts_.versions, (std::vector<int64_t>{4}));
+  data_.end_term(kRun);
+  state(1, wire::PHASE_TRAINING);
+  EXPECT_EQ(parts_.versions, (std::vector<int64_t>{4, 1}));
+}
+
 TEST_F(ServedDataTest, StatisticsCoverTheServerAndItsProcess) {
   EXPECT_EQ(data_.stats().rejected_frames(), 9);
   state(3, wire::PHASE_TRAINING);

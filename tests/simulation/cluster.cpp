@@ -74,8 +74,9 @@ void Cluster::start_newcomer(const Newcomer& newcomer) {
   if (over()) return;
   const Coordinator& job = coordinator();
   const bool all = job.members().count(wire::ROLE_SERVER) == scenario_.servers;
-  if ((newcomer.surplus_server && !all) ||
-      (!newcomer.surplus_server && job.declaration().data_digest.empty())) {
+  const bool declared = newcomer.once_trained ? disk.history.declared.has_value()
+                                              : !job.declaration().data_digest.empty();
+  if ((newcomer.surplus_server && !all) || (!newcomer.surplus_server && !declared)) {
     return clock_.after(100'000, [this, newcomer] { start_newcomer(newcomer); });
   }
   if (!newcomer.surplus_server) return start_worker(newcomer);

@@ -155,6 +155,10 @@ void ControlWatch::members(const Coordinator& coordinator) {
                        return entry.second.declared && declared_.contains(entry.first);
                      });
   if (bound && !digest_.empty() && digest != digest_) cluster_.wrong("the declaration has changed");
+  const std::optional<EarlierDeclaration>& earlier = cluster_.disk.history.declared;
+  if (earlier && !digest.empty() && digest != earlier->data_digest) {
+    cluster_.wrong("a later term has taken data that differ from those of the earlier ones");
+  }
   digest_ = digest;
   declared_.clear();
   for (const auto& [incarnation, member] : all) {

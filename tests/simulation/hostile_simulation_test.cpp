@@ -32,6 +32,7 @@ bool ended_with(const Scenario& scenario, const Cluster& cluster, const std::set
 }
 
 constexpr int kUnreachable = static_cast<int>(ErrorCode::kUnreachable);
+constexpr int kProtocol = static_cast<int>(ErrorCode::kProtocol);
 constexpr int kPeerLost = static_cast<int>(ErrorCode::kPeerLost);
 
 // ---- a process that forges ----
@@ -76,6 +77,37 @@ TEST(HostileSimulation, ForgedMessagesChangeNoWeightsWhenMembersDie) {
     add_forgery(scenario);
     scenario.compute_us = compute_us;
     if (!withstands(scenario, refused)) return;
+  }
+  EXPECT_GT(refused, 0);
+}
+
+// ---- a worker with other data ----
+
+// It comes again and again while the members of a later term gather, and is often the first to
+// declare its data.
+TEST(HostileSimulation, OtherDataInALaterTermLockNoWorkerOut) {
+  int64_t refused = 0;
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = any_hostile(seed);
+    if (seed % 4 == 0) add_faults(scenario);
+    add_server_losses(scenario);
+    Dice dice(seed);
+    for (const ServerLoss& loss : scenario.server_losses) {
+      for (int64_t i = dice.between(1, 4); i > 0; --i) {
+        const int64_t gathers_ms = loss.server == 0 ? loss.back_ms : dice.between(1900, 2100);
+        Newcomer newcomer{loss.at_ms + gathers_ms + dice.between(0, 100), "other", false};
+        newcomer.once_trained = true;
+        scenario.newcomers.push_back(newcomer);
+      }
+    }
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    if (!ended_with(scenario, run.cluster(), {0, kUnreachable, kPeerLost, kProtocol})) return;
+    for (int i = 0; i < run.cluster().workers(); ++i) {
+      if (run.cluster().exit_code(i) == kProtocol) ++refused;
+    }
   }
   EXPECT_GT(refused, 0);
 }

@@ -26,6 +26,7 @@ struct Newcomer {
   bool replaced = true;           // another one is started if it fails
   bool surplus_server = false;    // a server beyond the job's number, not a worker
   int64_t deaf_ms = 0;            // no message to it or from it passes at first
+  bool once_trained = false;      // comes once the run has trained, also in a later term
 };
 
 // A time in which no message passes on a control connection.

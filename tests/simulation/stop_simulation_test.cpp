@@ -64,9 +64,10 @@ TEST(StopSimulation, CalmJobStopsWithTheBitsOfItsSteps) {
   EXPECT_GT(stopped, 0);
 }
 
+// 2001: the check of the versions that a push has read did not know the barrier of the stop.
 TEST(StopSimulation, JobStopsOnABadNetworkWhenWorkersDie) {
   int stopped = 0;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {{2001}})) {
     Scenario scenario = job_of(seed, any_of(seed));
     if (seed % 4 != 3) add_faults(scenario);
     const bool backup = scenario.job.strategy.kind == StrategyKind::kBackup;
@@ -79,9 +80,11 @@ TEST(StopSimulation, JobStopsOnABadNetworkWhenWorkersDie) {
   EXPECT_GT(stopped, 0);
 }
 
+// 5575: the coordinator, restarted with a stop request, started its term and stopped it in one turn.
+// Its own server then took an older State after that of the stop, and handed out weights beyond it.
 TEST(StopSimulation, JobStopsWhenServersDie) {
   int stopped = 0;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {{5575}})) {
     Scenario scenario = job_of(seed, any_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
     if (seed % 4 == 1) add_accidents(scenario, OnWorkerLoss::kContinue);

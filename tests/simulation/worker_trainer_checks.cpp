@@ -68,13 +68,16 @@ void WorkerTrainer::check_unchanged() {
 }
 
 // Returns the number of updates that a server makes of so many counted pushes, or -1 if that is
-// impossible. Under buffered:K an update is K pushes, or the rest at a barrier. K is 1 elsewhere.
+// impossible. Under buffered:K an update is K pushes, or the rest at a barrier, also at the one at
+// which the run stops. K is 1 elsewhere.
 //   chosen: all chosen checkpoints; `barriers` has the newest two.
 static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers,
                           const std::set<int64_t>& chosen, int64_t shares) {
   const auto next = [&](int64_t step) {
     const auto behind = chosen.upper_bound(step);
-    return behind == chosen.end() ? barriers.next(step) : std::min(barriers.next(step), *behind);
+    const int64_t stop = barriers.stop_step > step ? barriers.stop_step : barriers.end_step;
+    const int64_t first = std::min(barriers.next(step), stop);
+    return behind == chosen.end() ? first : std::min(first, *behind);
   };
   int64_t updates = 0;
   for (int64_t step = barriers.start_step; step < barriers.end_step; step = next(step)) {

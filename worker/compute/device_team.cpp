@@ -38,6 +38,18 @@ void TeamModel::evaluate(std::span<const float> weights, const Samples& samples,
   members_.front()->evaluate(weights, samples, sums);
 }
 
+size_t TeamModel::arena_bytes() const {
+  size_t bytes = 0;
+  for (const auto& member : members_) bytes += member->arena_bytes();
+  return bytes;
+}
+
+size_t TeamModel::slots() const {
+  size_t slots = 0;
+  for (const auto& member : members_) slots += member->slots();
+  return slots;
+}
+
 std::vector<DeviceStep*> TeamModel::device_steps() {
   std::vector<DeviceStep*> steps;
   for (const auto& member : members_) steps.push_back(member->device_step());

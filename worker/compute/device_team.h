@@ -30,6 +30,9 @@ class TeamModel final : public Model {
               const GradientReady& ready, const WeightsNeeded& needed) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
+  // Of all devices.
+  size_t arena_bytes() const override;
+  size_t slots() const override;
   DeviceStep* device_step() override { return members_.front()->device_step(); }
   std::vector<DeviceStep*> device_steps() override;
   std::string numerics() const override { return members_.front()->numerics(); }

@@ -3,11 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -15,12 +13,16 @@
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "tests/device/fake_device.h"
-#include "tests/models/initial_weights.h"
+#include "tests/models/networks/slopes.h"
 #include "tests/models/queued_backend.h"
 
 namespace pushpull {
 namespace {
 
+using test::RandomBatch;
+using test::train;
+using test::Trained;
+using test::weights_of;
 using testing::HasSubstr;
 
 constexpr int64_t kPositions = 6;
@@ -38,59 +40,19 @@ Job gpt_job() {
 }
 
 // A micro-batch of random tokens; one target of the second sample does not count.
-struct Batch {
-  explicit Batch(int64_t samples, uint64_t seed = 1)
-      : layout(token_fields(kPositions, kVocabulary), samples),
-        block(layout.words()),
-        indices(static_cast<size_t>(samples)) {
-    std::mt19937_64 random(seed);
-    for (size_t field = 0; field < 2; ++field) {
-      int32_t* ints = as_ints(block.data() + layout.offset(field));
-      for (size_t i = 0; i < layout.size(field); ++i) {
-        ints[i] = static_cast<int32_t>(random() % static_cast<uint64_t>(kVocabulary));
-      }
-    }
-    if (samples > 1) as_ints(block.data() + layout.offset(1))[kPositions + 2] = -1;
-  }
-  Samples view(int64_t step = 0, int64_t micro_batch = 0) const {
-    return {step, micro_batch, indices, block};
-  }
-  BatchLayout layout;
-  std::vector<float> block;
-  std::vector<int64_t> indices;
-};
+RandomBatch batch_of(int64_t samples) {
+  RandomBatch batch(token_fields(kPositions, kVocabulary), samples);
+  if (samples > 1) batch.ints("target")[kPositions + 2] = -1;
+  return batch;
+}
 
 std::unique_ptr<Model> make(const Job& job) {
   return make_model(job, token_fields(kPositions, kVocabulary));
 }
 
-std::vector<float> weights_of(const Model& model, uint64_t seed = 3) {
-  std::mt19937_64 random(seed);
-  std::vector<float> weights(static_cast<size_t>(model.table().total));
-  for (float& w : weights) {
-    w = static_cast<float>(static_cast<double>(random() >> 40U) / 16777216.0 - 0.5) * 0.8F;
-  }
-  return weights;
-}
-
-struct Trained {
-  float loss = 0.0F;
-  std::vector<float> gradients;
-  std::vector<size_t> order;
-  friend bool operator==(const Trained& a, const Trained& b) {
-    const auto same = [](float x, float y) {
-      return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
-    };
-    return same(a.loss, b.loss) && std::ranges::equal(a.gradients, b.gradients, same);
-  }
-};
-
-Trained train(Model& model, const std::vector<float>& weights, const Samples& samples) {
-  Trained out;
-  out.gradients.assign(weights.size(), std::nanf(""));
-  out.loss = model.train(weights, samples, out.gradients,
-                         [&](size_t tensor) { out.order.push_back(tensor); });
-  return out;
+void expect_gradients(const Job& job) {
+  const auto model = make(job);
+  test::expect_slopes(*model, batch_of(job.micro_batch).view());
 }
 
 TEST(Gpt, HasTheTensorsOfHuggingFace) {
@@ -118,36 +80,6 @@ TEST(Gpt, NormOfRootMeanSquaresHasNoBias) {
   }
 }
 
-// The derivative along a direction in each tensor against a difference of the loss.
-void expect_gradients(const Job& job) {
-  const auto model = make(job);
-  const std::vector<float> weights = weights_of(*model);
-  const Batch batch(job.micro_batch);
-  const Trained at = train(*model, weights, batch.view());
-  std::mt19937_64 random(7);
-  for (const TensorInfo& tensor : model->table().tensors) {
-    constexpr float kStep = 1.0F / 256;
-    std::vector<float> up = weights;
-    std::vector<float> down = weights;
-    double slope = 0.0;
-    double length = 0.0;
-    for (int64_t i = 0; i < tensor.size; ++i) {
-      const auto k = static_cast<size_t>(tensor.offset + i);
-      const float direction = random() % 2 == 0 ? 1.0F : -1.0F;
-      up[k] += kStep * direction;
-      down[k] -= kStep * direction;
-      slope += static_cast<double>(at.gradients[k] * direction);
-      length += static_cast<double>(at.gradients[k] * at.gradients[k]);
-    }
-    const double difference = (static_cast<double>(train(*model, up, batch.view()).loss) -
-                               static_cast<double>(train(*model, down, batch.view()).loss)) /
-                              (2.0 * kStep);
-    // the second term: the loss is a float; the third: curvature
-    EXPECT_NEAR(slope, difference, 0.02 * std::sqrt(length) + 1e-4 + 0.01 * std::fabs(slope))
-        << tensor.name;
-  }
-}
-
 TEST(Gpt, GradientsAreSlopesOfTheLoss) { expect_gradients(gpt_job()); }
 
 TEST(Gpt, GradientsAreSlopesWithDropoutAndSeparateEmbeddings) {
@@ -162,7 +94,7 @@ TEST(Gpt, GradientsAreSlopesWithDropoutAndSeparateEmbeddings) {
 TEST(Gpt, ReportsEachGradientOnceAndTiedWeightsLast) {
   const auto model = make(gpt_job());
   const std::vector<float> weights = weights_of(*model);
-  const Batch batch(3);
+  const RandomBatch batch = batch_of(3);
   std::vector<float> gradients(weights.size(), std::nanf(""));
   std::vector<std::vector<float>> at_ready(model->table().tensors.size());
   const auto part = [&](size_t tensor) {
@@ -190,7 +122,7 @@ TEST(Gpt, DropoutDependsOnStepAndMicroBatchAlone) {
   const auto one = make(job);
   const auto two = make(job);
   const std::vector<float> weights = weights_of(*one);
-  const Batch batch(3);
+  const RandomBatch batch = batch_of(3);
   const Trained first = train(*one, weights, batch.view(4, 1));
   const Trained other_step = train(*one, weights, batch.view(5, 1));
   const Trained other_batch = train(*one, weights, batch.view(4, 2));
@@ -209,7 +141,7 @@ TEST(Gpt, EvaluationCountsTargetsAndHasNoDropout) {
   job.dropout = 0.5;
   const auto noisy = make(job);
   const std::vector<float> weights = weights_of(*calm);
-  const Batch batch(3);
+  const RandomBatch batch = batch_of(3);
   std::vector<HeadSums> sums(1);
   std::vector<HeadSums> again(1);
   calm->evaluate(weights, batch.view(), sums);

@@ -55,6 +55,14 @@ TEST(Resnet, HasTheTensorsOfTorchvision) {
   EXPECT_FALSE(tensors.contains("conv1.bias"));
 }
 
+TEST(Resnet, OnlyBiasesAndNormsHaveNoDecay) {
+  const Graph graph =
+      resnet18_graph(resnet_job("resnet18", "cifar", 2), image_fields({3, 32, 32}, 10));
+  for (const TensorInfo& tensor : graph.table.tensors) {
+    EXPECT_EQ(tensor.decay, tensor.shape.size() > 1) << tensor.name;
+  }
+}
+
 TEST(Resnet, HasTheParametersOfTorchvision) {
   const auto trainable = [](const std::string& stem, int64_t channels, int64_t classes) {
     return resnet18_graph(resnet_job("resnet18", stem, 2),

@@ -1,0 +1,20 @@
+// What the workers of a run have declared when it first trained. Later terms of the run accept no
+// other declaration; OUT/term.json holds it for a restarted coordinator. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pushpull {
+
+struct EarlierDeclaration {
+  std::string model_sha256;  // of tensors and heads, in hex
+  int64_t train_samples = 0;
+  int64_t test_samples = 0;
+  std::string data_digest;
+  std::string numerics;
+
+  friend bool operator==(const EarlierDeclaration&, const EarlierDeclaration&) = default;
+};
+
+}  // namespace pushpull

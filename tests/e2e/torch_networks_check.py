@@ -1,0 +1,323 @@
+"""Trains gpt, bert and resnet18 for twenty steps with real processes and with PyTorch, from the same initial weights on the
+same batches, and compares each tensor. With the packages transformers and torchvision it also compares their modules' output:
+torch_networks_check.py BIN_DIR SOURCE_DIR. Exit code 77 (skipped) without PyTorch."""
+import argparse
+import copy
+import importlib.util
+import json
+import os
+import struct
+import sys
+import tempfile
+
+try:
+    import numpy
+    import torch
+except ImportError as error:
+    print(f"skipped: {error}; on Debian they are the packages python3-torch and python3-numpy, for /usr/bin/python3")
+    sys.exit(77)
+
+import torch_networks as networks
+import torch_reference as reference
+from cluster import Cluster
+
+# Largest ||ours - theirs|| / ||theirs|| of a tensor after twenty steps.
+TOLERANCE = 1e-4
+# Their exact gradient is 0: softmax does not change if a query adds the same number to all scores. Both have only rounding
+# noise there, which Adam turns into steps. They are compared after momentum, by their largest difference.
+WITHOUT_GRADIENT = ".key.bias"
+NOISE = 1e-6
+# A wrong setting must change at least one tensor by this much.
+VISIBLE = 10 * TOLERANCE
+
+WORDS, LENGTH = 50, 16
+STEPS = {"steps": 20, "shuffle": "false", "seed": 3}
+SMALL = {"layers": 2, "heads": 2, "embed": 32, "global-batch": 16, "micro-batch": 4}
+ADAMW = {"optimizer": "adamw", "lr": 0.002, "weight-decay": 0.1, "clip-norm": 1, "lr-schedule": "linear", "lr-min": 1e-5, "warmup-fraction": 0.2}
+MOMENTUM = {"optimizer": "momentum", "lr": 0.05, "weight-decay": 0.01, "clip-norm": 0.5}
+# At the rate of 0.05 rounding decides where resnet18 goes after a few steps: PyTorch in f32 then differs as much from f64.
+SMALL_STEPS = {**MOMENTUM, "lr": 0.002}
+RECIPE = {"label-smoothing": 0.1, "head-weights": "start:0.5,end-position:2,class:0.7"}
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, array in tensors.items():
+        raw = numpy.ascontiguousarray(array).tobytes()
+        kind = {"float32": "F32", "int32": "I32"}[str(array.dtype)]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        raw = file.read()
+    size, = struct.unpack_from("<Q", raw)
+    header, data = json.loads(raw[8:8 + size]), raw[8 + size:]
+    return {name: torch.from_numpy(numpy.frombuffer(data[slice(*t["data_offsets"])], dtype=numpy.float32).reshape(t["shape"]).copy())
+            for name, t in header.items() if name != "__metadata__"}
+
+
+ALL = ("weight-decay", "lr-schedule", "warmup-fraction", "label-smoothing", "head-weights", "no-decay", "clip-norm")
+
+
+class TextJob:
+    """gpt on windows of a text."""
+    checked = ALL
+
+    def __init__(self, folder):
+        draw = numpy.random.default_rng(1)
+        letters = [chr(code) for code in range(ord("A"), ord("A") + WORDS)]
+        text = "".join(draw.choice(letters, 400 * LENGTH))
+        with open(f"{folder}/text.txt", "w") as file:
+            file.write(text)
+        self.keys = {"model": "gpt", "dataset": "text", "data-dir": f"{folder}/text.txt", "sequence": LENGTH, **SMALL}
+        ids = {letter: i for i, letter in enumerate(sorted(set(text)))}
+        self.ids = torch.tensor([ids[letter] for letter in text])
+        self.words = len(ids)
+
+    def module(self):
+        return networks.Gpt(self.words, LENGTH, 2, 2, 32)
+
+    def batch(self, first, count):
+        starts = range(first * LENGTH, (first + count) * LENGTH, LENGTH)
+        return tuple(torch.stack([self.ids[s + shift:s + shift + LENGTH] for s in starts]) for shift in (0, 1))
+
+
+class QuestionJob:
+    """bert on random questions: some have no answer, and their lengths differ."""
+    checked = ALL
+
+    def __init__(self, folder):
+        draw = numpy.random.default_rng(2)
+        count = 16 * 20
+        lengths = draw.integers(6, LENGTH + 1, count)
+        places = numpy.arange(LENGTH)
+        tensors = {"ids": draw.integers(0, WORDS, (count, LENGTH)), "mask": (places < lengths[:, None]).astype(int),
+                   "types": ((places >= 3) & (places < lengths[:, None])).astype(int)}
+        start = draw.integers(3, lengths)
+        end = draw.integers(start, lengths)
+        none = draw.random(count) < 0.3
+        none[:4] = True  # a micro-batch without any answer
+        tensors.update(start=numpy.where(none, -1, start), end=numpy.where(none, -1, end))
+        tensors["class"] = draw.integers(0, 5, count)
+        self.tensors = {name: array.astype(numpy.int32) for name, array in tensors.items()}
+        os.mkdir(f"{folder}/qa")
+        for split in ("train", "test"):
+            write_safetensors(f"{folder}/qa/{split}.safetensors", self.tensors)
+        self.keys = {"model": "bert", "dataset": "qa", "data-dir": f"{folder}/qa", "sequence": LENGTH, "vocab": WORDS, **SMALL, **RECIPE}
+
+    def module(self):
+        return networks.Bert(WORDS, LENGTH, 2, 2, 32)
+
+    def batch(self, first, count):
+        return tuple(torch.from_numpy(self.tensors[name][first:first + count].astype(numpy.int64))
+                     for name in ("ids", "mask", "types", "start", "end", "class"))
+
+
+class ImageJob:
+    """resnet18 on the digits."""
+    checked = ()  # the others check them, and PyTorch needs most of a minute
+
+    def __init__(self, folder, source):
+        del folder
+        self.images, self.labels = reference.read_digits(f"{source}/datasets/digits", "train")
+        self.keys = {"model": "resnet18", "stem": "cifar", "dataset": "digits", "global-batch": 16, "micro-batch": 8}
+
+    def module(self):
+        return reference.with_micro_batch_norm(networks.Resnet18(1, 10))
+
+    def batch(self, first, count):
+        return self.images[first:first + count].double(), self.labels[first:first + count]
+
+
+def has(package):
+    return importlib.util.find_spec(package) is not None
+
+
+# Largest difference of a score between our module and the library's, which computes parts in f32.
+SAME = 1e-5
+
+
+def library_difference(data, module):
+    """Loads the module's state into the library's module of the same name. Returns the largest difference of their scores, or
+    None if the library is not installed."""
+    module = copy.deepcopy(module).double().eval()
+    state = module.state_dict()
+    batch = data.batch(0, 4)
+    if data.keys["model"] == "resnet18":
+        if not has("torchvision"):
+            return None
+        import torchvision
+        theirs = torchvision.models.resnet18(num_classes=10)
+        theirs.conv1, theirs.maxpool = torch.nn.Conv2d(1, 64, 3, padding=1, bias=False), torch.nn.Identity()
+        inputs, scores = (batch[0],), lambda x: [theirs(x)]
+    elif not has("transformers"):
+        return None
+    elif data.keys["model"] == "gpt":
+        import transformers
+        theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=data.words, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2))
+        state["lm_head.weight"] = state["transformer.wte.weight"]
+        inputs, scores = batch[:1], lambda ids: [theirs(ids).logits]
+    else:
+        import transformers
+        config = transformers.BertConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128,
+                                         max_position_embeddings=LENGTH)
+        theirs = transformers.BertModel(config)
+        state = {name[len("bert."):]: tensor for name, tensor in state.items() if name.startswith("bert.")}
+        inputs = batch[:3]
+
+        def scores(ids, mask, types):
+            found = theirs(ids, mask, types)
+            pooled = found.pooler_output
+            span = module.qa_outputs(found.last_hidden_state)
+            return [span[..., 0], span[..., 1], module.reg_start(pooled)[:, 0], module.reg_end(pooled)[:, 0], module.classifier(pooled)]
+    loaded = theirs.load_state_dict(state, strict=False)
+    unknown = [n for n in (*loaded.missing_keys, *loaded.unexpected_keys) if not n.endswith(("num_batches_tracked", "position_ids"))]
+    if unknown:
+        raise ValueError(f"{data.keys['model']}: the library's module has other names: {unknown}")
+    theirs.double().eval()
+    with torch.no_grad():
+        ours = module(*inputs)
+        return max((a - b).abs().max().item() for a, b in zip(ours if isinstance(ours, tuple) else [ours], scores(*inputs)))
+
+
+def weights_of_heads(job):
+    pairs = [pair.split(":") for pair in job.get("head-weights", "").split(",") if pair]
+    return {name: float(weight) for name, weight in pairs}
+
+
+def train(model, keys, data):
+    """Trains in double precision. Returns the mean loss of the last step."""
+    model.double().train()
+    plain = ",".join(name for name, parameter in model.named_parameters() if parameter.dim() == 1)
+    optimizer = reference.make_optimizer(keys, reference.decay_groups({**keys, "no-decay": keys.get("no-decay", plain)}, model))
+    schedule = reference.make_schedule(keys, optimizer)
+    heads = weights_of_heads(keys)
+    size, micro = keys["global-batch"], keys["micro-batch"]
+    for step in range(keys["steps"]):
+        optimizer.zero_grad()
+        total = 0.0
+        for first in range(step * size, (step + 1) * size, micro):
+            losses = model.losses(data.batch(first, micro), keys.get("label-smoothing", 0.0))
+            loss = sum(heads.get(name, 1.0) * value for name, value in losses.items()) * (micro / size)
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), keys["clip-norm"])
+        optimizer.step()
+        schedule.step()
+        for module in model.modules():
+            if isinstance(module, reference.MicroBatchNorm):
+                module.update_running()
+    return total
+
+
+def start_of(data):
+    """Returns a module whose norms and biases do not start at 1 and 0."""
+    torch.manual_seed(11)
+    module = data.module()
+    for name, tensor in module.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        if tensor.dim() == 1:
+            is_scale = name.endswith(("running_var", "weight"))
+            tensor.copy_(torch.empty_like(tensor).uniform_(0.5, 1.5) if is_scale else torch.empty_like(tensor).normal_(std=0.2))
+    return module
+
+
+def floats_of(module):
+    return {name: tensor.float() for name, tensor in module.state_dict().items() if not name.endswith("num_batches_tracked")}
+
+
+def apart(tensors):
+    """Returns the tensors with gpt's biases of queries, keys and values as three tensors."""
+    result = {}
+    for name, tensor in tensors.items():
+        if name.endswith("c_attn.bias"):
+            result.update(zip((name.replace("bias", f"{part}.bias") for part in ("query", "key", "value")), tensor.chunk(3)))
+        else:
+            result[name] = tensor
+    return result
+
+
+def distances(ours, theirs):
+    ours = apart(ours)
+    return {name: distance(ours[name], tensor) for name, tensor in apart(theirs).items() if not name.endswith(WITHOUT_GRADIENT)}
+
+
+def distance(ours, theirs):
+    return ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item()
+
+
+def check(bin_dir, folder, data, optimizer, workers, servers):
+    """Returns the number of failures."""
+    keys = {**data.keys, **STEPS, **optimizer}
+    label = f"{keys['model']} {keys['optimizer']}, workers {workers}, servers {servers}"
+    start = start_of(data)
+    name = f"{keys['model']}-{keys['optimizer']}"
+    write_safetensors(f"{folder}/{name}.safetensors", {n: t.numpy() for n, t in floats_of(start).items()})
+    out = Cluster(bin_dir, folder).run({**keys, "init-from": f"{folder}/{name}.safetensors"}, servers, workers, out=name)
+    ours = read_safetensors(f"{out}/checkpoints/step-{keys['steps']:08d}/model.safetensors")
+    model = copy.deepcopy(start)
+    train(model, keys, data)
+    theirs = floats_of(model)
+    failures = 0
+    difference = library_difference(data, model)
+    if difference is not None:
+        print(f"  the library's module from these weights: largest difference of a score {difference:.1e} of {SAME:.0e}")
+        failures += difference > SAME
+    if {n: t.shape for n, t in ours.items()} != {n: t.shape for n, t in theirs.items()}:
+        print(f"  FAILED: {label}: names or shapes: {sorted(ours.keys() ^ theirs.keys())}")
+        return 1
+    far = distances(ours, theirs)
+    worst = max(far, key=far.get)
+    print(f"{label}: worst {worst} {far[worst]:.1e} of {TOLERANCE:.0e}")
+    for n in [n for n in far if far[n] > TOLERANCE][:20]:
+        failures += 1
+        print(f"  FAILED: {n} {far[n]:.1e}")
+    ours, theirs = apart(ours), apart(theirs)
+    exempt = [n for n in theirs if n.endswith(WITHOUT_GRADIENT)]
+    if exempt and keys["optimizer"] == "momentum":
+        noise = max((ours[n] - theirs[n]).abs().max().item() for n in exempt)
+        print(f"  without gradient: {', '.join(exempt)}: largest difference {noise:.1e} of {NOISE:.0e}")
+        failures += noise > NOISE
+    return failures + sum(not matters(key, keys, start, floats_of(model), data) for key in data.checked)
+
+
+def matters(key, keys, start, theirs, data):
+    """Checks that the comparison can fail: without this setting PyTorch's result differs."""
+    neutral = {"weight-decay": 0.0, "lr-schedule": "constant", "warmup-fraction": 0.0, "label-smoothing": 0.0, "head-weights": "",
+               "no-decay": "none", "clip-norm": 1e9}[key]
+    if key not in keys and key != "no-decay":
+        return True
+    other = copy.deepcopy(start)
+    train(other, {**keys, key: neutral}, data)
+    moved = max(distances(floats_of(other), theirs).values())
+    if moved <= VISIBLE:
+        print(f"  FAILED: {key} moves no tensor ({moved:.1e})")
+    return moved > VISIBLE
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin_dir", type=os.path.abspath)
+    parser.add_argument("source_dir", type=os.path.abspath)
+    parser.add_argument("--model", help="only this one")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for data, optimizer, workers, servers in (
+                (TextJob(folder), ADAMW, 2, 2), (QuestionJob(folder), ADAMW, 2, 1), (ImageJob(folder, arguments.source_dir), SMALL_STEPS, 2, 1)):
+            if arguments.model in (None, data.keys["model"]):
+                failures += check(arguments.bin_dir, folder, data, optimizer, workers, servers)
+                if optimizer is ADAMW:
+                    failures += check(arguments.bin_dir, folder, data, MOMENTUM, workers, servers)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
