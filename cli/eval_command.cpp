@@ -13,6 +13,7 @@
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
+#include "common/layout/tensor_table.h"
 #include "worker/compute/devices.h"
 #include "worker/compute/evaluate.h"
 
@@ -32,14 +33,6 @@ const std::vector<KeyHelp>& eval_options() {
       {"json", "", "print one JSON object", "", false},
   };
   return options;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) {
-    text.append(text.empty() ? "[" : "x").append(std::to_string(size));
-  }
-  return text.append(text.empty() ? "[]" : "]");
 }
 
 // Returns the checkpoint's job with the values that flags replace. Builds the job as text, so that

@@ -11,6 +11,7 @@
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
+#include "common/layout/tensor_table.h"
 #include "datasets/dataset.h"
 
 namespace pushpull {
@@ -18,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kNameWidth = 12;
+constexpr int kModelWidth = 12;
 constexpr int kDataWidth = 22;
 
 const std::vector<KeyHelp>& models_options() {
@@ -28,12 +29,6 @@ const std::vector<KeyHelp>& models_options() {
       {"json", "", "print JSON", "", false},
   };
   return options;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
-  return "[" + text + "]";
 }
 
 std::string field_text(const FieldInfo& field) {
@@ -56,7 +51,7 @@ const char* use_of(const TensorInfo& tensor) {
 }
 
 void print_row(std::ostream& out, const char* name, const std::string& value) {
-  out << std::left << std::setw(kNameWidth) << name << " " << value << "\n";
+  out << std::left << std::setw(kModelWidth) << name << " " << value << "\n";
 }
 
 }  // namespace
@@ -81,13 +76,13 @@ void list_models(std::ostream& out, bool json) {
     out << list.dump() << "\n";
     return;
   }
-  out << std::left << std::setw(kNameWidth) << "model"
+  out << std::left << std::setw(kModelWidth) << "model"
       << " " << std::setw(kDataWidth) << "data"
       << " keys\n";
   for (const ModelInfo& model : models) {
     std::string keys;
     for (const std::string& key : model.keys) keys += (keys.empty() ? "" : ", ") + key;
-    out << std::setw(kNameWidth) << model.name << " " << std::setw(kDataWidth) << model.data << " "
+    out << std::setw(kModelWidth) << model.name << " " << std::setw(kDataWidth) << model.data << " "
         << (keys.empty() ? "-" : keys) << "\n";
   }
   out << "docs/job-file.md explains the keys; --job FILE describes the model of a job\n";

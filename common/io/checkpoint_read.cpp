@@ -221,8 +221,6 @@ Checkpoint read_store(const std::string& dir) {
   throw Error(ErrorCode::kData, one_line(skipped));
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return nlohmann::json(shape).dump(); }
-
 }  // namespace
 
 Checkpoint read_checkpoint(const std::string& path) {

@@ -20,4 +20,10 @@ int64_t TensorTable::trainable() const {
   return elements;
 }
 
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
 }  // namespace pushpull

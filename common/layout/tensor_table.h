@@ -48,4 +48,7 @@ struct TensorTable {
   friend bool operator==(const TensorTable&, const TensorTable&) = default;
 };
 
+// Returns a shape for messages and tables: "[64, 3, 7, 7]", "[]" for a single number.
+std::string shape_text(const std::vector<int64_t>& shape);
+
 }  // namespace pushpull

@@ -17,15 +17,6 @@ constexpr int64_t kMaxElements = int64_t{1} << 36;
 constexpr auto kLastRule = static_cast<int>(UpdateRule::kAverage);
 constexpr auto kLastInit = static_cast<int>(InitKind::kNormal);
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) out += ", ";
-    out += std::to_string(shape[i]);
-  }
-  return out + "]";
-}
-
 std::string tensor_text(const TensorInfo& tensor) {
   return tensor.name + " " + shape_text(tensor.shape) +
          (tensor.decay ? "" : " without weight decay");

@@ -130,7 +130,7 @@ TEST_F(EvalOfCheckpoint, CountsTheWholeTestSplitWithAnyNumberOfThreads) {
 
 TEST_F(EvalOfCheckpoint, RefusesADatasetThatDoesNotFitOrIsUnknown) {
   EXPECT_THAT(eval({"--dataset", "dummy"})["error"].get<std::string>(),
-              HasSubstr("[16x64], the model needs [16x784]"));
+              HasSubstr("[16, 64], the model needs [16, 784]"));
   EXPECT_THAT(eval({"--dataset", "imagenot"})["error"].get<std::string>(), HasSubstr("imagenot"));
   EXPECT_THAT(eval({"--dataset", "idx", "--data-dir", "/nowhere"})["error"].get<std::string>(),
               HasSubstr("/nowhere"));
