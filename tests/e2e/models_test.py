@@ -72,7 +72,7 @@ def a_bert_learns_the_planted_answers(lab):
 
 
 def examples_start(lab):
-    small = {"bert-qa": {"layers": 1, "embed": 24, "ffn": 32, "steps": 2, "sequence": 32, "test_samples": 4},
+    small = {"bert-qa": {"layers": 1, "embed": 24, "ffn": 32, "epochs": 0, "steps": 2, "sequence": 32, "test_samples": 4},
              "resnet": {"dataset": "digits", "train_samples": 200, "test_samples": 10, "epochs": 1}}
     for name, keys in small.items():
         run = lab.run(ROOT / f"docs/examples/{name}.ini", 1, 2, **keys)
