@@ -73,9 +73,15 @@ class QuestionFile {
       if (shape_of(name) != starts) refuse_shape(name, "[" + rows + "], as start");
     }
     for (const char* name : {"ids", "mask", "types"}) {
-      if (shape_of(name) == std::vector<int64_t>{starts[0], sequence}) continue;
-      refuse_shape(name, "[" + rows + ", " + std::to_string(sequence) +
-                             "], the records of start and sequence of the job");
+      const std::vector<int64_t>& shape = shape_of(name);
+      if (shape == std::vector<int64_t>{starts[0], sequence}) continue;
+      if (shape.size() == 2 && shape[0] == starts[0]) {
+        refuse(std::string(name) + ": expected records of " + std::to_string(sequence) +
+               " tokens, the key sequence, got " + std::to_string(shape[1]) +
+               "; set sequence = " + std::to_string(shape[1]) + ", or write the files again");
+      }
+      refuse_shape(name,
+                   "[" + rows + ", " + std::to_string(sequence) + "], as many records as start");
     }
   }
 

@@ -55,7 +55,7 @@ TEST(EvalCommand, NamesTheMismatchedTensor) {
   EXPECT_THAT(refusal(checkpoint_of({{.name = "w", .shape = {2, 2}}})),
               HasSubstr("ckpt: no tensor b [2]"));
   EXPECT_THAT(refusal(checkpoint_of({{.name = "w", .shape = {4}}, {.name = "b", .shape = {2}}})),
-              HasSubstr("tensor w has shape [4], the model needs [2x2]"));
+              HasSubstr("tensor w has shape [4], the model needs [2, 2]"));
   EXPECT_THAT(refusal(checkpoint_of({{.name = "w", .shape = {2, 2}},
                                      {.name = "b", .shape = {2}},
                                      {.name = "extra", .shape = {1}}})),

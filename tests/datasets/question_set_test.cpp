@@ -206,8 +206,15 @@ TEST_F(Questions, NamesTheTensorOfABadFile) {
   tensors = two_questions();
   tensors["mask"].shape = {6, 2};
   write("train", tensors);
-  EXPECT_THAT(failure(), HasSubstr("mask: expected the shape [2, 6], the records of start and "
-                                   "sequence of the job, got [6, 2]"));
+  EXPECT_THAT(failure(),
+              HasSubstr("mask: expected the shape [2, 6], as many records as start, got [6, 2]"));
+  tensors = two_questions();
+  tensors["ids"].shape = {2, 5};
+  tensors["ids"].values.resize(10);
+  write("train", tensors);
+  EXPECT_THAT(
+      failure(),
+      HasSubstr("ids: expected records of 6 tokens, the key sequence, got 5; set sequence = 5"));
   tensors = {};
   for (const auto& [name, tensor] : two_questions()) tensors[name] = {{0}, {}};
   write("train", tensors);
