@@ -25,6 +25,8 @@ class WorkerMember {
   // ---- events; call take_outgoing after each ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
+  // Records that the connection to the coordinator was closed.
+  void on_closed(int64_t now_ms) { member_.on_closed(now_ms); }
   // Handles a signal. A member keeps its place until the coordinator releases it or the grace
   // period ends. Returns true if the process must exit at once.
   bool on_signal(int64_t now_ms, int signal);
