@@ -36,7 +36,8 @@ class WorkerMember {
   // Sends the declaration, and resends it until the coordinator acknowledges it or the term ends;
   // declare again in each term. Sets the incarnation itself.
   void declare(wire::Declare declare);
-  // Sends the result, and resends it until the coordinator acknowledges it or the term ends.
+  // Sends the result, and resends it until the coordinator acknowledges it or the term ends. Drops
+  // the result if this worker has not declared in the term: it is from an earlier one.
   void report(wire::EvalResult result);
   // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push) { failed_ = std::move(push); }
