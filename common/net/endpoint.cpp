@@ -224,11 +224,14 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
     return;
   }
   socket_ = make_socket();
-  // before connecting, since a refusal may come quickly
-  if (limits.watched) {
-    watch_ = std::make_unique<HandshakeWatch>(context, socket_, address, credentials);
-  }
+  watch_ = watch(socket_);
   connect_socket(socket_, address_);
+}
+
+// Call it before connecting, since a refusal may come quickly.
+std::unique_ptr<HandshakeWatch> Dealer::watch(zmq::socket_t& socket) {
+  if (!limits_.watched) return nullptr;
+  return std::make_unique<HandshakeWatch>(context_, socket, address_, credentials_);
 }
 
 zmq::socket_t Dealer::make_socket() {
@@ -241,7 +244,9 @@ zmq::socket_t Dealer::make_socket() {
 }
 
 void Dealer::open_second() {
+  second_watch_.reset();
   second_.emplace(make_socket());
+  second_watch_ = watch(*second_);
   connect_socket(*second_, address_);
 }
 
@@ -264,6 +269,7 @@ std::optional<Message> Dealer::receive() {
       watch_.reset();
       socket_ = std::move(*second_);
       second_.reset();
+      watch_ = std::move(second_watch_);
       return message;
     }
   }

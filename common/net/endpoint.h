@@ -123,6 +123,9 @@ class Dealer {
   // replaces an earlier second one. When a message arrives on the second connection, the first one
   // is closed.
   void open_second();
+  // Returns whether the connection has been closed since the last call, if the socket is watched.
+  // Call it when all messages have been received: those of a closed connection come before.
+  bool take_closed() { return watch_ && watch_->take_closed(); }
   // Sets how long closing waits for queued messages, in milliseconds. Default 0.
   void set_linger_ms(int ms);
   // Returns the peer's protocol version if it differs from ours, else 0.
@@ -135,6 +138,7 @@ class Dealer {
 
  private:
   zmq::socket_t make_socket();
+  std::unique_ptr<HandshakeWatch> watch(zmq::socket_t& socket);
   std::optional<Message> receive_from(zmq::socket_t& socket);
 
   zmq::context_t& context_;
@@ -145,6 +149,7 @@ class Dealer {
   std::unique_ptr<ProvenConnection> proven_;  // Proof::kChallenge
   std::unique_ptr<HandshakeWatch> watch_;  // of the first connection; destroyed before the socket
   std::optional<zmq::socket_t> second_;
+  std::unique_ptr<HandshakeWatch> second_watch_;
   uint16_t foreign_version_ = 0;
   int64_t rejected_ = 0;
 };

@@ -64,20 +64,21 @@ std::string mechanism_at(zmq::context_t& context, const std::string& address, in
 HandshakeWatch::HandshakeWatch(zmq::context_t& context, zmq::socket_t& socket, std::string address,
                                Credentials credentials)
     : context_(context),
-      socket_(socket),
+      socket_(socket.handle()),
       address_(std::move(address)),
       credentials_(std::move(credentials)) {
   const std::string monitor = "inproc://pushpull-watch-" + std::to_string(random_id());
   constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-  PP_ASSERT(zmq_socket_monitor(socket_.handle(), monitor.c_str(), kEvents) == 0);
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                          ZMQ_EVENT_DISCONNECTED;
+  PP_ASSERT(zmq_socket_monitor(socket_, monitor.c_str(), kEvents) == 0);
   events_ = zmq::socket_t(context_, zmq::socket_type::pair);
   events_.set(zmq::sockopt::linger, 0);
   events_.set(zmq::sockopt::rcvhwm, 0);  // unread events must not block libzmq's I/O thread
   events_.connect(monitor);
 }
 
-HandshakeWatch::~HandshakeWatch() { zmq_socket_monitor(socket_.handle(), nullptr, 0); }
+HandshakeWatch::~HandshakeWatch() { zmq_socket_monitor(socket_, nullptr, 0); }
 
 void HandshakeWatch::take_events() {
   zmq::message_t frame;
@@ -90,6 +91,9 @@ void HandshakeWatch::take_events() {
     std::memcpy(&value, static_cast<const char*>(frame.data()) + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       closed_ = 0;
+      connected_ = true;
+    } else if (event == ZMQ_EVENT_DISCONNECTED) {
+      was_closed_ = std::exchange(connected_, false) || was_closed_;
     } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
       seen_ = Seen::kDenied;
     } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
@@ -123,6 +127,11 @@ std::optional<std::string> HandshakeWatch::ask_peer() {
   return "[key] the server at " + address_ +
          " asks for no key (it was started with --insecure, or is of an older release); start this "
          "program with --insecure, too, if you trust that network";
+}
+
+bool HandshakeWatch::take_closed() {
+  take_events();
+  return std::exchange(was_closed_, false);
 }
 
 std::optional<std::string> HandshakeWatch::refused() {

@@ -1,5 +1,5 @@
-// Finds out why a connecting socket is refused. libzmq retries for ever or gives up, and reports
-// the reason only through its monitor. Used by the socket's thread.
+// Finds out why a connecting socket is refused, and when its connection was closed. libzmq retries
+// for ever or gives up, and reports both only through its monitor. Used by the socket's thread.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ class HandshakeWatch {
   // Construct it before `socket` connects to `address`.
   HandshakeWatch(zmq::context_t& context, zmq::socket_t& socket, std::string address,
                  Credentials credentials);
-  // Destroy it before the socket closes.
+  // Destroy it before the socket closes. The socket's object may move meanwhile.
   ~HandshakeWatch();
   HandshakeWatch(const HandshakeWatch&) = delete;
   HandshakeWatch& operator=(const HandshakeWatch&) = delete;
@@ -28,6 +28,8 @@ class HandshakeWatch {
   // Returns why the peer refuses this socket, and the fix; nullopt if it may still accept. Takes up
   // to a second if the peer has closed several times without a reason.
   std::optional<std::string> refused();
+  // Returns whether a connection whose handshake was done has been closed since the last call.
+  bool take_closed();
 
  private:
   enum class Seen { kNothing, kOtherMechanism, kDenied };
@@ -37,11 +39,13 @@ class HandshakeWatch {
   std::string other_key() const;
 
   zmq::context_t& context_;
-  zmq::socket_t& socket_;
+  void* const socket_;  // libzmq's handle
   const std::string address_;
   const Credentials credentials_;
   zmq::socket_t events_;
   Seen seen_ = Seen::kNothing;
+  bool connected_ = false;  // the handshake is done
+  bool was_closed_ = false;
   int closed_ = 0;  // times in a row that the peer closed during the handshake
 };
 

@@ -18,6 +18,16 @@ inline int64_t unheard_ms(double timeout_s) {
   return std::max<int64_t>(1000, static_cast<int64_t>(timeout_s * 1000 / 3));
 }
 
+// Returns the time within which a member must be heard again after its connection was closed.
+inline int64_t closed_grace_ms(double timeout_s) {
+  return std::min<int64_t>(2000, static_cast<int64_t>(timeout_s * 1000));
+}
+
+// Returns the silence in milliseconds after which a member takes the connection after a closed one
+// for damaged and opens another one, so that it is heard within the time above. At least two States
+// come meanwhile.
+inline int64_t successor_ms(double timeout_s) { return closed_grace_ms(timeout_s) / 2; }
+
 // Returns the time between heartbeats: several fit into the time after which a silent member counts
 // as lost.
 inline int64_t heartbeat_ms(double timeout_s) {

@@ -21,6 +21,7 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
   // from a coordinator of an earlier term, or sent before it began this one
   if (is_known() && header.run() != text_.run()) return News::kNone;
   heard_ms_ = now_ms;
+  closed_ms_.reset();
   silence_logged_ = false;
   if (joining_) {
     const bool answered = joining_->on_message(message);
@@ -95,11 +96,24 @@ void Member::check_silence(int64_t now_ms) {
       " s (replacement-timeout) for it to come back");
 }
 
+void Member::on_closed(int64_t now_ms) {
+  if (!is_known()) return;
+  if (!closed_ms_) connection_.expire();
+  closed_ms_ = closed_ms_.value_or(now_ms);
+  heartbeat_.expire();
+}
+
+// The coordinator soon gives up a member that is not heard after its connection was closed.
+bool Member::is_silent(int64_t now_ms) const {
+  if (silent_ms(now_ms) > unheard_ms(job_.heartbeat_timeout_s)) return true;
+  return closed_ms_ && now_ms - *closed_ms_ > successor_ms(job_.heartbeat_timeout_s);
+}
+
 // libzmq does not notice every broken connection: after damaged bytes one end may stop reading but
 // stay open. A coordinator that pauses, or a link that stalls, looks the same from here; a second
 // connection then does no harm.
 bool Member::needs_connection(int64_t now_ms) {
-  const bool silent = silent_ms(now_ms) > unheard_ms(job_.heartbeat_timeout_s);
+  const bool silent = is_silent(now_ms);
   const bool broken = silent || state_.unheard();
   if (broken && is_known() && !broken_logged_) {
     say((silent ? "[job] no messages from " : "[job] no messages reach ") + text_.coordinator() +

@@ -64,6 +64,9 @@ class Member {
     end_signal_ = signal;
     heartbeat_.expire();
   }
+  // Records that the connection was closed. libzmq opens the next one; the next tick sends a
+  // heartbeat on it.
+  void on_closed(int64_t now_ms);
   // Returns true if no messages arrive from the coordinator, or it does not hear this process: the
   // owner must open another connection beside this one. The next tick then sends a heartbeat, since
   // the coordinator answers on a connection only once it has heard from it. Returns true again, at
@@ -110,6 +113,7 @@ class Member {
   static wire::State no_state();
   bool is_known() const { return text_.run() != 0; }
   News take_term(const wire::JobText& text);
+  bool is_silent(int64_t now_ms) const;
   void check_silence(int64_t now_ms);
   int64_t silent_ms(int64_t now_ms) const { return now_ms - heard_ms_; }
   int64_t lost_ms() const { return static_cast<int64_t>(job_.heartbeat_timeout_s * 1000); }
@@ -122,6 +126,7 @@ class Member {
   uint64_t earlier_run_ = 0;
   Job job_;
   wire::State state_ = no_state();
+  std::optional<int64_t> closed_ms_;  // time the connection was closed; empty if one works
   int64_t heard_ms_ = -1;  // time of the last message, or of the first tick; -1 before it
   bool silence_logged_ = false;
   bool broken_logged_ = false;

@@ -23,7 +23,7 @@ std::string MemberInfo::name() const {
 Membership::Membership(double heartbeat_timeout_s)
     : timeout_ms_(static_cast<int64_t>(heartbeat_timeout_s * 1000)),
       unheard_ms_(unheard_ms(heartbeat_timeout_s)),
-      closed_grace_ms_(std::min<int64_t>(2000, timeout_ms_)) {}
+      closed_grace_ms_(closed_grace_ms(heartbeat_timeout_s)) {}
 
 MemberInfo& Membership::add(const MemberInfo& member) {
   // A member that was dropped before the start and says Hello again has not left.

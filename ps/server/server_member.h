@@ -42,6 +42,8 @@ class ServerMember {
   // ---- events; call take_outgoing after each ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
+  // Records that the connection to the coordinator was closed.
+  void on_closed(int64_t now_ms) { member_.on_closed(now_ms); }
   // Handles a signal. A member stays until the coordinator releases it or the grace period ends.
   // Returns true if the process must end at once.
   bool on_signal(int64_t now_ms, int signal);

@@ -90,6 +90,26 @@ TEST(MembershipSimulation, DamagedControlConnectionCostsNoMemberItsPlace) {
   }
 }
 
+// A worker noticed that the connection after a closed one was damaged only after a third of
+// heartbeat-timeout. A closed connection counts as a loss after 2 s.
+constexpr Seeds kDamagedSuccessor = {22};
+
+TEST(MembershipSimulation, DamagedConnectionAfterAClosedOneCostsNoMemberItsPlace) {
+  for (const uint64_t seed : seeds(1500, {kDamagedSuccessor})) {
+    Scenario scenario = any(seed);
+    if (seed % 2 == 0) add_disorder(scenario);
+    Dice dice(seed);
+    scenario.job.heartbeat_timeout_s = 10.0;
+    scenario.compute_us = dice.chance(0.3) ? 300'000 : 30'000;
+    scenario.faults.damage = dice.chance(0.5) ? 0.002 : 0.0005;  // every 5 s or 20 s
+    scenario.faults.reset = dice.chance(0.5) ? 0.005 : 0.001;    // every 2 s or 10 s
+    scenario.faults.until_ms = dice.between(5000, 60'000);
+    // no message of a closed connection arrives seconds after the next one has worked
+    scenario.faults.reorder = scenario.faults.duplicate = 0.0;
+    if (!passes_without_a_loss(scenario)) return;
+  }
+}
+
 // For some newcomers no message passes until their last Hello but one; for others, none passes at
 // all.
 TEST(MembershipSimulation, NewcomerSendsHelloUntilItsDeadline) {

@@ -128,7 +128,7 @@ void Network::break_some() {
   for (size_t i = 0; i < dealers_.size(); ++i) {
     Dealer& d = dealers_[i];
     if (!d.open || !dice_.chance(faults_.reset)) continue;
-    reconnect(static_cast<int>(i));
+    close_and_reconnect(static_cast<int>(i));
   }
   clock_.after(kResetMs * 1000, [this] { break_some(); });
 }
@@ -157,10 +157,19 @@ void Network::reconnect(int dealer) {
   d.last_us[0] = d.last_us[1] = clock_.now_us();
 }
 
+// The owner hears of it a little later, as from libzmq's monitor.
+void Network::close_and_reconnect(int dealer) {
+  reconnect(dealer);
+  clock_.after(kClosedUs, [this, dealer] {
+    const Dealer& d = dealers_[static_cast<size_t>(dealer)];
+    if (d.open && d.closed) d.closed();
+  });
+}
+
 void Network::restart_router(int router, RouterHandler handler) {
   routers_[static_cast<size_t>(router)] = std::move(handler);
   for (size_t i = 0; i < dealers_.size(); ++i) {
-    if (dealers_[i].open && dealers_[i].router == router) reconnect(static_cast<int>(i));
+    if (dealers_[i].open && dealers_[i].router == router) close_and_reconnect(static_cast<int>(i));
   }
 }
 

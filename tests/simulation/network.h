@@ -73,6 +73,10 @@ class Network {
   int add_router(RouterHandler handler);
   // lossless: messages are lost only when the connection breaks, and none is very late.
   int add_dealer(int router, DealerHandler handler, bool lossless = false);
+  // closed: called when the connection of this dealer has been closed and the next one is open.
+  void on_closed(int dealer, std::function<void()> closed) {
+    dealers_[static_cast<size_t>(dealer)].closed = std::move(closed);
+  }
   void to_router(int dealer, Message message);
   // Returns false if the connection of the peer is closed.
   bool to_dealer(const PeerId& peer, Message message);
@@ -100,11 +104,13 @@ class Network {
 
  private:
   static constexpr int64_t kResetMs = 10;
+  static constexpr int64_t kClosedUs = 1000;
   static constexpr int64_t kBetweenDamagesMs =
       12'000;  // per connection: time to notice the first damage
   struct Dealer {
     int router = 0;
     DealerHandler handler;
+    std::function<void()> closed;
     bool lossless = false;
     int64_t epoch = 0;
     bool open = true;
@@ -124,6 +130,7 @@ class Network {
   void break_some();
   void damage_some();
   void reconnect(int dealer);
+  void close_and_reconnect(int dealer);
 
   Clock& clock_;
   Dice dice_;

@@ -28,6 +28,7 @@ class ServerNode : private ServerHost {
   void rename(const Job& /*job*/, uint64_t /*run*/) override {}
   ServedData& data() override { return data_.data(); }
   void take(const Message& message);
+  void closed();
   void tick();
   void send();
   void check_end();

@@ -25,6 +25,7 @@ class WorkerNode : public WorkerTerms {
 
  private:
   void take(const Message& message);
+  void closed();
   void step();
   void tick();
   void send() override;

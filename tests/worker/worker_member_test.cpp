@@ -94,6 +94,8 @@ TEST_F(WorkerMemberTest, DeclaresAgainAfterItRejoins) {
 
 TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowledged) {
   join();
+  member_.declare({});
+  send_state(1, wire::PHASE_TRAINING, true);
   wire::EvalResult result;
   result.set_step(4);
   member_.report(result);
@@ -115,6 +117,26 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
   words = sent();
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].eval_result().number(), 2);
+  EXPECT_EQ(member_.open_results(), 1U);
+}
+
+// The computation may end after the worker has heard of the next term.
+TEST_F(WorkerMemberTest, ResultOfAnEarlierTermIsNotReported) {
+  join();
+  member_.declare({});
+  send_state(1, wire::PHASE_TRAINING, true);
+  Job job;
+  job.steps = 10;
+  Message term;
+  term.header.mutable_job_text()->set_run(6);
+  term.header.mutable_job_text()->set_term(1);
+  term.header.mutable_job_text()->set_ini(to_ini(job));
+  member_.on_message(now_, term);
+  EXPECT_EQ(member_.run(), 6U);
+  member_.report({});
+  EXPECT_EQ(member_.open_results(), 0U);
+  member_.declare({});
+  member_.report({});
   EXPECT_EQ(member_.open_results(), 1U);
 }
 

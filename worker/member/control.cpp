@@ -157,6 +157,7 @@ void Control::turn() {
   const std::lock_guard lock(mutex_);
   const int64_t now = clock_.now_ms();
   while (auto message = dealer_->receive()) member_.on_message(now, *message);
+  if (dealer_->take_closed()) member_.on_closed(now);
   state_version_.store(member_.state().version(), std::memory_order_release);
   if (!member_.joined() && dealer_->foreign_version() != 0) {
     member_.fail(ErrorCode::kProtocol, foreign_version_text(address_, dealer_->foreign_version()));

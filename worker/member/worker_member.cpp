@@ -114,7 +114,10 @@ void WorkerMember::declare(wire::Declare declare) {
   requests_.expire();
 }
 
+// A computation of the previous term may end before it hears of the new one. Its result belongs to
+// other weights.
 void WorkerMember::report(wire::EvalResult result) {
+  if (!declare_) return;
   result.set_incarnation(incarnation());
   result.set_number(next_result_++);
   results_[result.number()] = std::move(result);

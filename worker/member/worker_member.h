@@ -25,6 +25,8 @@ class WorkerMember {
   // ---- events; call take_outgoing after each ----
   void on_message(int64_t now_ms, const Message& message);
   void on_tick(int64_t now_ms);
+  // Records that the connection to the coordinator was closed.
+  void on_closed(int64_t now_ms) { member_.on_closed(now_ms); }
   // Handles a signal. A member keeps its place until the coordinator releases it or the grace
   // period ends. Returns true if the process must exit at once.
   bool on_signal(int64_t now_ms, int signal);
@@ -34,7 +36,8 @@ class WorkerMember {
   // Sends the declaration, and resends it until the coordinator acknowledges it or the term ends;
   // declare again in each term. Sets the incarnation itself.
   void declare(wire::Declare declare);
-  // Sends the result, and resends it until the coordinator acknowledges it or the term ends.
+  // Sends the result, and resends it until the coordinator acknowledges it or the term ends. Drops
+  // the result if this worker has not declared in the term: it is from an earlier one.
   void report(wire::EvalResult result);
   // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push) { failed_ = std::move(push); }

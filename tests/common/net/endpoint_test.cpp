@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -75,6 +76,34 @@ TEST_F(Endpoint, ASecondConnectionWithoutMessagesIsReplaced) {
   ASSERT_TRUE(left && right);
   EXPECT_NE(left->first, right->first);
   EXPECT_FALSE(router_.receive());
+}
+
+TEST_F(Endpoint, AWatchedDealerHearsThatItsConnectionWasClosed) {
+  auto router = std::make_unique<Router>(context_, "tcp://127.0.0.1:*", EndpointLimits{});
+  Dealer dealer(context_, router->address(), control_limits());
+  const auto answer = [&] {
+    const auto received = receive_one(*router);
+    ASSERT_TRUE(received);
+    router->send(received->first, hello("answer"));
+  };
+  dealer.send(hello("first"));
+  answer();
+  ASSERT_TRUE(receive_one(dealer));
+  EXPECT_FALSE(dealer.take_closed());
+  // the second connection takes the place of the first, which this process closes
+  dealer.open_second();
+  dealer.send(hello("both"));
+  answer();
+  answer();
+  ASSERT_TRUE(receive_one(dealer));
+  EXPECT_FALSE(dealer.take_closed());
+  router.reset();
+  bool closed = false;
+  EXPECT_TRUE(serve_until(router_, [&] {
+    closed = closed || dealer.take_closed();
+    return closed;
+  }));
+  EXPECT_FALSE(dealer.take_closed()) << "once";
 }
 
 TEST_F(Endpoint, EveryKindOfMessageSurvivesARoundTrip) {

@@ -19,9 +19,11 @@ JoinOptions options() {
   return out;
 }
 
-Message job_text(uint64_t run = 5, int64_t term = 1, const std::string& keys = "") {
+// timeout_s: by default a heartbeat every 600 ms.
+Message job_text(uint64_t run = 5, int64_t term = 1, const std::string& keys = "",
+                 double timeout_s = 3.0) {
   Job job = parse_job_text("dataset = dummy\nsteps = 10\n" + keys, "test");
-  job.heartbeat_timeout_s = 3.0;  // a heartbeat every 600 ms
+  job.heartbeat_timeout_s = timeout_s;
   Message message;
   message.header.set_run(run);
   message.header.mutable_job_text()->set_run(run);
@@ -45,10 +47,10 @@ wire::Stats stats() {
   return out;
 }
 
-Member joined(const std::string& keys = "") {
+Member joined(const std::string& keys = "", double timeout_s = 3.0) {
   Member member(options());
   member.on_tick(0, stats);
-  EXPECT_EQ(member.on_message(0, job_text(5, 1, keys)), Member::News::kJoined);
+  EXPECT_EQ(member.on_message(0, job_text(5, 1, keys, timeout_s)), Member::News::kJoined);
   member.take_outgoing();
   return member;
 }
@@ -134,6 +136,32 @@ TEST(Member, OpensAnotherConnectionIfTheFirstIsSilent) {
   EXPECT_TRUE(member.take_notices().empty()) << "reported twice";
   member.on_message(2600, state(2));
   EXPECT_FALSE(member.needs_connection(3550));
+}
+
+// The coordinator gives up a member that is not heard within 2 s after its connection was closed.
+TEST(Member, OpensAnotherConnectionSoonIfTheOneAfterAClosedOneIsSilent) {
+  Member member = joined("", 10.0);
+  member.on_message(500, state(1));
+  member.on_tick(510, stats);
+  member.take_outgoing();
+  member.on_closed(600);
+  member.on_tick(610, stats);
+  EXPECT_EQ(member.take_outgoing().size(), 1U) << "a heartbeat on the next connection";
+  EXPECT_FALSE(member.needs_connection(1600));
+  member.on_closed(1200);  // once more: the first time counts
+  EXPECT_TRUE(member.needs_connection(1601));
+  EXPECT_EQ(member.take_notices().size(), 1U);
+  member.on_message(1700, state(2));
+  EXPECT_FALSE(member.needs_connection(5000));
+  EXPECT_TRUE(member.needs_connection(5034)) << "no connection was closed since";
+}
+
+TEST(Member, OpensNoConnectionIfTheOneAfterAClosedOneWorks) {
+  Member member = joined("", 10.0);
+  member.on_message(500, state(1));
+  member.on_closed(600);
+  member.on_message(700, state(2));
+  EXPECT_FALSE(member.needs_connection(3900));
 }
 
 TEST(Member, SendsAHeartbeatAtOnceOnAnotherConnection) {
