@@ -11,7 +11,7 @@
 
 #include "common/codec/codec.h"
 #include "common/job/strategy.h"
-#include "common/metrics/head_weights.h"
+#include "common/job/head_weights.h"
 #include "common/update/optimizer_options.h"
 #include "common/update/schedule.h"
 

@@ -473,7 +473,7 @@ TEST_F(InitialWeights, MustMatchTheModelExactly) {
               HasSubstr("tensor \"b.bias\" is unknown"));
   EXPECT_THAT(
       refusal_of({{"a.bias", {2}, a_}, {"bn.running_mean", {4}, bn_}, {"z.weight", {5, 3}, z_}}),
-      HasSubstr("tensor \"z.weight\" has shape [5,3], the model's is [3,5]"));
+      HasSubstr("tensor \"z.weight\" has shape [5, 3], the model's is [3, 5]"));
 }
 
 TEST_F(InitialWeights, MustBeFinite) {
