@@ -107,6 +107,9 @@ class Cluster {
   int control_router() const;
   int data_router(int server) const;
   int data_router(const std::string& endpoint) const;
+  // Calls `closed` when this control connection of a member was closed. ControlWatch allows the
+  // member one more heartbeat.
+  void on_control_closed(int dealer, uint64_t incarnation, std::function<void()> closed);
   // Records a failed check and ends the simulation.
   void wrong(const std::string& text);
   // Starts a replacement for a worker or a joined server that ended with an error.
