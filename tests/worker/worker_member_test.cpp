@@ -96,10 +96,10 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
   join();
   wire::EvalResult result;
   result.set_step(4);
-  member_.report(result);
+  member_.report(5, result);
   tick();
   result.set_step(8);
-  member_.report(result);
+  member_.report(5, result);
   sent();
   tick(1000);
   auto words = sent();
@@ -116,6 +116,18 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
   ASSERT_EQ(words.size(), 1U);
   EXPECT_EQ(words[0].eval_result().number(), 2);
   EXPECT_EQ(member_.open_results(), 1U);
+}
+
+// A trainer may end its evaluation after the next term has begun.
+TEST_F(WorkerMemberTest, ResultOfAnEarlierTermIsDropped) {
+  join();
+  wire::EvalResult result;
+  result.set_step(4);
+  member_.report(4, result);
+  sent();
+  tick(1000);
+  EXPECT_EQ(member_.open_results(), 0U);
+  EXPECT_TRUE(sent().empty());
 }
 
 TEST_F(WorkerMemberTest, FinishedJobEndsWell) {

@@ -73,7 +73,7 @@ void Control::declare(wire::Declare declare) {
 
 void Control::report(wire::EvalResult result) {
   const std::lock_guard lock(mutex_);
-  member_.report(std::move(result));
+  member_.report(run_, std::move(result));
   posted_.wake();
 }
 

@@ -114,7 +114,9 @@ void WorkerMember::declare(wire::Declare declare) {
   requests_.expire();
 }
 
-void WorkerMember::report(wire::EvalResult result) {
+// A trainer may end an evaluation after the next term has begun: there the step has other weights.
+void WorkerMember::report(uint64_t term, wire::EvalResult result) {
+  if (term != run()) return;
   result.set_incarnation(incarnation());
   result.set_number(next_result_++);
   results_[result.number()] = std::move(result);
