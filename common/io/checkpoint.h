@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/io/evaluation_record.h"
 #include "common/io/run_counts.h"
 #include "common/layout/tensor_table.h"
 
@@ -36,6 +37,7 @@ struct CheckpointState {
   std::string run = {};
   std::string initial_weights_sha256 = {};
   RunCounts counts = {};
+  EvaluationRecord evaluation = {};  // up to here; without a measure if the job follows none
 };
 
 struct Checkpoint {
@@ -67,6 +69,11 @@ class CheckpointStore {
   void write(const CheckpointState& state, const TensorTable& table, std::span<const float> weights,
              std::span<const std::span<const float>> slots,
              std::span<const std::string> slot_names);
+
+  // Writes a checkpoint to the store DIR/best as `write` does, and then deletes the others there.
+  void write_best(const CheckpointState& state, const TensorTable& table,
+                  std::span<const float> weights, std::span<const std::span<const float>> slots,
+                  std::span<const std::string> slot_names) const;
 
   // Returns the steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;

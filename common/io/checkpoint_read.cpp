@@ -46,6 +46,14 @@ void parse_run(const nlohmann::json& json, CheckpointState& state) {
   if (hash) counts.data_hash = *hash;
 }
 
+void parse_evaluation(const nlohmann::json& json, EvaluationRecord& evaluation) {
+  evaluation.measure = json.at("measure").get<std::string>();
+  evaluation.step = json.at("step").get<int64_t>();
+  evaluation.best_step = json.at("best_step").get<int64_t>();
+  evaluation.best = json.at("best").get<double>();
+  evaluation.since_best = json.at("since_best").get<int64_t>();
+}
+
 StateFile parse_state(const std::string& text, const std::string& path) {
   StateFile file;
   try {
@@ -63,6 +71,9 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     file.state.numerics = json.at("numerics").get<std::string>();
     file.state.choices = json.value("choices", "");
     if (json.contains("run")) parse_run(json.at("run"), file.state);
+    if (json.contains("evaluation")) {
+      parse_evaluation(json.at("evaluation"), file.state.evaluation);
+    }
     file.state.job_ini = json.at("job").get<std::string>();
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
     const nlohmann::json& files = json.at("files");

@@ -369,6 +369,15 @@ Keys checkpoint_keys() {
   return {
       integer({"eval-every", "evaluate every N steps; 0: at the end only", AtResume::kMayChange},
               field(&Job::eval_every), 0, kMaxSteps),
+      parsed({"stop-when",
+              "[HEAD/]METRIC:PATIENCE: end once that many evaluations brought nothing better",
+              AtResume::kMayChange},
+             field(&Job::stop_when), kStopWhenWords, StopWhen::parse,
+             [](const StopWhen& rule) { return rule.to_string(); }),
+      word({"checkpoint-best", "keep the checkpoint of the best evaluation as well",
+            AtResume::kMayChange},
+           field(&Job::checkpoint_best), "false or true",
+           std::array<std::pair<const char*, bool>, 2>{{{"false", false}, {"true", true}}}),
       path({"checkpoint-dir", "folder of the checkpoints", AtResume::kMayChange, "OUT/checkpoints"},
            &Job::checkpoint_dir),
       entry(

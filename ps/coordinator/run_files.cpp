@@ -121,6 +121,7 @@ StartPoint RunFiles::load(const Declaration& declaration) {
   start.weights = start_->match(job_, declaration);
   start.choices = start_->choices(declaration);
   start.resumed = start_->resumes();
+  if (start.resumed) start.evaluation = start_->checkpoint().evaluation;
   if (start_->continues_run()) {
     start.counts = start_->checkpoint().counts;
     start.initial_weights_sha256 = start_->checkpoint().initial_weights_sha256;

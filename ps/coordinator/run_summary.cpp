@@ -37,7 +37,9 @@ void RunSummary::note_barriers(int64_t now_ms) {
   for (const auto& [step, samples] : coordinator().take_opened_barriers()) {
     if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
     const Barriers& barriers = coordinator().barriers();
-    if (step == barriers.end_step || barriers.stops_at(step)) ended_ms_ = now_ms;
+    // The run may end at any evaluation whose result training awaits.
+    if (barriers.keeps_evaluated(step) || step == barriers.end_step || barriers.stops_at(step))
+      ended_ms_ = now_ms;
   }
 }
 
@@ -178,6 +180,8 @@ Summary RunSummary::summary(const wire::Stats& own) const {
                     coordinator().departures().quarantined();
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
+  s.stopped_early = coordinator().followed().stopped_early();
+  s.evaluation = coordinator().followed().record();
   if (const auto& evaluation = coordinator().evaluations().newest()) {
     s.heads = evaluation->heads;
   }

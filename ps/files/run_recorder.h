@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/io/checkpoint.h"
 #include "common/io/record.h"
 #include "common/job/job.h"
 #include "common/net/flat_state.h"

@@ -7,6 +7,7 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
+#include "ps/work/best_evaluation.h"
 
 namespace pushpull {
 
@@ -114,10 +115,14 @@ void StartState::check_job(const Job& job) const {
 void StartState::check_end(const Job& job, int64_t total_steps) {
   if (continues_run_) return;
   const int64_t step = checkpoint_->state.step;
-  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  const bool early = stops_early_at(job, checkpoint_->state.evaluation, step);
+  int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  if (early) end = step;
   if (step < end) return;
   const std::string where =
-      checkpoint_->path + " is at step " + std::to_string(step) + " of " + std::to_string(end);
+      checkpoint_->path + " is at step " + std::to_string(step) +
+      (early ? ", where the run stopped early (stop-when = " + job.stop_when.to_string() + ")"
+             : " of " + std::to_string(end));
   if (summary_missing_ && step == end) {
     if (std::exchange(only_evaluates_, true)) return;
     notices_.push_back(

@@ -8,6 +8,7 @@
 #include "common/job/job.h"
 #include "common/net/head_wire.h"
 #include "common/net/tensor_wire.h"
+#include "ps/members/measure.h"
 
 namespace pushpull {
 
@@ -82,6 +83,7 @@ std::string Declarations::take(const wire::Declare& declare) {
     any_ = true;
   }
   check_job_against_data(job_, first_.train_samples);
+  if (job_.follows_evaluations()) measure_of(job_, first_.heads, first_.test_samples);
   return "";
 }
 

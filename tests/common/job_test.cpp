@@ -244,6 +244,8 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
                            {"checkpoint-every", "5"},
                            {"checkpoint-keep", "9"},
                            {"eval-every", "5"},
+                           {"stop-when", "loss:3"},
+                           {"checkpoint-best", "true"},
                            {"stop-after", "50"},
                            {"resume", "true"},
                            {"on-worker-loss", "wait"},

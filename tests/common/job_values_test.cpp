@@ -114,6 +114,10 @@ std::vector<Range> ranges_of_running() {
       {"copy-every", {"1", "16"}, {"0", "-1"}},
       {"on-bad-gradient", {"abort", "skip"}, {"zero", ""}},
       {"eval-every", {"0", "5"}, {"-1"}},
+      {"stop-when",
+       {"none", "", "loss:1", "start/exact-match:3", "metric:1000000"},
+       {"loss", "loss:0", "loss:1000001", "f1:2", "/loss:2", "A/loss:2", "a/b/loss:2", "loss:"}},
+      {"checkpoint-best", {"false", "true"}, {"yes", ""}},
       {"checkpoint-dir", {"", "out"}, {"a#"}},
       {"checkpoint-every", {"0", "5", "auto"}, {"-1", "often", ""}},
       {"checkpoint-keep", {"1", "5"}, {"0", "-1"}},
@@ -141,6 +145,7 @@ const std::vector<Range>& ranges() {
 std::map<std::string, std::string> job_with(const std::string& key, const std::string& value) {
   std::map<std::string, std::string> flags = {{key, value}};
   if (key == "stop-after") flags["steps"] = "9";
+  if (key == "stop-when") flags["eval-every"] = "5";
   const bool stale = key == "staleness-aware" || key == "delay-compensation" || key == "record";
   if (stale) flags["strategy"] = "async";
   return flags;

@@ -35,7 +35,8 @@ class StartStateTest : public testing::Test {
   Job resuming(const std::string& keys = "") const {
     return job("resume = true\ncheckpoint-dir = " + dir() + "\n" + keys);
   }
-  void checkpoint(int64_t step, const Job& of, const std::string& run = "") {
+  void checkpoint(int64_t step, const Job& of, const std::string& run = "",
+                  const EvaluationRecord& evaluation = {}) {
     CheckpointStore store(dir(), 3);
     CheckpointState state;
     state.step = step;
@@ -46,6 +47,7 @@ class StartStateTest : public testing::Test {
     state.numerics = "cpu";
     state.choices = "linear a";
     state.run = run;
+    state.evaluation = evaluation;
     std::vector<float> weights(300);
     for (size_t i = 0; i < 300; ++i) weights[i] = static_cast<float>(step) + static_cast<float>(i);
     const std::vector<float> slot(300, 0.5F);
@@ -271,6 +273,18 @@ TEST_F(StartStateTest, InitialWeightsComeFromAFile) {
   declaration_.table = table_of(301);
   EXPECT_THAT(error_of(ErrorCode::kData, [&] { start.match(with_weights, declaration_); }),
               HasSubstr("init.safetensors"));
+}
+
+TEST_F(StartStateTest, ARunThatStoppedEarlyIsComplete) {
+  checkpoint(8, job(), "", {"loss", 8, 4, 0.5, 2});
+  const std::string keys = "checkpoint-dir = " + dir() + "\nresume = auto\neval-every = 2\n";
+  const Job rule = job(keys + "stop-when = loss:2\n");
+  StartState start(rule, "unused");
+  EXPECT_TRUE(start.complete());
+  EXPECT_THAT(start.take_notices().back(), HasSubstr("stopped early (stop-when = loss:2)"));
+  for (const char* other : {"stop-when = loss:3\n", "stop-when = accuracy:2\n", ""}) {
+    EXPECT_FALSE(StartState(job(keys + other), "unused").complete()) << other;
+  }
 }
 
 TEST_F(StartStateTest, ForeignFileIsNoInitialWeights) {

@@ -103,6 +103,12 @@ void Control::note_failed(wire::Applied push) {
   member_.note_failed(std::move(push));
 }
 
+int64_t Control::evaluated() const {
+  const std::lock_guard lock(mutex_);
+  if (member_.state().version() < 0 || term_over()) return -1;
+  return member_.state().evaluated_barrier();
+}
+
 std::optional<wire::State> Control::state() const {
   const std::lock_guard lock(mutex_);
   if (member_.state().version() < 0 || term_over()) return std::nullopt;
