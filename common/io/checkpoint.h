@@ -108,10 +108,19 @@ std::optional<Checkpoint> find_checkpoint(
     const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits,
     std::vector<std::string>& skipped);
 
-// Reads initial weights only: a .safetensors file with exactly the table's tensors. Returns
-// table.total floats. Throws Error(kData) naming file and tensor if one is missing, unknown, of
-// another shape or not finite.
-std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table);
+struct InitialWeights {
+  std::vector<float> weights;        // table.total floats
+  std::vector<std::string> missing;  // tensors of the table that the file lacks
+  std::vector<std::string> unused;   // tensors of the file that the table lacks
+};
+
+// Reads initial weights only, from a .safetensors file.
+//   drawn: values for tensors that the file lacks, table.total floats. Empty: the file must have
+//     exactly the table's tensors.
+// Throws Error(kData) naming file and tensor if one is of another shape or not finite, or missing or
+// unknown without `drawn`; and if the file has no tensor of the table.
+InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
+                                    std::vector<float> drawn = {});
 
 // Returns the SHA-256 of the bytes in lower-case hexadecimal.
 std::string sha256_hex(std::span<const std::byte> bytes);

@@ -266,20 +266,32 @@ std::optional<Checkpoint> find_checkpoint(
   return std::nullopt;
 }
 
-std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table) {
+InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
+                                    std::vector<float> drawn) {
   const SafetensorsFile file = read_safetensors(path);
   std::map<std::string, const TensorInfo*> wanted;
   for (const TensorInfo& info : table.tensors) wanted[info.name] = &info;
+  const bool exactly = drawn.empty();
+  InitialWeights out;
+  out.weights = std::move(drawn);
+  out.weights.resize(static_cast<size_t>(table.total));
   for (const auto& [name, entry] : file.tensors) {
-    if (!wanted.contains(name)) {
+    if (wanted.contains(name)) continue;
+    if (exactly) {
       throw_safetensors_error(path, "tensor " + quote_name(name) + " is unknown to the model");
     }
+    out.unused.push_back(name);
   }
-  std::vector<float> weights(static_cast<size_t>(table.total));
   for (const TensorInfo& info : table.tensors) {
     const auto at = file.tensors.find(info.name);
     if (at == file.tensors.end()) {
-      throw_safetensors_error(path, "tensor " + quote_name(info.name) + " of the model is missing");
+      if (exactly) {
+        throw_safetensors_error(path, "tensor " + quote_name(info.name) +
+                                          " of the model is missing; init-from-missing = allow "
+                                          "draws it anew");
+      }
+      out.missing.push_back(info.name);
+      continue;
     }
     const SafetensorsFile::Entry& entry = at->second;
     if (entry.shape != info.shape) {
@@ -295,9 +307,13 @@ std::vector<float> read_initial_weights(const std::string& path, const TensorTab
                                         std::to_string(*bad) + " at element " +
                                         std::to_string(bad - data.begin()));
     }
-    std::copy(data.begin(), data.end(), weights.begin() + info.offset);
+    std::copy(data.begin(), data.end(), out.weights.begin() + info.offset);
   }
-  return weights;
+  if (!table.tensors.empty() && out.missing.size() == table.tensors.size()) {
+    throw_safetensors_error(path, "no tensor of the model is in it; the first one is " +
+                                      quote_name(table.tensors.front().name));
+  }
+  return out;
 }
 
 }  // namespace pushpull

@@ -139,7 +139,8 @@ struct Job {
   int64_t checkpoint_keep = 3;
   OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
-  std::string init_from;  // safetensors file with initial weights; "" = init rules
+  std::string init_from;           // safetensors file with initial weights; "" = init rules
+  bool init_from_missing = false;  // tensors that it lacks come from the init rules
   // Default: continue if the strategy can be recorded, or if on-bad-gradient = quarantine and the
   // strategy is not allreduce; else abort.
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;

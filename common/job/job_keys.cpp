@@ -120,6 +120,11 @@ Keys model_keys() {
       path({"init-from", "safetensors file with the initial weights", AtResume::kMayChange,
             "the model's own initialisation"},
            &Job::init_from),
+      word({"init-from-missing",
+            "tensors that the file of init-from lacks: refuse, or allow (draw them anew)",
+            AtResume::kMayChange},
+           field(&Job::init_from_missing), "refuse or allow",
+           std::array<std::pair<const char*, bool>, 2>{{{"refuse", false}, {"allow", true}}}),
       entry(
           {"seed", "seed of initial weights and of the order of the samples"},
           "a whole number from 0 to 18446744073709551615",

@@ -36,7 +36,9 @@ struct StartPoint {
   RunCounts counts = {};
   bool resumed = false;  // from a checkpoint
   std::string initial_weights_sha256 = {};
-  EvaluationRecord evaluation = {};  // of the checkpoint that the weights are from
+  EvaluationRecord evaluation = {};      // of the checkpoint that the weights are from
+  std::vector<std::string> drawn = {};   // tensors that init-from lacks
+  std::vector<std::string> unused = {};  // tensors of init-from that the model lacks
 };
 
 // Secrets of a term that other processes must not be able to guess.

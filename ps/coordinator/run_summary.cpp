@@ -18,14 +18,15 @@ double seconds_of(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 }  // namespace
 
-void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator,
-                            const std::string& initial_weights_sha256) {
+void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator, const StartPoint& start) {
   coordinator_ = &coordinator;
   moment_ms_ = now_ms;
   moment_samples_ = coordinator.training().counts().samples;
   rate_ = 0.0;
   opened_.clear();
-  if (initial_weights_sha256_.empty()) initial_weights_sha256_ = initial_weights_sha256;
+  if (initial_weights_sha256_.empty()) initial_weights_sha256_ = start.initial_weights_sha256;
+  if (drawn_.empty()) drawn_ = start.drawn;
+  if (unused_.empty()) unused_ = start.unused;
 }
 
 double RunSummary::seconds_at(int64_t ms) const {
@@ -191,6 +192,8 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   }
   s.staleness = staleness(own);
   s.initial_weights_sha256 = initial_weights_sha256_;
+  s.drawn_tensors = drawn_;
+  s.unused_tensors = unused_;
   s.weights_sha256 = weights_sha256_;
   s.data_order_sha256 = counts.data_hash.hex();
   s.totals = coordinator().departures().totals();

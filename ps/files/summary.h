@@ -39,7 +39,9 @@ struct Summary {
   EvaluationRecord evaluation;            // without a measure if the job follows none
   std::optional<std::string> stopped_by;  // the signal, and the process that received it
   std::string initial_weights_sha256;
-  std::string data_order_sha256;  // hash of the samples that this run has drawn
+  std::vector<std::string> drawn_tensors;   // that init-from lacks
+  std::vector<std::string> unused_tensors;  // of init-from
+  std::string data_order_sha256;            // hash of the samples that this run has drawn
   std::string weights_sha256;
   std::vector<int64_t> slices_per_server;
   std::map<int64_t, int64_t> staleness;  // number of updates by staleness

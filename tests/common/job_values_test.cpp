@@ -37,6 +37,7 @@ std::vector<Range> ranges_of_training() {
       {"tie-embeddings", {"true", "false"}, {"yes", ""}},
       {"norm", {"layer", "rms"}, {"batch", ""}},
       {"stem", {"cifar", "imagenet"}, {"cifar10", ""}},
+      {"init-from-missing", {"refuse", "allow"}, {"draw", ""}},
       {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
       {"seed", {"0", "18446744073709551615"}, {"-1", "18446744073709551616", "1.0", ""}},
       {"dataset", {"dummy", "digits"}, {"imagenot", ""}},
