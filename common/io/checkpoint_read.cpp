@@ -46,6 +46,14 @@ void parse_run(const nlohmann::json& json, CheckpointState& state) {
   if (hash) counts.data_hash = *hash;
 }
 
+void parse_evaluation(const nlohmann::json& json, EvaluationRecord& evaluation) {
+  evaluation.measure = json.at("measure").get<std::string>();
+  evaluation.step = json.at("step").get<int64_t>();
+  evaluation.best_step = json.at("best_step").get<int64_t>();
+  evaluation.best = json.at("best").get<double>();
+  evaluation.since_best = json.at("since_best").get<int64_t>();
+}
+
 StateFile parse_state(const std::string& text, const std::string& path) {
   StateFile file;
   try {
@@ -63,6 +71,9 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     file.state.numerics = json.at("numerics").get<std::string>();
     file.state.choices = json.value("choices", "");
     if (json.contains("run")) parse_run(json.at("run"), file.state);
+    if (json.contains("evaluation")) {
+      parse_evaluation(json.at("evaluation"), file.state.evaluation);
+    }
     file.state.job_ini = json.at("job").get<std::string>();
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
     const nlohmann::json& files = json.at("files");
@@ -253,20 +264,32 @@ std::optional<Checkpoint> find_checkpoint(
   return std::nullopt;
 }
 
-std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table) {
+InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
+                                    std::vector<float> drawn) {
   const SafetensorsFile file = read_safetensors(path);
   std::map<std::string, const TensorInfo*> wanted;
   for (const TensorInfo& info : table.tensors) wanted[info.name] = &info;
+  const bool exactly = drawn.empty();
+  InitialWeights out;
+  out.weights = std::move(drawn);
+  out.weights.resize(static_cast<size_t>(table.total));
   for (const auto& [name, entry] : file.tensors) {
-    if (!wanted.contains(name)) {
+    if (wanted.contains(name)) continue;
+    if (exactly) {
       throw_safetensors_error(path, "tensor " + quote_name(name) + " is unknown to the model");
     }
+    out.unused.push_back(name);
   }
-  std::vector<float> weights(static_cast<size_t>(table.total));
   for (const TensorInfo& info : table.tensors) {
     const auto at = file.tensors.find(info.name);
     if (at == file.tensors.end()) {
-      throw_safetensors_error(path, "tensor " + quote_name(info.name) + " of the model is missing");
+      if (exactly) {
+        throw_safetensors_error(path, "tensor " + quote_name(info.name) +
+                                          " of the model is missing; init-from-missing = allow "
+                                          "draws it anew");
+      }
+      out.missing.push_back(info.name);
+      continue;
     }
     const SafetensorsFile::Entry& entry = at->second;
     if (entry.shape != info.shape) {
@@ -282,9 +305,13 @@ std::vector<float> read_initial_weights(const std::string& path, const TensorTab
                                         std::to_string(*bad) + " at element " +
                                         std::to_string(bad - data.begin()));
     }
-    std::copy(data.begin(), data.end(), weights.begin() + info.offset);
+    std::copy(data.begin(), data.end(), out.weights.begin() + info.offset);
   }
-  return weights;
+  if (!table.tensors.empty() && out.missing.size() == table.tensors.size()) {
+    throw_safetensors_error(path, "no tensor of the model is in it; the first one is " +
+                                      quote_name(table.tensors.front().name));
+  }
+  return out;
 }
 
 }  // namespace pushpull

@@ -435,7 +435,7 @@ class InitialWeights : public testing::Test {
   std::string refusal_of(const std::vector<NamedTensor>& tensors) {
     write_safetensors(path_, tensors, {});
     try {
-      weights_ = read_initial_weights(path_, table_);
+      weights_ = read_initial_weights(path_, table_).weights;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kData);
       EXPECT_THAT(error.what(), StartsWith("[safetensors] " + path_ + ": tensor "));

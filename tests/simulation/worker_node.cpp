@@ -90,7 +90,7 @@ void WorkerNode::tick() {
 
 void WorkerNode::report(wire::EvalResult result) {
   cluster_.watch().reports(member_.incarnation());
-  member_.report(std::move(result));
+  member_.report(run_, std::move(result));
   member_.on_tick(now_ms());
   send();
 }
