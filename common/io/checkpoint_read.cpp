@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/file.h"
+#include "common/io/pretrained_names.h"
 #include "common/io/safetensors.h"
 #include "common/io/safetensors_header.h"
 
@@ -232,6 +235,21 @@ Checkpoint read_store(const std::string& dir) {
   throw Error(ErrorCode::kData, one_line(skipped));
 }
 
+// Returns the file's name of each tensor that it has.
+std::map<std::string, std::string> names_in_file(const SafetensorsFile& file,
+                                                 const TensorTable& table) {
+  std::map<std::string, std::string> names;
+  for (const TensorInfo& info : table.tensors) {
+    for (const std::string& name : pretrained_names(info.name)) {
+      if (file.tensors.contains(name)) {
+        names[info.name] = name;
+        break;
+      }
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 Checkpoint read_checkpoint(const std::string& path) {
@@ -267,22 +285,23 @@ std::optional<Checkpoint> find_checkpoint(
 InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
                                     std::vector<float> drawn) {
   const SafetensorsFile file = read_safetensors(path);
-  std::map<std::string, const TensorInfo*> wanted;
-  for (const TensorInfo& info : table.tensors) wanted[info.name] = &info;
+  const std::map<std::string, std::string> names = names_in_file(file, table);
+  std::set<std::string> used;
+  for (const auto& [tensor, name] : names) used.insert(name);
   const bool exactly = drawn.empty();
   InitialWeights out;
   out.weights = std::move(drawn);
   out.weights.resize(static_cast<size_t>(table.total));
   for (const auto& [name, entry] : file.tensors) {
-    if (wanted.contains(name)) continue;
+    if (used.contains(name)) continue;
     if (exactly) {
       throw_safetensors_error(path, "tensor " + quote_name(name) + " is unknown to the model");
     }
     out.unused.push_back(name);
   }
   for (const TensorInfo& info : table.tensors) {
-    const auto at = file.tensors.find(info.name);
-    if (at == file.tensors.end()) {
+    const auto named = names.find(info.name);
+    if (named == names.end()) {
       if (exactly) {
         throw_safetensors_error(path, "tensor " + quote_name(info.name) +
                                           " of the model is missing; init-from-missing = allow "
@@ -291,7 +310,7 @@ InitialWeights read_initial_weights(const std::string& path, const TensorTable& 
       out.missing.push_back(info.name);
       continue;
     }
-    const SafetensorsFile::Entry& entry = at->second;
+    const SafetensorsFile::Entry& entry = file.tensors.at(named->second);
     if (entry.shape != info.shape) {
       throw_safetensors_error(path, "tensor " + quote_name(info.name) + " has shape " +
                                         shape_text(entry.shape) + ", the model's is " +

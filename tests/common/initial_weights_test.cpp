@@ -65,5 +65,20 @@ TEST_F(OtherTensors, AnotherShapeOrNothingInCommonIsAnErrorInAnyCase) {
               HasSubstr("no tensor of the model is in it; the first one is \"body\""));
 }
 
+TEST_F(OtherTensors, MayHaveTheNamesOfPretrainedFiles) {
+  TensorTable table;
+  table.add({.name = "bert.embeddings.LayerNorm.weight", .shape = {2}});
+  table.add({.name = "transformer.wte.weight", .shape = {3}});
+  write({{"bert.embeddings.LayerNorm.gamma", {2}, two_}, {"wte.weight", {3}, three_}});
+  EXPECT_EQ(read_initial_weights(path_, table, {}).weights, (std::vector<float>{10, 11, 7, 8, 9}));
+  // the model's own name comes first
+  write({{"embeddings.LayerNorm.gamma", {2}, two_},
+         {"transformer.wte.weight", {3}, three_},
+         {"wte.weight", {2}, two_}});
+  const InitialWeights found = read_initial_weights(path_, table, drawn_);
+  EXPECT_EQ(found.weights, (std::vector<float>{10, 11, 7, 8, 9}));
+  EXPECT_THAT(found.unused, ElementsAre("wte.weight"));
+}
+
 }  // namespace
 }  // namespace pushpull
