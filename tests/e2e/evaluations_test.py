@@ -63,6 +63,16 @@ def every_strategy_ends_early(lab):
         expect(run["stopped_early"] and run["steps"] < 400, (strategy, run["steps"]))
 
 
+def a_recorded_run_that_ends_early_is_replayed(lab):
+    record = lab.folder / "run.rec"
+    run = lab.train(lab.job({**JUMPY, "strategy": "async", "stop-when": "loss:1", "steps": 400, "record": record}), 2, 2)
+    expect(run["stopped_early"], run["steps"])
+    code, text = lab.call("pushpull", "replay", record, "--out", lab.folder / "again")
+    expect(code == 0, text[-600:])
+    again = json.loads((lab.folder / "again" / "summary.json").read_text())
+    expect(again["weights_sha256"] == run["weights_sha256"], "other bits in the replay")
+
+
 def the_best_checkpoint_stays(lab):
     out = lab.folder / "out"
     keys = {**JUMPY, "checkpoint-best": "true", "stop-when": "loss:4", "checkpoint-every": 2, "checkpoint-keep": 1}
