@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/job/head_weights.h"
 #include "common/job/stop_when.h"
 #include "common/job/strategy.h"
-#include "common/job/head_weights.h"
 #include "common/update/optimizer_options.h"
 #include "common/update/schedule.h"
 
