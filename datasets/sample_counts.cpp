@@ -19,7 +19,8 @@ int64_t take_samples(const char* key, int64_t wanted, int64_t available) {
   if (wanted < 0 || wanted > available) {
     throw Error(ErrorCode::kUsage, std::string("[data] ") + key + ": expected at most " +
                                        std::to_string(available) + ", the size of the split, got " +
-                                       std::to_string(wanted) + "; lower it, or set 0 for all");
+                                       std::to_string(wanted) +
+                                       "; lower it, set 0 for all, or take another dataset");
   }
   return wanted == 0 ? available : wanted;
 }

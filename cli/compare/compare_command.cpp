@@ -20,6 +20,7 @@
 #include "cli/compare/compare_table.h"
 #include "cli/result/compare_read.h"
 #include "cli/result/machine_info.h"
+#include "cli/result/metric_style.h"
 #include "cli/run/child.h"
 #include "cli/run/held_signals.h"
 #include "cli/run/link_lab.h"
@@ -27,6 +28,7 @@
 #include "cli/run/shell_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/keys/key_flags.h"
 #include "datasets/dataset.h"
@@ -53,11 +55,10 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
-// Returns the number of the model's parameters. Builds it on the CPU, which does not support every
-// precision of the workers' device.
-int64_t parameters_of(Job job, const Dataset& dataset, const std::string& device) {
+// Plans the model on the CPU, which does not support every precision of the workers' device.
+ModelFigures figures_of(Job job, const Dataset& dataset, const std::string& device) {
   if (!device.empty() && device != "cpu") job.precision = "fp32";
-  return make_model(job, dataset.fields())->table().total;
+  return figures_of_model(job, dataset.fields());
 }
 
 class Comparison {
@@ -73,6 +74,7 @@ class Comparison {
   void prepare();
   void make_labs();
   void describe();
+  void check_target() const;
   void make_folder();
   void choose();
   // Returns false if a signal ended the comparison.
@@ -125,7 +127,9 @@ void Comparison::prepare() {
   steps_ = total_steps(job, dataset->size(Split::kTrain));
   eval_every_ =
       job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
-  result_.model_parameters = parameters_of(job, *dataset, options_.device);
+  const ModelFigures model = figures_of(job, *dataset, options_.device);
+  result_.model_parameters = model.table.total;
+  if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
 
   const MachineInfo machine = machine_info();
   result_.machine = machine.text;
@@ -136,7 +140,8 @@ void Comparison::prepare() {
   result_.commit = built_commit();
   result_.version = PUSHPULL_VERSION;
   result_.began = utc_now();
-  result_.target_accuracy = options_.target_accuracy;
+  result_.target = options_.target;
+  check_target();
   result_.straggler = options_.straggler;
   result_.device = options_.device;
   result_.server_device = options_.server_device;
@@ -149,6 +154,21 @@ void Comparison::prepare() {
   }
   result_.job_ini = shared_ini(jobs);
   notes_before_ = notes_before(result_, options_.servers, job.threads, job.micro_batches());
+}
+
+// Refuses an accuracy as the target of a model that measures something else.
+void Comparison::check_target() const {
+  if (!options_.target) return;
+  const MetricStyle style = style_of(result_.metric);
+  if (options_.target_is_accuracy && !style.counts) {
+    throw Error(ErrorCode::kUsage, "[compare] --target-accuracy: model = " + options_.job.model +
+                                       " measures " + style.name +
+                                       "; give a value of it as --target");
+  }
+  if (style.counts && (*options_.target <= 0.0 || *options_.target > 1.0)) {
+    throw Error(ErrorCode::kUsage, "[compare] --target " + print_real(*options_.target) +
+                                       ": must be > 0 and <= 1, a value of " + style.name);
+  }
 }
 
 // Deletes the results of an earlier comparison, so that they cannot be mistaken for new ones.
@@ -254,7 +274,7 @@ CompareRun Comparison::run_one(const PlannedRun& planned) {
   }
   if (run.failure.empty()) {
     read_run(folder, options_.job.global_batch, run);
-    find_target(options_.target_accuracy, run);
+    find_target(options_.target, run);
     if (!run.failure.empty()) run.exit_code = static_cast<int>(ErrorCode::kFailed);
   }
   if (!options_.keep_checkpoints) fs::remove_all(folder + "/checkpoints", ignored);
@@ -303,8 +323,12 @@ void Comparison::report(const CompareRun& run) {
        << ": ";
   if (run.failure.empty()) {
     text << spread_text({run.samples_per_second}, 0) << " samples/s";
-    if (run.test_accuracy)
-      text << ", accuracy " << spread_text({*run.test_accuracy * 100}, 2) << " %";
+    if (run.test_value) {
+      const MetricStyle style = style_of(run.metric);
+      text << ", " << style.name << " "
+           << spread_text({*run.test_value * style.scale}, style.digits)
+           << (style.unit.empty() ? "" : " " + style.unit);
+    }
   } else {
     text << "FAILED: " << run.failure;
   }

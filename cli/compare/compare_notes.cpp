@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/result/metric_style.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 
@@ -104,9 +105,10 @@ void note_variant(const CompareResult& result, const std::vector<const CompareRu
   }
   const auto never = std::ranges::count_if(
       well, [](const CompareRun* run) { return !run->seconds_to_target.has_value(); });
-  if (result.target_accuracy && never > 0) {
-    notes.push_back(name + ": target accuracy " + print_real(*result.target_accuracy) +
-                    " never reached in " + of(static_cast<size_t>(never), well.size()) + " runs");
+  if (result.target && never > 0) {
+    notes.push_back(name + ": target " + style_of(result.metric).name + " " +
+                    print_real(*result.target) + " never reached in " +
+                    of(static_cast<size_t>(never), well.size()) + " runs");
   }
 }
 

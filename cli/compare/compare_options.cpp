@@ -84,6 +84,18 @@ std::vector<int64_t> parse_workers(const std::string& text) {
 }
 
 std::optional<double> parse_target(const CommandLine& line) {
+  if (line.local.contains("target")) {
+    const std::string text = line.own("target", "");
+    const std::optional<double> value = parse_real(text);
+    if (!value) {
+      refuse_compare("--target: '" + printable(text) +
+                     "' must be a number, a value of the metric of the model's first head");
+    }
+    if (line.local.contains("target-accuracy")) {
+      refuse_compare("--target and --target-accuracy: a comparison has one target; remove one");
+    }
+    return value;
+  }
   const std::string text = line.own("target-accuracy", "");
   if (!line.local.contains("target-accuracy")) return std::nullopt;
   const std::optional<double> value = parse_real(text);
@@ -282,6 +294,8 @@ const std::vector<KeyHelp>& compare_options() {
       {"servers", "1", "servers of every run"},
       {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
       {"target-accuracy", "", "also report time and samples until the test accuracy is this: 0.97"},
+      {"target", "",
+       "the same for any metric of the model's first head: perplexity 6.5, exact match 0.9"},
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},
@@ -349,7 +363,8 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.strategies = parse_strategies(line.own("strategies", "sync,async,ssp:4"));
   options.workers = parse_workers(line.own("workers", "1,2"));
   options.servers = count("servers", line.own("servers", "1"), kMaxWorkers);
-  options.target_accuracy = parse_target(line);
+  options.target = parse_target(line);
+  options.target_is_accuracy = line.local.contains("target-accuracy");
   options.links = parse_links(line.own("link", "none"));
   options.codecs = parse_codecs(line);
   options.tune = parse_tune(line);

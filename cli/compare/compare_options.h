@@ -28,7 +28,8 @@ struct CompareOptions {
   std::vector<int64_t> workers;
   int64_t servers = 1;
   std::vector<uint64_t> seeds;
-  std::optional<double> target_accuracy;
+  std::optional<double> target;           // value of the first head's metric
+  bool target_is_accuracy = false;        // a share of the targets, from 0 to 1
   std::string straggler;                  // "0:4", from the job; empty = none
   std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty = this machine's
                                           // loopback

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/report/report_html.h"
+#include "cli/result/metric_style.h"
 #include "common/base/strict_number.h"
 #include "common/io/json_number.h"
 #include "common/io/write_file.h"
@@ -52,13 +53,19 @@ ordered_json split_json(const StepSplit& split) {
       {"compute", split.compute}, {"push", split.push}, {"wait", split.wait}, {"pull", split.pull}};
 }
 
-ordered_json curve_json(const std::vector<CurvePoint>& curve) {
+// Returns the value if it is a share of the targets, else null.
+ordered_json accuracy_json(const CompareRun& run, std::optional<double> value) {
+  return style_of(run.metric).counts ? json_number(value) : ordered_json();
+}
+
+ordered_json curve_json(const CompareRun& run) {
   ordered_json json = ordered_json::array();
-  for (const CurvePoint& point : curve) {
+  for (const CurvePoint& point : run.curve) {
     json.push_back({{"seconds", json_number(point.seconds)},
                     {"samples", point.samples},
                     {"step", point.step},
-                    {"test_accuracy", json_number(point.test_accuracy)},
+                    {"test_accuracy", accuracy_json(run, point.test_value)},
+                    {"test_value", json_number(point.test_value)},
                     {"test_loss", json_number(point.test_loss)},
                     {"train_loss", json_number(point.train_loss)}});
   }
@@ -77,7 +84,9 @@ void add_measures(const CompareResult& result, const CompareRun& run, ordered_js
   json["scaling"] = json_number(scaling(result, run));
   json["train_loss"] = json_number(run.train_loss);
   json["test_loss"] = json_number(run.test_loss);
-  json["test_accuracy"] = json_number(run.test_accuracy);
+  json["test_accuracy"] = accuracy_json(run, run.test_value);
+  json["metric"] = text_or_null(run.metric);
+  json["test_value"] = json_number(run.test_value);
   json["seconds_to_target"] = json_number(run.seconds_to_target);
   json["samples_to_target"] = whole(run.samples_to_target);
   json["split"] = split_json(run.split);
@@ -91,7 +100,7 @@ void add_measures(const CompareResult& result, const CompareRun& run, ordered_js
   json["cpu_seconds"] = json_number(sum(run.cpu_seconds));
   json["cpu_seconds_per_role"] = roles_json(run.cpu_seconds);
   json["peak_mib"] = roles_json(run.peak_mib);
-  json["curve"] = curve_json(run.curve);
+  json["curve"] = curve_json(run);
 }
 
 ordered_json run_json(const CompareResult& result, const CompareRun& run) {
@@ -186,7 +195,9 @@ FieldRow measures_row(const CompareResult& result, const CompareRun& run) {
           {"pushes_dropped", std::to_string(run.pushes_dropped)},
           {"train_loss", cell(run.train_loss)},
           {"test_loss", cell(run.test_loss)},
-          {"test_accuracy", cell(run.test_accuracy)},
+          {"test_accuracy", style_of(run.metric).counts ? cell(run.test_value) : std::string()},
+          {"metric", run.metric},
+          {"test_value", cell(run.test_value)},
           {"seconds_to_target", cell(run.seconds_to_target)},
           {"samples_to_target", samples ? std::to_string(*samples) : std::string()},
           {"cpu_seconds", cell(sum(run.cpu_seconds))},
@@ -224,7 +235,10 @@ std::string compare_json(const CompareResult& result) {
   json["congestion_control"] = text_or_null(result.congestion_control);
   json["libraries"] = result.libraries;
   json["model_parameters"] = result.model_parameters;
-  json["target_accuracy"] = json_number(result.target_accuracy);
+  const bool counts = style_of(result.metric).counts;
+  json["target_accuracy"] = counts ? json_number(result.target) : ordered_json();
+  json["metric"] = text_or_null(result.metric);
+  json["target"] = json_number(result.target);
   json["straggler"] = text_or_null(result.straggler);
   json["device"] = text_or_null(result.device);
   json["server_device"] = text_or_null(result.server_device);

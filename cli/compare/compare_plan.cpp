@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "cli/result/metric_style.h"
+
 namespace pushpull {
 namespace {
 
@@ -116,7 +118,8 @@ std::optional<size_t> best_try(const std::vector<CompareRun>& tries) {
   const auto rank = [](const CompareRun& run) {
     const double never = std::numeric_limits<double>::infinity();
     const double loss = run.test_loss && std::isfinite(*run.test_loss) ? *run.test_loss : never;
-    const double error = run.test_accuracy ? 1.0 - *run.test_accuracy : never;
+    const double sign = style_of(run.metric).higher_is_better ? -1.0 : 1.0;
+    const double error = run.test_value ? sign * *run.test_value : never;
     const double seconds = run.seconds_to_target ? *run.seconds_to_target : never;
     return std::tuple{seconds, error, loss};
   };

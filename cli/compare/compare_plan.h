@@ -50,7 +50,7 @@ std::vector<PlannedRun> plan_tries(const CompareOptions& options);
 std::string to_string(const Tuned& tuned);
 
 // Returns the index of the best try of a variant: the one that reaches the target soonest (if there
-// is a target), then the highest final accuracy, then the lowest test loss, then the first. Empty
+// is a target), then the best final value of the metric, then the lowest test loss, then the first. Empty
 // if all tries failed.
 std::optional<size_t> best_try(const std::vector<CompareRun>& tries);
 

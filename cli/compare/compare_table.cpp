@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "cli/result/metric_style.h"
 #include "common/base/strict_number.h"
 
 namespace pushpull {
@@ -17,7 +18,6 @@ using Measure = std::function<std::optional<double>(const CompareRun&)>;
 
 constexpr double kMilli = 1e3;
 constexpr double kMega = 1e6;
-constexpr double kPercent = 100.0;
 
 // Prints large numbers with fewer decimals, to keep the tables narrow.
 std::string digits_of(double value, int digits) {
@@ -240,11 +240,12 @@ std::string speed_table(const CompareResult& result) {
 }
 
 std::string learning_table(const CompareResult& result) {
-  const bool has_target = result.target_accuracy.has_value();
+  const bool has_target = result.target.has_value();
+  const MetricStyle metric = style_of(result.metric);
   const bool has_tuning = !result.tuning.empty();
-  const std::string target =
-      has_target ? "to " + print_real(*result.target_accuracy) : std::string();
-  Row header = {"strategy", "workers", "accuracy %", "test loss", "seconds"};
+  const std::string target = has_target ? "to " + print_real(*result.target) : std::string();
+  Row header = {"strategy", "workers", metric.name + (metric.unit.empty() ? "" : " " + metric.unit),
+                "test loss", "seconds"};
   add_places(result, header, true);
   if (has_target) {
     header.insert(header.end(), {"seconds " + target, "samples " + target, "reached"});
@@ -253,12 +254,12 @@ std::string learning_table(const CompareResult& result) {
   header.emplace_back("runs");
   std::vector<Row> rows = {header};
   for (const Group& group : groups_of(result)) {
-    const auto accuracy = [](const CompareRun& run) -> std::optional<double> {
-      return run.test_accuracy ? std::optional(*run.test_accuracy * kPercent) : std::nullopt;
+    const auto value = [&metric](const CompareRun& run) -> std::optional<double> {
+      return run.test_value ? std::optional(*run.test_value * metric.scale) : std::nullopt;
     };
     Row row = begin_row(result, group);
     row.insert(row.end(),
-               {group.well.empty() ? "FAILED" : group.with_range(accuracy, 2),
+               {group.well.empty() ? "FAILED" : group.with_range(value, metric.digits),
                 group.median([](const CompareRun& run) { return run.test_loss; }, 4),
                 group.median([](const CompareRun& run) { return positive(run.seconds); }, 2)});
     if (has_target) {

@@ -200,7 +200,7 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
   }
   if (record.start.kind == StartKind::kInitFrom) {
     from = job.init_from;
-    out->weights = read_initial_weights(from, table);
+    out->weights = weights_of_file(job, table).weights;
   } else if (record.start.kind == StartKind::kResumed) {
     const std::string wanted = "step " + std::to_string(record.start.step);
     if (checkpoint.empty()) {

@@ -87,7 +87,7 @@ std::string time_to_target(const LinkCells& link, std::optional<double> target) 
     bar.label += ", " + std::to_string(there.reached) + " of " + plural(there.asked, "seed");
     return bar;
   });
-  return figure("Time to " + compact(*target * 100) + "% test accuracy",
+  return figure("Time to " + link.metric.target_text(*target),
                 "whisker to the top: a seed never got there; ×: half of them or more", svg(chart));
 }
 

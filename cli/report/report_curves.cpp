@@ -27,7 +27,8 @@ struct Kind {
   std::string title;
   CurveValue x, y;
   std::string x_title, y_title;
-  bool loss = false;
+  bool loss = false;   // else the metric
+  bool falls = false;  // lower is better
 };
 
 struct Panel {
@@ -65,7 +66,7 @@ struct Range {
 
 // All panels of a row share their axes, so that they can be compared. A curve starts steep and
 // differs at its end, so the axis covers the values after the first third.
-Range range_of(const std::vector<Panel>& panels, bool loss) {
+Range range_of(const std::vector<Panel>& panels, bool falls) {
   Range range;
   double lowest = range.y_min;
   double highest = range.y_max;
@@ -82,23 +83,25 @@ Range range_of(const std::vector<Panel>& panels, bool loss) {
       }
     }
   }
-  if (loss) range.y_max = std::min(range.y_max * 2, highest);
-  range.cut = loss ? highest > range.y_max : lowest < range.y_min;
+  if (falls) range.y_max = std::min(range.y_max * 2, highest);
+  range.cut = falls ? highest > range.y_max : lowest < range.y_min;
   return range;
 }
 
-Axis y_axis_of(const Kind& kind, Range& range, std::optional<double> target) {
-  if (kind.loss) {
+// target: as users read it.
+Axis y_axis_of(const Kind& kind, const MetricStyle& metric, Range& range,
+               std::optional<double> target) {
+  if (target) {
+    range.y_min = std::min(range.y_min, *target);
+    range.y_max = std::max(range.y_max, *target);
+  }
+  if (kind.falls) {
     if (range.y_min > 0 && range.y_max / range.y_min > 5) {
       return log_axis(range.y_min * 0.95, range.y_max, kind.y_title + ", logarithmic");
     }
     return linear_axis(std::min(range.y_min, 0.0), range.y_max, kind.y_title);
   }
-  if (target) {
-    range.y_min = std::min(range.y_min, *target * 100);
-    range.y_max = std::max(range.y_max, *target * 100);
-  }
-  return linear_axis(range.y_min, range.y_max, kind.y_title, "%");
+  return linear_axis(range.y_min, range.y_max, kind.y_title, metric.unit);
 }
 
 std::string row(const LinkCells& link, const Kind& kind, std::optional<double> target,
@@ -107,16 +110,17 @@ std::string row(const LinkCells& link, const Kind& kind, std::optional<double> t
   if (panels.empty()) return "";
   const bool alone = link.workers.size() == 1;  // then all kinds share one row
   if (kind.loss) target.reset();
-  Range range = range_of(panels, kind.loss);
+  if (target) target = *target * link.metric.scale;
+  Range range = range_of(panels, kind.falls);
   Axis x = linear_axis(0, range.x_max, kind.x_title);
   x.max = std::max(range.x_max, x.max * 1e-3);  // a curve ends at the panel's edge
   std::erase_if(x.ticks, [&](const Tick& tick) { return tick.at > x.max; });
-  const Axis y = y_axis_of(kind, range, target);
+  const Axis y = y_axis_of(kind, link.metric, range, target);
   const bool band = std::ranges::any_of(panels, [](const Panel& panel) { return panel.seeds > 1; });
   std::string note = band ? "median over seeds, band from lowest to highest" : "one seed, no band";
-  if (target) note += "; dotted: target " + compact(*target * 100) + "%";
-  if (range.cut && !kind.loss) note += "; the axis begins at " + y.ticks.front().label;
-  if (range.cut && kind.loss) note += "; the first steps lie above";
+  if (target) note += "; dotted: target " + compact(*target) + link.metric.unit;
+  if (range.cut && !kind.falls) note += "; the axis begins at " + y.ticks.front().label;
+  if (range.cut && kind.falls) note += "; the first steps lie above";
   std::string out;
   for (const Panel& panel : panels) {
     const std::string workers = plural(panel.workers, "worker");
@@ -125,7 +129,7 @@ std::string row(const LinkCells& link, const Kind& kind, std::optional<double> t
                     .y = y,
                     .lines = panel.lines,
                     .rule = std::nullopt};
-    if (target) chart.rule = *target * 100;
+    if (target) chart.rule = *target;
     out += alone ? figure(chart.about, note, svg(chart)) : figure(workers, "", svg(chart));
   }
   if (alone) return out;
@@ -161,7 +165,11 @@ std::string curve_charts(const LinkCells& link, std::optional<double> target, si
   const Unit unit = unit_for(longest_run(link));
   const CurveValue time = [unit](const CurvePoint& p) { return p.seconds / unit.seconds; };
   const CurveValue samples = [](const CurvePoint& p) { return static_cast<double>(p.samples); };
-  const CurveValue accuracy = [](const CurvePoint& p) { return p.test_accuracy * 100; };
+  const MetricStyle& metric = link.metric;
+  const CurveValue value = [scale = metric.scale](const CurvePoint& p) {
+    return p.test_value * scale;
+  };
+  const bool falls = !metric.higher_is_better;
   const bool test = any_test_loss(link);
   const CurveValue loss = [test](const CurvePoint& p) { return test ? p.test_loss : p.train_loss; };
   const std::string loss_name = test ? "test loss" : "training loss";
@@ -170,10 +178,12 @@ std::string curve_charts(const LinkCells& link, std::optional<double> target, si
   const std::string name = test ? "Test loss" : "Training loss";
   std::string out;
   for (const Kind& kind :
-       {Kind{"Accuracy over time", time, accuracy, time_title, "test accuracy"},
-        Kind{"Accuracy over samples", samples, accuracy, samples_title, "test accuracy"},
-        Kind{name + " over time", time, loss, time_title, loss_name, true},
-        Kind{name + " over samples", samples, loss, samples_title, loss_name, true}}) {
+       {Kind{metric.title() + " over time", time, value, time_title, "test " + metric.name, false,
+             falls},
+        Kind{metric.title() + " over samples", samples, value, samples_title, "test " + metric.name,
+             false, falls},
+        Kind{name + " over time", time, loss, time_title, loss_name, true, true},
+        Kind{name + " over samples", samples, loss, samples_title, loss_name, true, true}}) {
     out += row(link, kind, target, points);
   }
   if (out.empty()) return "<p class=\"none\">No run left a curve.</p>";

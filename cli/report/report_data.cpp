@@ -81,7 +81,7 @@ void sum_up(Cell& cell) {
   };
   cell.rate =
       spread_of(cell.good, [](const CompareRun& r) { return std::optional(r.samples_per_second); });
-  cell.accuracy = spread_of(cell.good, [](const CompareRun& r) { return r.test_accuracy; });
+  cell.value = spread_of(cell.good, [](const CompareRun& r) { return r.test_value; });
   cell.seconds = reached(cell, [](const CompareRun& r) { return r.seconds_to_target; });
   cell.samples = reached(cell, [](const CompareRun& r) {
     return r.samples_to_target ? std::optional(static_cast<double>(*r.samples_to_target))
@@ -114,7 +114,10 @@ LinkCells link_cells(const CompareResult& result, const std::vector<std::string>
     (run.failure.empty() ? cell.good : cell.failed).push_back(&run);
     workers.insert(run.workers);
   }
-  LinkCells out{.link = link, .workers = {workers.begin(), workers.end()}, .cells = {}};
+  LinkCells out{.link = link,
+                .metric = style_of(result.metric),
+                .workers = {workers.begin(), workers.end()},
+                .cells = {}};
   for (auto& [place, cell] : cells) {
     sum_up(cell);
     out.cells.push_back(std::move(cell));
@@ -204,11 +207,12 @@ const Cell* LinkCells::find(const std::string& strategy, int64_t count) const {
 }
 
 ReportData report_data(const CompareResult& result) {
-  ReportData out{
-      .strategies = row_names(result), .links = {}, .failures = 0, .target = std::nullopt};
-  if (result.target_accuracy && std::isfinite(*result.target_accuracy)) {
-    out.target = result.target_accuracy;
-  }
+  ReportData out{.strategies = row_names(result),
+                 .links = {},
+                 .failures = 0,
+                 .metric = style_of(result.metric),
+                 .target = std::nullopt};
+  if (result.target && std::isfinite(*result.target)) out.target = result.target;
   std::vector<std::string> links;
   for (const CompareRun& run : result.runs) {
     if (!run.failure.empty()) ++out.failures;
@@ -226,8 +230,10 @@ std::optional<Winner> fastest(const LinkCells& link, int64_t workers) {
   return winner(link, workers, [](const Cell& cell) { return negative(cell.rate); });
 }
 
-std::optional<Winner> most_accurate(const LinkCells& link, int64_t workers) {
-  return winner(link, workers, [](const Cell& cell) { return negative(cell.accuracy); });
+std::optional<Winner> best_value(const LinkCells& link, int64_t workers) {
+  return winner(link, workers, [&link](const Cell& cell) {
+    return link.metric.higher_is_better ? negative(cell.value) : cell.value;
+  });
 }
 
 std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers) {

@@ -11,6 +11,7 @@
 
 #include "cli/report/svg_chart.h"
 #include "cli/result/compare_result.h"
+#include "cli/result/metric_style.h"
 
 namespace pushpull {
 
@@ -35,8 +36,8 @@ struct Cell {
   std::vector<const CompareRun*> failed;
   std::string tuned;
 
-  std::optional<Spread> rate;  // samples/s
-  std::optional<Spread> accuracy;
+  std::optional<Spread> rate;     // samples/s
+  std::optional<Spread> value;    // of the metric, at the end
   std::optional<double> scaling;  // median over seeds, each relative to its own run with one worker
   Reached seconds;
   Reached samples;
@@ -53,6 +54,7 @@ struct Cell {
 
 struct LinkCells {
   std::string link;
+  MetricStyle metric;            // of all runs
   std::vector<int64_t> workers;  // ascending
   std::vector<Cell> cells;       // by workers, then in the strategies' order
   std::vector<const Cell*> of(int64_t workers) const;
@@ -63,7 +65,8 @@ struct ReportData {
   std::vector<std::string> strategies;
   std::vector<LinkCells> links;  // this machine's loopback first
   int64_t failures = 0;
-  std::optional<double> target;  // accuracy, 0 to 1
+  MetricStyle metric;
+  std::optional<double> target;  // value of the metric
 };
 ReportData report_data(const CompareResult& result);
 
@@ -75,7 +78,7 @@ struct Winner {
 // Compares strategies with equal numbers of workers. Returns empty if none has a value.
 std::optional<Winner> fastest(const LinkCells& link, int64_t workers);
 std::optional<Winner> first_at_target(const LinkCells& link, int64_t workers);
-std::optional<Winner> most_accurate(const LinkCells& link, int64_t workers);
+std::optional<Winner> best_value(const LinkCells& link, int64_t workers);
 
 // Returns one value of a curve's point, or empty if the point lacks it.
 using CurveValue = std::function<std::optional<double>(const CurvePoint&)>;

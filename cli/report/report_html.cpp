@@ -59,7 +59,7 @@ std::string first_link(const LinkCells& link, const ReportData& data, size_t poi
   const std::string over = data.links.size() > 1 ? " Over " + html(link_name(link.link)) + "." : "";
   return section("results", "Results", "Median over seeds, lowest to highest below." + over,
                  results_table(link, data.target)) +
-         section("accuracy", "Accuracy and loss", kCurvesLead + over,
+         section("accuracy", data.metric.title() + " and loss", kCurvesLead + over,
                  curve_charts(link, data.target, points)) +
          section("speed", "Speed and scaling", kSpeedLead + over, speed_charts(link, data.target)) +
          section("steps", "Where a step’s time goes", kSplitLead + over, split_charts(link)) +
@@ -69,7 +69,8 @@ std::string first_link(const LinkCells& link, const ReportData& data, size_t poi
 
 // Omits histograms of staleness; the table of costs has its mean and maximum.
 std::string charts_of(const LinkCells& link, const ReportData& data, size_t points) {
-  return part("Accuracy and loss", kCurvesLead, curve_charts(link, data.target, points)) +
+  return part(data.metric.title() + " and loss", kCurvesLead,
+              curve_charts(link, data.target, points)) +
          part("Speed and scaling", kSpeedLead, speed_charts(link, data.target)) +
          part("Where a step’s time goes", kSplitLead, split_charts(link));
 }
@@ -133,10 +134,10 @@ std::string header(const CompareResult& result, const ReportData& data) {
   out += "<nav aria-label=\"Sections\">";
   const bool any = !data.links.empty();
   if (any) {
-    out +=
-        "<a href=\"#results\">Results</a><a href=\"#accuracy\">Accuracy and loss</a>"
-        "<a href=\"#speed\">Speed</a><a href=\"#steps\">Time of a step</a>"
-        "<a href=\"#staleness\">Staleness</a><a href=\"#costs\">Costs</a>";
+    out += "<a href=\"#results\">Results</a><a href=\"#accuracy\">" + data.metric.title() +
+           " and loss</a>"
+           "<a href=\"#speed\">Speed</a><a href=\"#steps\">Time of a step</a>"
+           "<a href=\"#staleness\">Staleness</a><a href=\"#costs\">Costs</a>";
   }
   if (data.links.size() > 1) out += "<a href=\"#links\">Links</a>";
   return out +

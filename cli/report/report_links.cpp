@@ -130,7 +130,7 @@ std::string link_map(const ReportData& data, std::optional<double> target) {
                       return number(cell.rate->median) + " samples/s";
                     });
   if (target) {
-    out += one_map(data, "First at " + compact(*target * 100) + "% test accuracy", first_at_target,
+    out += one_map(data, "First at " + data.metric.target_text(*target), first_at_target,
                    [](const Cell& cell) { return number(*cell.seconds.median) + " s"; });
   }
   return out + "</div>";

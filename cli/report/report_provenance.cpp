@@ -124,7 +124,7 @@ std::string facts(const CompareResult& result, const ReportData& data) {
   if (result.model_parameters > 0) {
     out += fact("model parameters", fixed(static_cast<double>(result.model_parameters), 0));
   }
-  out += fact("target", target ? compact(*target * 100) + "% test accuracy" : "none asked for");
+  out += fact("target", target ? data.metric.target_text(*target) : "none asked for");
   out += fact("straggler", result.straggler.empty() ? "none" : result.straggler + " (rank:factor)");
   return out + "</dl>";
 }
@@ -172,7 +172,9 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
                     ", in the order in which they ran</summary>" + open_table("All runs") +
                     "<thead><tr><th class=\"n\">no.</th><th>strategy</th><th class=\"n\">workers"
                     "</th><th class=\"n\">seed</th><th>link</th><th class=\"n\">seconds</th>"
-                    "<th class=\"n\">samples/s</th><th class=\"n\">accuracy</th>"
+                    "<th class=\"n\">samples/s</th><th class=\"n\">" +
+                    html(data.metric.name) +
+                    "</th>"
                     "<th class=\"n\">to target<small>seconds</small></th><th>folder</th></tr>"
                     "</thead><tbody>";
   int64_t count = 0;
@@ -183,8 +185,9 @@ std::string runs_table(const CompareResult& result, const ReportData& data) {
     if (run.failure.empty()) {
       out += "<td class=\"n\">" + number(run.seconds) + "</td><td class=\"n\">" +
              number(run.samples_per_second) + "</td><td class=\"n\">" +
-             (run.test_accuracy ? percent(*run.test_accuracy, 2) : "–") + "</td><td class=\"n\">" +
-             (data.target ? or_never(run.seconds_to_target) : "–") + "</td>";
+             (run.test_value ? data.metric.value_text(*run.test_value) : "–") +
+             "</td><td class=\"n\">" + (data.target ? or_never(run.seconds_to_target) : "–") +
+             "</td>";
     } else {
       out += "<td colspan=\"4\" class=\"bad\">failed</td>";
     }

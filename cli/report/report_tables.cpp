@@ -36,11 +36,13 @@ std::string spread_cell(const std::optional<Spread>& value, int decimals, bool b
   return cell_of(fixed(value->median, decimals), range, best);
 }
 
-std::string accuracy_cell(const std::optional<Spread>& value, bool best) {
+std::string value_cell(const MetricStyle& metric, const std::optional<Spread>& value, bool best) {
   if (!value) return kNothing;
   std::string range;
-  if (value->count > 1) range = between(percent(value->min, 2), percent(value->max, 2));
-  return cell_of(percent(value->median, 2), range, best);
+  if (value->count > 1) {
+    range = between(metric.value_text(value->min), metric.value_text(value->max));
+  }
+  return cell_of(metric.value_text(value->median), range, best);
 }
 
 std::string reached_cell(const Reached& there, int decimals, bool best) {
@@ -139,15 +141,17 @@ std::string headline(const LinkCells& link, std::optional<double> target, bool o
   out += card("Most samples per second" + with, fastest(link, workers),
               [](const Cell& cell) { return number(cell.rate->median) + " samples/s"; });
   if (target) {
-    out += card("First at " + compact(*target * 100) + "%" + with, first_at_target(link, workers),
-                [](const Cell& cell) {
+    out += card("First at " + compact(*target * link.metric.scale) + link.metric.unit + with,
+                first_at_target(link, workers), [](const Cell& cell) {
                   return number(*cell.seconds.median) + " s in " +
                          std::to_string(cell.seconds.reached) + " of " +
                          plural(cell.seconds.asked, "seed");
                 });
   }
-  out += card("Most accurate at the end" + with, most_accurate(link, workers),
-              [](const Cell& cell) { return percent(cell.accuracy->median, 2); });
+  const MetricStyle& metric = link.metric;
+  out += card((metric.counts ? "Most accurate" : "Best " + metric.name) + " at the end" + with,
+              best_value(link, workers),
+              [&metric](const Cell& cell) { return metric.value_text(cell.value->median); });
   return out + "</div>";
 }
 
@@ -157,7 +161,7 @@ std::string results_table(const LinkCells& link, std::optional<double> target) {
   const int seconds = decimals_of(link, [](const Cell& c) { return c.seconds.max; });
   std::string out = open_table("Results") + "<thead><tr><th>strategy</th>" + head("runs") +
                     head("samples/s", "median, range") + head("scaling", "× own 1 worker") +
-                    head("final accuracy", "median, range");
+                    head("final " + link.metric.name, "median, range");
   if (target)
     out +=
         head("at target", "seeds") + head("time to target", "seconds") + head("samples to target");
@@ -166,12 +170,12 @@ std::string results_table(const LinkCells& link, std::optional<double> target) {
     out += group_row(workers, target ? 8 : 5);
     const auto speed = fastest(link, workers);
     const auto first = first_at_target(link, workers);
-    const auto accurate = most_accurate(link, workers);
+    const auto best = best_value(link, workers);
     for (const Cell* cell : link.of(workers)) {
       out += "<tr>" + name_cell(*cell) + runs_cell(*cell) +
              spread_cell(cell->rate, rate, is(speed, *cell));
       out += cell->scaling ? cell_of(fixed(*cell->scaling, 2), "") : kNothing;
-      out += accuracy_cell(cell->accuracy, is(accurate, *cell));
+      out += value_cell(link.metric, cell->value, is(best, *cell));
       if (target) {
         out += cell_of(std::to_string(cell->seconds.reached) + " of " +
                            std::to_string(cell->seconds.asked),

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "cli/result/metric_style.h"
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
@@ -68,6 +69,24 @@ std::map<int64_t, int64_t> histogram(const json& staleness) {
   return updates;
 }
 
+// The first head of an evaluation. Files of older programs have no heads.
+struct FirstHead {
+  std::string metric;
+  std::optional<double> value;
+};
+
+FirstHead first_head(const json& evaluation) {
+  if (const json* heads = member(evaluation, "heads")) {
+    if (!heads->is_array() || heads->empty()) return {};
+    return {text(heads->front(), "metric"), real(heads->front(), "value")};
+  }
+  if (const auto accuracy = real(evaluation, "test_accuracy")) return {"accuracy", accuracy};
+  const std::optional<int64_t> correct = integer(evaluation, "test_correct");
+  const std::optional<int64_t> total = integer(evaluation, "test_total");
+  if (!correct || !total || *total <= 0) return {};
+  return {"accuracy", static_cast<double>(*correct) / static_cast<double>(*total)};
+}
+
 void read_summary(const json& summary, CompareRun& run) {
   run.initial_weights_sha256 = text(summary, "initial_weights_sha256");
   run.data_order_sha256 = text(summary, "data_order_sha256");
@@ -78,7 +97,9 @@ void read_summary(const json& summary, CompareRun& run) {
   run.samples_per_second = real(summary, "samples_per_second").value_or(0.0);
   run.train_loss = real(summary, "train_loss");
   run.test_loss = real(summary, "test_loss");
-  run.test_accuracy = real(summary, "test_accuracy");
+  const FirstHead head = first_head(summary);
+  run.metric = head.metric;
+  run.test_value = head.value;
   const json& split = object_at(summary, "split");
   run.split = {real(split, "compute").value_or(0.0), real(split, "push").value_or(0.0),
                real(split, "wait").value_or(0.0), real(split, "pull").value_or(0.0)};
@@ -115,16 +136,16 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
     const json entry = json::parse(line, nullptr, false);
     const std::optional<double> seconds = real(entry, "seconds");
     const std::optional<int64_t> step = integer(entry, "test_step");
-    const std::optional<int64_t> correct = integer(entry, "test_correct");
-    const std::optional<int64_t> total = integer(entry, "test_total");
-    if (!seconds || !step || !correct || !total || *total <= 0) continue;
+    if (!seconds || !step) continue;
+    const std::optional<double> value = first_head(entry).value;
+    if (!value) continue;
     CurvePoint point;
     // The time when the weights were complete; training has moved on by the time the result
     // arrives.
     point.seconds = real(entry, "test_seconds").value_or(*seconds);
     point.samples = integer(entry, "test_samples").value_or(*step * global_batch);
     point.step = *step;
-    point.test_accuracy = static_cast<double>(*correct) / static_cast<double>(*total);
+    point.test_value = *value;
     point.test_loss = real(entry, "test_loss");
     point.train_loss = real(entry, "loss");
     // After a lost server the run returned to a checkpoint: the later evaluation of a step counts.
@@ -138,8 +159,9 @@ void find_target(std::optional<double> target, CompareRun& run) {
   run.seconds_to_target.reset();
   run.samples_to_target.reset();
   if (!target) return;
+  const MetricStyle style = style_of(run.metric);
   const auto first = std::ranges::find_if(
-      run.curve, [&](const CurvePoint& point) { return point.test_accuracy >= *target; });
+      run.curve, [&](const CurvePoint& point) { return style.reaches(point.test_value, *target); });
   if (first == run.curve.end()) return;
   run.seconds_to_target = first->seconds;
   run.samples_to_target = first->samples;

@@ -21,8 +21,8 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run);
 // weights were complete. Skips truncated or damaged lines.
 std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch);
 
-// Sets time and samples of the first evaluation with at least this accuracy. Leaves them empty if
-// there is none.
+// Sets time and samples of the first evaluation with this value of the run's metric, or a better
+// one. Leaves them empty if there is none.
 void find_target(std::optional<double> target, CompareRun& run);
 
 // Returns the log line that best explains a failure: the last error, or else the last line.

@@ -15,7 +15,7 @@ struct CurvePoint {
   double seconds = 0.0;  // since training began
   int64_t samples = 0;
   int64_t step = 0;
-  double test_accuracy = 0.0;  // 0 to 1
+  double test_value = 0.0;  // of the metric
   std::optional<double> test_loss;
   std::optional<double> train_loss;
 };
@@ -51,7 +51,8 @@ struct CompareRun {
   double samples_per_second = 0.0;
   std::optional<double> train_loss;
   std::optional<double> test_loss;
-  std::optional<double> test_accuracy;      // 0 to 1
+  std::string metric;                       // of the model's first head; "" if not evaluated
+  std::optional<double> test_value;         // of that metric; accuracy from 0 to 1
   std::optional<double> seconds_to_target;  // empty if never reached, or without a target
   std::optional<int64_t> samples_to_target;
   StepSplit split;
@@ -85,10 +86,11 @@ struct CompareResult {
   std::string began;                             // ISO 8601, UTC
   double seconds = 0.0;                          // of the whole comparison
   int64_t model_parameters = 0;
-  std::optional<double> target_accuracy;
-  std::string straggler;      // "0:4"; empty = none
-  std::string device;         // of the workers, as typed; empty = the CPU
-  std::string server_device;  // of the servers, likewise
+  std::string metric;            // of all runs; "" until it is known
+  std::optional<double> target;  // value of the metric
+  std::string straggler;         // "0:4"; empty = none
+  std::string device;            // of the workers, as typed; empty = the CPU
+  std::string server_device;     // of the servers, likewise
   std::vector<LinkMeasured> links;
   std::vector<std::string> strategies;  // in the order given
   std::vector<std::string> codecs;      // from --codecs, likewise; empty = the job's

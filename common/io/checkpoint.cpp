@@ -136,6 +136,13 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
                    {"data_order_sha256", state.counts.data_hash.hex()},
                    {"initial_weights_sha256", state.initial_weights_sha256}};
   }
+  if (const EvaluationRecord& evaluation = state.evaluation; !evaluation.measure.empty()) {
+    json["evaluation"] = {{"measure", evaluation.measure},
+                          {"step", evaluation.step},
+                          {"best_step", evaluation.best_step},
+                          {"best", evaluation.best},
+                          {"since_best", evaluation.since_best}};
+  }
   // JSON must be UTF-8: invalid bytes are replaced, so that they do not fail the checkpoint.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -195,17 +202,23 @@ void clean_store(const std::string& dir) {
   }
 }
 
-// Deletes the checkpoints in stores that were moved aside, then each store folder that is empty. A
+// Deletes the checkpoints in a store, then its folder if that is empty.
+void delete_store(const std::string& dir) {
+  clean_store(dir);
+  for (const auto& [step, path] : whole_checkpoints(dir)) delete_checkpoint(dir, step, path);
+  std::error_code ignored;
+  fs::remove(dir, ignored);
+}
+
+// Deletes the stores that were moved aside. A
 // failure wastes disk space only: the new checkpoint is complete.
 void delete_stores_aside(const std::string& dir) {
   std::error_code ignored;
   try {
     for (const std::string& store : folders_aside(dir)) {
-      clean_store(store);
-      for (const auto& [step, path] : whole_checkpoints(store)) {
-        delete_checkpoint(store, step, path);
-      }
-      fs::remove(store, ignored);
+      const std::string best = store + "/" + kBestFolder;
+      if (fs::is_directory(best, ignored)) delete_store(best);
+      delete_store(store);
     }
   } catch (const Error&) {
     return;  // a folder cannot be listed or belongs to another user
@@ -250,6 +263,16 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   while (std::cmp_greater(known.size(), keep_)) {
     delete_checkpoint(dir_, known.begin()->first, known.begin()->second);
     known.erase(known.begin());
+  }
+}
+
+void CheckpointStore::write_best(const CheckpointState& state, const TensorTable& table,
+                                 std::span<const float> weights, Slots slots,
+                                 SlotNames slot_names) const {
+  const std::string dir = dir_ + "/" + kBestFolder;
+  CheckpointStore(dir, 1).write(state, table, weights, slots, slot_names);
+  for (const auto& [step, path] : whole_checkpoints(dir)) {
+    if (step != state.step) delete_checkpoint(dir, step, path);  // of a run that went on from there
   }
 }
 

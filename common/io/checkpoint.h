@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/io/evaluation_record.h"
 #include "common/io/run_counts.h"
 #include "common/layout/tensor_table.h"
 
@@ -36,6 +37,7 @@ struct CheckpointState {
   std::string run = {};
   std::string initial_weights_sha256 = {};
   RunCounts counts = {};
+  EvaluationRecord evaluation = {};  // up to here; without a measure if the job follows none
 };
 
 struct Checkpoint {
@@ -67,6 +69,11 @@ class CheckpointStore {
   void write(const CheckpointState& state, const TensorTable& table, std::span<const float> weights,
              std::span<const std::span<const float>> slots,
              std::span<const std::string> slot_names);
+
+  // Writes a checkpoint to the store DIR/best as `write` does, and then deletes the others there.
+  void write_best(const CheckpointState& state, const TensorTable& table,
+                  std::span<const float> weights, std::span<const std::span<const float>> slots,
+                  std::span<const std::string> slot_names) const;
 
   // Returns the steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;
@@ -101,10 +108,19 @@ std::optional<Checkpoint> find_checkpoint(
     const std::string& dir, const std::function<bool(const CheckpointState& state)>& fits,
     std::vector<std::string>& skipped);
 
-// Reads initial weights only: a .safetensors file with exactly the table's tensors. Returns
-// table.total floats. Throws Error(kData) naming file and tensor if one is missing, unknown, of
-// another shape or not finite.
-std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table);
+struct InitialWeights {
+  std::vector<float> weights;        // table.total floats
+  std::vector<std::string> missing;  // tensors of the table that the file lacks
+  std::vector<std::string> unused;   // tensors of the file that the table lacks
+};
+
+// Reads initial weights only, from a .safetensors file.
+//   drawn: values for tensors that the file lacks, table.total floats. Empty: the file must have
+//     exactly the table's tensors.
+// Throws Error(kData) naming file and tensor if one is of another shape or not finite, or missing or
+// unknown without `drawn`; and if the file has no tensor of the table.
+InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
+                                    std::vector<float> drawn = {});
 
 // Returns the SHA-256 of the bytes in lower-case hexadecimal.
 std::string sha256_hex(std::span<const std::byte> bytes);

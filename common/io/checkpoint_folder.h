@@ -5,6 +5,7 @@
 //   .old-step-00000040-7   moved aside while its replacement takes the name; still valid if the
 //                          replacement never arrived
 //   .del-step-00000040-7   being deleted
+//   best                   a store of its own, with the checkpoint of the best evaluation
 // Beside it: STORE.1, an earlier run's store that a fresh run moved aside.
 #pragma once
 
@@ -20,6 +21,7 @@ inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kTokenizerFile = "tokenizer.json";  // absent if the data are no text
 inline constexpr const char* kStateFile = "state.json";
+inline constexpr const char* kBestFolder = "best";
 inline constexpr const char* kDoneFile = "DONE";  // holds the SHA-256 of state.json
 
 // Returns the name of one tensor's part of a slot: "fc.weight.exp_avg".

@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/file.h"
+#include "common/io/pretrained_names.h"
 #include "common/io/safetensors.h"
 #include "common/io/safetensors_header.h"
 
@@ -46,6 +49,14 @@ void parse_run(const nlohmann::json& json, CheckpointState& state) {
   if (hash) counts.data_hash = *hash;
 }
 
+void parse_evaluation(const nlohmann::json& json, EvaluationRecord& evaluation) {
+  evaluation.measure = json.at("measure").get<std::string>();
+  evaluation.step = json.at("step").get<int64_t>();
+  evaluation.best_step = json.at("best_step").get<int64_t>();
+  evaluation.best = json.at("best").get<double>();
+  evaluation.since_best = json.at("since_best").get<int64_t>();
+}
+
 StateFile parse_state(const std::string& text, const std::string& path) {
   StateFile file;
   try {
@@ -63,6 +74,9 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     file.state.numerics = json.at("numerics").get<std::string>();
     file.state.choices = json.value("choices", "");
     if (json.contains("run")) parse_run(json.at("run"), file.state);
+    if (json.contains("evaluation")) {
+      parse_evaluation(json.at("evaluation"), file.state.evaluation);
+    }
     file.state.job_ini = json.at("job").get<std::string>();
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
     const nlohmann::json& files = json.at("files");
@@ -221,6 +235,21 @@ Checkpoint read_store(const std::string& dir) {
   throw Error(ErrorCode::kData, one_line(skipped));
 }
 
+// Returns the file's name of each tensor that it has.
+std::map<std::string, std::string> names_in_file(const SafetensorsFile& file,
+                                                 const TensorTable& table) {
+  std::map<std::string, std::string> names;
+  for (const TensorInfo& info : table.tensors) {
+    for (const std::string& name : pretrained_names(info.name)) {
+      if (file.tensors.contains(name)) {
+        names[info.name] = name;
+        break;
+      }
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 Checkpoint read_checkpoint(const std::string& path) {
@@ -253,22 +282,35 @@ std::optional<Checkpoint> find_checkpoint(
   return std::nullopt;
 }
 
-std::vector<float> read_initial_weights(const std::string& path, const TensorTable& table) {
+InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
+                                    std::vector<float> drawn) {
   const SafetensorsFile file = read_safetensors(path);
-  std::map<std::string, const TensorInfo*> wanted;
-  for (const TensorInfo& info : table.tensors) wanted[info.name] = &info;
+  const std::map<std::string, std::string> names = names_in_file(file, table);
+  std::set<std::string> used;
+  for (const auto& [tensor, name] : names) used.insert(name);
+  const bool exactly = drawn.empty();
+  InitialWeights out;
+  out.weights = std::move(drawn);
+  out.weights.resize(static_cast<size_t>(table.total));
   for (const auto& [name, entry] : file.tensors) {
-    if (!wanted.contains(name)) {
+    if (used.contains(name)) continue;
+    if (exactly) {
       throw_safetensors_error(path, "tensor " + quote_name(name) + " is unknown to the model");
     }
+    out.unused.push_back(name);
   }
-  std::vector<float> weights(static_cast<size_t>(table.total));
   for (const TensorInfo& info : table.tensors) {
-    const auto at = file.tensors.find(info.name);
-    if (at == file.tensors.end()) {
-      throw_safetensors_error(path, "tensor " + quote_name(info.name) + " of the model is missing");
+    const auto named = names.find(info.name);
+    if (named == names.end()) {
+      if (exactly) {
+        throw_safetensors_error(path, "tensor " + quote_name(info.name) +
+                                          " of the model is missing; init-from-missing = allow "
+                                          "draws it anew");
+      }
+      out.missing.push_back(info.name);
+      continue;
     }
-    const SafetensorsFile::Entry& entry = at->second;
+    const SafetensorsFile::Entry& entry = file.tensors.at(named->second);
     if (entry.shape != info.shape) {
       throw_safetensors_error(path, "tensor " + quote_name(info.name) + " has shape " +
                                         shape_text(entry.shape) + ", the model's is " +
@@ -282,9 +324,13 @@ std::vector<float> read_initial_weights(const std::string& path, const TensorTab
                                         std::to_string(*bad) + " at element " +
                                         std::to_string(bad - data.begin()));
     }
-    std::copy(data.begin(), data.end(), weights.begin() + info.offset);
+    std::copy(data.begin(), data.end(), out.weights.begin() + info.offset);
   }
-  return weights;
+  if (!table.tensors.empty() && out.missing.size() == table.tensors.size()) {
+    throw_safetensors_error(path, "no tensor of the model is in it; the first one is " +
+                                      quote_name(table.tensors.front().name));
+  }
+  return out;
 }
 
 }  // namespace pushpull

@@ -22,7 +22,9 @@ struct Barriers {
   int64_t round = 1;       // length in steps; rounds end at its multiples, the last one at end_step
   int64_t copy_every = 0;  // steps; 0 = never
   int64_t stop_step = 0;   // one more checkpoint, after which the run stops; 0 = none
-  bool may_choose = false;           // the coordinator may add checkpoints during training
+  bool may_choose = false;  // the coordinator may add checkpoints during training
+  // No step after an evaluation begins before its result is known, and its weights are gathered.
+  bool awaits_evaluations = false;
   std::vector<int64_t> chosen = {};  // the newest added ones, ascending
 
   // Adds a checkpoint at `step`, which must be the end of a round. Ignores a step that is not after
@@ -46,7 +48,13 @@ struct Barriers {
   // Returns whether server 0 gets a copy of the other servers' weights. A checkpoint includes such
   // a copy.
   bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }
-  bool snapshot_due(int64_t step) const { return checkpoint_due(step) || copy_due(step); }
+  // Returns whether the weights of an evaluation are gathered, to keep them if they are the best.
+  bool keeps_evaluated(int64_t step) const { return awaits_evaluations && evaluation_due(step); }
+  bool snapshot_due(int64_t step) const {
+    return checkpoint_due(step) || copy_due(step) || keeps_evaluated(step);
+  }
+  // Returns whether workers store the weights that they keep (all-reduce).
+  bool store_due(int64_t step) const { return checkpoint_due(step) || keeps_evaluated(step); }
   bool is_barrier(int64_t step) const { return evaluation_due(step) || snapshot_due(step); }
 
   // Returns the last barrier at or before `step`, or start_step.
@@ -72,6 +80,17 @@ struct Barriers {
     return behind == chosen.end() ? next : std::min(next, *behind);
   }
   int64_t next_evaluation(int64_t step) const { return next_of(step, eval_every); }
+  // Returns true if `eval-every` asks for this evaluation, wherever the run ends.
+  bool is_regular_evaluation(int64_t step) const {
+    if (eval_every == 0 || step <= 0 || step % round != 0) return false;
+    return step / eval_every > std::max<int64_t>((step - 1) / round * round, 0) / eval_every;
+  }
+  // Returns true if a step may begin: the evaluation before it has a result. No step begins at the
+  // end.
+  //   evaluated: barrier of the newest evaluation with one, or start_step.
+  bool may_begin(int64_t step, int64_t evaluated) const {
+    return !awaits_evaluations || step >= end_step || step < next_evaluation(evaluated);
+  }
   // Returns the first checkpoint after `step` that `checkpoint-every` asks for.
   int64_t next_checkpoint(int64_t step) const { return next_of(step, checkpoint_every); }
 

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/job/stop_when.h"
 #include "common/job/strategy.h"
-#include "common/metrics/head_weights.h"
+#include "common/job/head_weights.h"
 #include "common/update/optimizer_options.h"
 #include "common/update/schedule.h"
 
@@ -138,13 +139,16 @@ struct Job {
   TensorCodecs codec_tensors;    // exceptions to `codec` for some tensors
   Codec pull_codec;              // of weights: fp32 or bf16
   int64_t eval_every = 0;        // steps; 0 = at the end only
+  StopWhen stop_when;            // the run ends early if evaluations bring nothing better
+  bool checkpoint_best = false;  // keep the checkpoint of the best evaluation
   std::string checkpoint_dir;    // "" = OUT/checkpoints
   int64_t checkpoint_every = 0;  // steps; 0 = at the end only
   bool checkpoint_auto = false;  // the coordinator chooses when; checkpoint_every is 0
   int64_t checkpoint_keep = 3;
   OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
-  std::string init_from;  // safetensors file with initial weights; "" = init rules
+  std::string init_from;           // safetensors file with initial weights; "" = init rules
+  bool init_from_missing = false;  // tensors that it lacks come from the init rules
   // Default: continue if the strategy can be recorded, or if on-bad-gradient = quarantine and the
   // strategy is not allreduce; else abort.
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
@@ -163,6 +167,8 @@ struct Job {
   // none. Copies need updates that take every push of a step, so that workers can send those pushes
   // again.
   int64_t copy_distance() const;
+  // Returns true if the best evaluation matters: training then waits for each result.
+  bool follows_evaluations() const { return stop_when.on() || checkpoint_best; }
   // Returns true if at least some gradients are encoded.
   bool encodes_pushes() const { return codec != Codec{} || !codec_tensors.rules.empty(); }
   friend bool operator==(const Job&, const Job&) = default;

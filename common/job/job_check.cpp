@@ -203,6 +203,10 @@ void check_combinations(const Job& job, const Settings& given) {
   check_schedule(job, given);
   check_numbers_of_workers(job, given);
   check_bad_gradients(job, given);
+  if (job.stop_when.on() && job.eval_every == 0) {
+    refuse_job(setting_text(job, given, "stop-when") +
+               " needs evaluations during training: set eval-every");
+  }
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
     refuse_job(setting_text(job, given, "global-batch") + " is more than " +
                setting_text(job, given, "train-samples") + ": no step would be complete");

@@ -127,6 +127,11 @@ Keys model_keys() {
       path({"init-from", "safetensors file with the initial weights", AtResume::kMayChange,
             "the model's own initialisation"},
            &Job::init_from),
+      word({"init-from-missing",
+            "tensors that the file of init-from lacks: refuse, or allow (draw them anew)",
+            AtResume::kMayChange},
+           field(&Job::init_from_missing), "refuse or allow",
+           std::array<std::pair<const char*, bool>, 2>{{{"refuse", false}, {"allow", true}}}),
       entry(
           {"seed", "seed of initial weights and of the order of the samples"},
           "a whole number from 0 to 18446744073709551615",
@@ -378,6 +383,15 @@ Keys checkpoint_keys() {
   return {
       integer({"eval-every", "evaluate every N steps; 0: at the end only", AtResume::kMayChange},
               field(&Job::eval_every), 0, kMaxSteps),
+      parsed({"stop-when",
+              "[HEAD/]METRIC:PATIENCE: end once that many evaluations brought nothing better",
+              AtResume::kMayChange},
+             field(&Job::stop_when), kStopWhenWords, StopWhen::parse,
+             [](const StopWhen& rule) { return rule.to_string(); }),
+      word({"checkpoint-best", "keep the checkpoint of the best evaluation as well",
+            AtResume::kMayChange},
+           field(&Job::checkpoint_best), "false or true",
+           std::array<std::pair<const char*, bool>, 2>{{{"false", false}, {"true", true}}}),
       path({"checkpoint-dir", "folder of the checkpoints", AtResume::kMayChange, "OUT/checkpoints"},
            &Job::checkpoint_dir),
       entry(

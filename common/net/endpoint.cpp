@@ -224,14 +224,11 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
     return;
   }
   socket_ = make_socket();
-  watch_ = watch(socket_);
+  // before connecting, since a refusal may come quickly
+  if (limits.watched) {
+    watch_ = std::make_unique<HandshakeWatch>(context, socket_, address, credentials);
+  }
   connect_socket(socket_, address_);
-}
-
-// Call it before connecting, since a refusal may come quickly.
-std::unique_ptr<HandshakeWatch> Dealer::watch(zmq::socket_t& socket) {
-  if (!limits_.watched) return nullptr;
-  return std::make_unique<HandshakeWatch>(context_, socket, address_, credentials_);
 }
 
 zmq::socket_t Dealer::make_socket() {
@@ -246,7 +243,9 @@ zmq::socket_t Dealer::make_socket() {
 void Dealer::open_second() {
   second_watch_.reset();
   second_.emplace(make_socket());
-  second_watch_ = watch(*second_);
+  if (limits_.watched) {
+    second_watch_ = std::make_unique<HandshakeWatch>(context_, *second_, address_, credentials_);
+  }
   connect_socket(*second_, address_);
 }
 
@@ -266,10 +265,9 @@ std::optional<Message> Dealer::receive() {
   }
   if (second_) {
     if (auto message = receive_from(*second_)) {
-      watch_.reset();
+      watch_ = std::move(second_watch_);  // ends the first one's
       socket_ = std::move(*second_);
       second_.reset();
-      watch_ = std::move(second_watch_);
       return message;
     }
   }

@@ -123,8 +123,7 @@ class Dealer {
   // replaces an earlier second one. When a message arrives on the second connection, the first one
   // is closed.
   void open_second();
-  // Returns whether the connection has been closed since the last call, if the socket is watched.
-  // Call it when all messages have been received: those of a closed connection come before.
+  // Returns whether a watched connection was closed since the last call. Receive all messages first.
   bool take_closed() { return watch_ && watch_->take_closed(); }
   // Sets how long closing waits for queued messages, in milliseconds. Default 0.
   void set_linger_ms(int ms);
@@ -138,7 +137,6 @@ class Dealer {
 
  private:
   zmq::socket_t make_socket();
-  std::unique_ptr<HandshakeWatch> watch(zmq::socket_t& socket);
   std::optional<Message> receive_from(zmq::socket_t& socket);
 
   zmq::context_t& context_;

@@ -97,7 +97,6 @@ void Member::check_silence(int64_t now_ms) {
 }
 
 void Member::on_closed(int64_t now_ms) {
-  if (!is_known()) return;
   if (!closed_ms_) connection_.expire();
   closed_ms_ = closed_ms_.value_or(now_ms);
   heartbeat_.expire();

@@ -11,7 +11,7 @@
 
 #include "common/layout/fields.h"
 #include "common/layout/tensor_table.h"
-#include "common/metrics/head_weights.h"
+#include "common/job/head_weights.h"
 #include "common/metrics/metric.h"
 #include "models/ops/operation.h"
 

@@ -20,7 +20,8 @@ const Barriers& Aggregation::barriers() const { return setup_.gate.barriers(); }
 // Adds a generation that a snapshot may hold.
 void Aggregation::reserve(int generations) {
   const Barriers& due = barriers();
-  const bool snapshots = due.checkpoint_every > 0 || due.copy_every > 0 || due.may_choose;
+  const bool snapshots =
+      due.checkpoint_every > 0 || due.copy_every > 0 || due.may_choose || due.awaits_evaluations;
   shard().reserve(generations + (snapshots ? 1 : 0));
 }
 

@@ -24,7 +24,7 @@ Checked StoredWeights::check(const wire::Pull& /*pull*/) const {
 }
 
 Checked StoredWeights::check(const wire::Store& store) const {
-  if (!barriers().checkpoint_due(store.step())) {
+  if (!barriers().store_due(store.step())) {
     return refused("store-step", "a step with a checkpoint", std::to_string(store.step()));
   }
   const int64_t updates = setup_.updates + store.step() - barriers().start_step;
@@ -38,9 +38,9 @@ void StoredWeights::take_push(ReceivedPush push) {
   setup_.observer.on_commit(commit_of(push, counted));
   staleness_[0] += ledger_.floor() - floor_;
   for (; floor_ < ledger_.floor(); ++floor_) {
-    // A checkpoint opens its barrier when it is stored; an evaluation alone needs nothing here.
+    // Weights that are stored open their barrier; an evaluation alone needs nothing here.
     const int64_t step = floor_ + 1;
-    if (barriers().is_barrier(step) && !barriers().checkpoint_due(step)) {
+    if (barriers().is_barrier(step) && !barriers().store_due(step)) {
       setup_.observer.on_barrier_open(step);
     }
   }

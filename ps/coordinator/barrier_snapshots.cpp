@@ -30,9 +30,9 @@ bool BarrierSnapshots::open(int64_t step, int64_t samples) {
 std::optional<int64_t> BarrierSnapshots::take_request(bool writing) {
   if (requests_.empty()) return std::nullopt;
   const int64_t step = requests_.front();
-  if (writing && is_written(step)) return std::nullopt;
+  if (writing && is_whole(step)) return std::nullopt;
   requests_.pop_front();
-  if (is_written(step)) asked_barrier_ = step;
+  if (is_written(step) && !barriers_.keeps_evaluated(step)) asked(step);
   return step;
 }
 

@@ -30,6 +30,8 @@ class BarrierSnapshots {
 
   // Makes the run stop with a checkpoint at `step`, which must not be open yet.
   void stop_at(int64_t step) { barriers_.stop_step = step; }
+  // Makes the run end at `step`, the newest open barrier, whose weights are gathered.
+  void end_at(int64_t step) { barriers_.end_step = step; }
   // Adds a checkpoint at `step`, which training must not have reached.
   void choose(int64_t step) { barriers_.choose(step); }
   // Notes that the weights of barrier `step` exist. Returns false if it was open already and opens
@@ -47,6 +49,10 @@ class BarrierSnapshots {
   // start: weights only, to be hashed.
   //   writing: an earlier snapshot is still being written; then only a copy is returned.
   std::optional<int64_t> take_request(bool writing = false);
+  // Returns true if the weights are gathered whole: they go to disk, or may if they are the best.
+  bool is_whole(int64_t step) const { return is_written(step) || barriers_.keeps_evaluated(step); }
+  // Notes that this snapshot is handed to the disk.
+  void asked(int64_t step) { asked_barrier_ = step; }
   // Returns true if the snapshot goes to disk, false if only a copy of the servers is needed.
   bool is_written(int64_t step) const {
     return step == barriers_.start_step || barriers_.checkpoint_due(step);

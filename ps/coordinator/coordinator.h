@@ -75,11 +75,12 @@ class Coordinator : public TrainingObserver {
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
   const Barriers& barriers() const;                      // all zero before `start`
-  bool started() const { return training_ != nullptr; }  // the six queries below need it
+  bool started() const { return training_ != nullptr; }  // the seven queries below need it
   int64_t total_steps() const { return training_->total_steps(); }
   int shares() const { return training_->shares(); }
   const CommittedWork& training() const { return training_->committed(); }
   const Evaluations& evaluations() const { return training_->evaluations(); }
+  const FollowedEvaluations& followed() const { return training_->followed(); }
   const ServerLogs* logs() const { return training_->logs(); }
   TrainingRun& training_run() { return *training_; }
   // Returns a line that names what the job waits for, or "" once training has started.

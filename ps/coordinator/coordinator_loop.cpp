@@ -138,8 +138,9 @@ class CoordinatorLoop : private JobEffects {
   std::string file_wait() const override { return thread_.waiting(); }
   int64_t file_bytes() const override { return file_bytes_moved(); }
   void hash_weights(GatheredState snapshot) override { writer_->hash(std::move(snapshot)); }
-  void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override {
-    writer_->write(std::move(snapshot), std::move(state), hash);
+  void write_checkpoint(GatheredState snapshot, CheckpointState state,
+                        CheckpointKind kind) override {
+    writer_->write(std::move(snapshot), std::move(state), kind);
   }
   void members_lost(const std::vector<MemberInfo>& members) override {
     for (const MemberInfo& member : members) announcements_.lost(member.host, member.pid);
@@ -364,7 +365,7 @@ void CoordinatorLoop::receive_shards() {
 void CoordinatorLoop::receive_written() {
   if (!writer_) return;
   if (auto result = writer_->take()) {
-    driver_.on_written(now(), {result->step, result->weights_sha256, result->error});
+    driver_.on_written(now(), {result->step, result->weights_sha256, result->error, result->kind});
   }
 }
 

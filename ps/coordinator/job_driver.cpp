@@ -226,7 +226,7 @@ void JobDriver::start(Now now) {
   history_ = term_start_->history(history_);
   coordinator_->start(now.awake_ms, term_start_->start());
   const StartPoint point = term_start_->take_point();
-  summary_.begin_term(now.ms, *coordinator_, point.initial_weights_sha256);
+  summary_.begin_term(now.ms, *coordinator_, point);
   const Declaration& declaration = coordinator_->declaration();
   effects_.started(declaration, coordinator_->barriers().start_step);
   const int64_t slices = transfers_.begin_term(

@@ -11,6 +11,7 @@
 
 #include "common/io/checkpoint.h"
 #include "common/net/flat_state.h"
+#include "ps/files/checkpoint_writer.h"
 #include "ps/files/moment.h"
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
@@ -35,6 +36,9 @@ struct StartPoint {
   RunCounts counts = {};
   bool resumed = false;  // from a checkpoint
   std::string initial_weights_sha256 = {};
+  EvaluationRecord evaluation = {};      // of the checkpoint that the weights are from
+  std::vector<std::string> drawn = {};   // tensors that init-from lacks
+  std::vector<std::string> unused = {};  // tensors of init-from that the model lacks
 };
 
 // Secrets of a term that other processes must not be able to guess.
@@ -73,9 +77,10 @@ class JobEffects {
   virtual std::string file_wait() const = 0;
   // Returns a number that grows while this work goes on.
   virtual int64_t file_bytes() const = 0;
-  // Each of these two ends with on_written. One at a time. `hash` asks for the hash of the weights.
+  // Each of these two ends with on_written. One at a time. Also kLast hashes the weights.
   virtual void hash_weights(GatheredState snapshot) = 0;
-  virtual void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) = 0;
+  virtual void write_checkpoint(GatheredState snapshot, CheckpointState state,
+                                CheckpointKind kind) = 0;
   // The coordinator has given up these members, and the job goes on: the processes may be killed and
   // replaced.
   virtual void members_lost(const std::vector<MemberInfo>& members) = 0;
@@ -90,6 +95,7 @@ struct Written {
   int64_t step = 0;
   std::string weights_sha256;  // if it was asked for
   std::exception_ptr error;    // why it could not be written
+  CheckpointKind kind = CheckpointKind::kRolling;
 };
 
 // The outcome of work on files.

@@ -120,7 +120,10 @@ StartPoint RunFiles::load(const Declaration& declaration) {
   StartPoint start;
   start.weights = start_->match(job_, declaration);
   start.choices = start_->choices(declaration);
+  start.drawn = start_->initial().missing;
+  start.unused = start_->initial().unused;
   start.resumed = start_->resumes();
+  if (start.resumed) start.evaluation = start_->checkpoint().evaluation;
   if (start_->continues_run()) {
     start.counts = start_->checkpoint().counts;
     start.initial_weights_sha256 = start_->checkpoint().initial_weights_sha256;

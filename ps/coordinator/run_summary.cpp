@@ -18,14 +18,15 @@ double seconds_of(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 }  // namespace
 
-void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator,
-                            const std::string& initial_weights_sha256) {
+void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator, const StartPoint& start) {
   coordinator_ = &coordinator;
   moment_ms_ = now_ms;
   moment_samples_ = coordinator.training().counts().samples;
   rate_ = 0.0;
   opened_.clear();
-  if (initial_weights_sha256_.empty()) initial_weights_sha256_ = initial_weights_sha256;
+  if (initial_weights_sha256_.empty()) initial_weights_sha256_ = start.initial_weights_sha256;
+  if (drawn_.empty()) drawn_ = start.drawn;
+  if (unused_.empty()) unused_ = start.unused;
 }
 
 double RunSummary::seconds_at(int64_t ms) const {
@@ -37,7 +38,9 @@ void RunSummary::note_barriers(int64_t now_ms) {
   for (const auto& [step, samples] : coordinator().take_opened_barriers()) {
     if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
     const Barriers& barriers = coordinator().barriers();
-    if (step == barriers.end_step || barriers.stops_at(step)) ended_ms_ = now_ms;
+    // The run may end at any evaluation whose result training awaits.
+    if (barriers.keeps_evaluated(step) || step == barriers.end_step || barriers.stops_at(step))
+      ended_ms_ = now_ms;
   }
 }
 
@@ -178,6 +181,8 @@ Summary RunSummary::summary(const wire::Stats& own) const {
                     coordinator().departures().quarantined();
   s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
   s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
+  s.stopped_early = coordinator().followed().stopped_early();
+  s.evaluation = coordinator().followed().record();
   if (const auto& evaluation = coordinator().evaluations().newest()) {
     s.heads = evaluation->heads;
   }
@@ -187,6 +192,8 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   }
   s.staleness = staleness(own);
   s.initial_weights_sha256 = initial_weights_sha256_;
+  s.drawn_tensors = drawn_;
+  s.unused_tensors = unused_;
   s.weights_sha256 = weights_sha256_;
   s.data_order_sha256 = counts.data_hash.hex();
   s.totals = coordinator().departures().totals();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/job_effects.h"
 #include "ps/files/moment.h"
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
@@ -24,9 +25,9 @@ class RunSummary {
       : options_(options), history_(history) {}
 
   // Starts a term. Borrows the coordinator until the next one.
-  //   initial_weights_sha256: if an earlier process of the coordinator knew it, else "".
-  void begin_term(int64_t now_ms, Coordinator& coordinator,
-                  const std::string& initial_weights_sha256);
+  //   start: its hash of the initial weights is known if an earlier process of the coordinator
+  //   knew it.
+  void begin_term(int64_t now_ms, Coordinator& coordinator, const StartPoint& start);
   // Ends the term; drops the coordinator.
   void end_term() { coordinator_ = nullptr; }
   // Notes that the first weights exist.
@@ -70,6 +71,8 @@ class RunSummary {
   Coordinator* coordinator_ = nullptr;  // null between two terms
   std::map<int64_t, Opened> opened_;    // by step, until evaluated
   std::string initial_weights_sha256_;
+  std::vector<std::string> drawn_;   // of the first term, as in StartPoint
+  std::vector<std::string> unused_;  // likewise
   std::string weights_sha256_;
   int64_t began_ms_ = -1;
   int64_t ended_ms_ = -1;

@@ -61,6 +61,7 @@ Start TermStart::start() const {
   if (point_.weights) start = {point_.weights->step, point_.weights->updates, true};
   start.choices = point_.choices;
   start.counts = point_.counts;
+  start.evaluation = point_.evaluation;
   return start;
 }
 

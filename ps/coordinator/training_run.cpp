@@ -15,9 +15,11 @@ namespace {
 // A server that continues from a copy is at most this many copies behind: two may be in progress.
 constexpr int64_t kKeptCopies = 4;
 
-Barriers barriers_of_run(const Job& job, int64_t start_step, int64_t total_steps) {
-  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
-  return barriers_of(job, start_step, end);
+// A run that stopped early and resumes at its end has no step left.
+Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps) {
+  int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  if (stops_early_at(job, start.evaluation, start.step)) end = start.step;
+  return barriers_of(job, start.step, end);
 }
 
 bool concerns_workers(const StrategyTraits& traits) {
@@ -33,11 +35,12 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       members_(members),
       out_(out),
       total_steps_(pushpull::total_steps(options.job, declaration.train_samples)),
-      barriers_(barriers_of_run(options.job, start.step, total_steps_)),
+      barriers_(barriers_of_run(options.job, start, total_steps_)),
       shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
       table_(declaration.table),
       committed_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch, declaration.heads),
+      followed_(options.job, declaration, start.step, total_steps_, start.evaluation),
       snapshots_(barriers_),
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
@@ -141,10 +144,37 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
     if (work_->may_evaluate(worker, result.step(), chunk.chunk())) accepted.push_back(chunk);
   }
   for (const wire::ChunkResult& chunk : accepted) {
-    if (evaluations_.add(result.step(), chunk)) work_->on_evaluation_complete();
+    if (const auto evaluation = evaluations_.add(result.step(), chunk)) {
+      work_->on_evaluation_complete();
+      on_evaluation(*evaluation);
+    }
     work_->on_chunk(worker, result.step(), chunk.chunk());
   }
   return std::nullopt;
+}
+
+void TrainingRun::on_evaluation(const Evaluation& evaluation) {
+  if (!followed_.any()) return;
+  out_.state_changed();
+  if (followed_.add(evaluation, barriers_)) return end_at(evaluation.step);
+  work_->on_evaluated(evaluation.step);
+}
+
+// No worker has begun this step, and no server needs to know: its weights are gathered.
+void TrainingRun::end_at(int64_t step) {
+  barriers_.end_step = step;
+  barriers_.stop_step = 0;
+  committed_.end_at(step);
+  snapshots_.end_at(step);
+  out_.notice(followed_.text());
+}
+
+// A run that a signal stops at this step has no evaluation there, unless workers do not ask servers
+// between steps.
+bool TrainingRun::awaits_evaluation(int64_t step) const {
+  const bool takes_place =
+      !barriers_.stops_at(step) || options_.job.strategy.traits().workers_update;
+  return barriers_.keeps_evaluated(step) && takes_place && !evaluations_.complete(step);
 }
 
 Checked TrainingRun::on_norms(const wire::Norms& norms) {
@@ -187,7 +217,11 @@ Checked TrainingRun::on_record_part(const PeerId& peer, const wire::RecordPart& 
 // The caller tells server 0 before it handles other messages: it hands out no weights from there
 // on.
 bool TrainingRun::stop() {
-  const int64_t step = work_->nearest_cut();
+  int64_t step = work_->nearest_cut();
+  // The evaluation at the cut would not take place, and a resumed run would count one less.
+  const int64_t next = barriers_.round_end(step);
+  const bool may_move = !options_.job.strategy.traits().workers_update;
+  if (may_move && barriers_.keeps_evaluated(step) && !barriers_.evaluation_due(next)) step = next;
   if (step >= barriers_.end_step) return false;
   barriers_.stop_step = step;
   committed_.stop_at(step);
@@ -226,6 +260,7 @@ void TrainingRun::add_to_state(wire::State* state) const {
 
 void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   add_to_state(state);
+  if (followed_.any()) state->set_evaluated_barrier(followed_.evaluated());
   work_->add_to_worker_state(state, worker);
 }
 

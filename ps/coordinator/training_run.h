@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/io/evaluation_record.h"
 #include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "common/net/refusal.h"
@@ -20,6 +21,7 @@
 #include "ps/work/chosen_checkpoints.h"
 #include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
+#include "ps/work/followed_evaluations.h"
 #include "ps/work/work_assignment.h"
 
 namespace pushpull {
@@ -28,9 +30,10 @@ namespace pushpull {
 struct Start {
   int64_t step = 0;
   int64_t updates = 0;
-  bool load = false;         // weights arrive by Load
-  std::string choices = {};  // replace the declared ones; "" keeps those
-  RunCounts counts = {};     // of the run so far
+  bool load = false;                 // weights arrive by Load
+  std::string choices = {};          // replace the declared ones; "" keeps those
+  RunCounts counts = {};             // of the run so far
+  EvaluationRecord evaluation = {};  // likewise
 };
 
 class TrainingRun {
@@ -65,6 +68,9 @@ class TrainingRun {
   bool stop();
   // Returns true once the checkpoint that the run stops with is on disk.
   bool stopped() const { return snapshots_.stopped(); }
+  // Returns true while the checkpoint at `step` waits for the evaluation there, whose result it
+  // includes.
+  bool awaits_evaluation(int64_t step) const;
   // Returns true once everything is computed, evaluated and on disk.
   bool complete() const;
   // Returns true once every server has sent its whole log, or if the job is not recorded.
@@ -91,12 +97,15 @@ class TrainingRun {
   const ServerPlaces& places() const { return places_; }
   Evaluations& evaluations() { return evaluations_; }
   const Evaluations& evaluations() const { return evaluations_; }
+  const FollowedEvaluations& followed() const { return followed_; }
   // Null if the job is not recorded.
   const ServerLogs* logs() const { return logs_.get(); }
 
  private:
   void add_to_state(wire::State* state) const;
   void report_bad(const Commit& commit);
+  void on_evaluation(const Evaluation& evaluation);
+  void end_at(int64_t step);
 
   const CoordinatorOptions& options_;
   const Start start_;
@@ -108,6 +117,7 @@ class TrainingRun {
   const TensorTable table_;
   CommittedWork committed_;
   Evaluations evaluations_;
+  FollowedEvaluations followed_;
   BarrierSnapshots snapshots_;
   ServerPlaces places_;
   NormTotals norms_;

@@ -44,6 +44,7 @@ void Transfers::end_term() {
   client_.reset();
   restoring_.reset();
   copy_.reset();
+  snapshot_.reset();
   term_.reset();
   writing_ = on_disk_;
 }
@@ -53,6 +54,7 @@ std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_
     restore(now);
     choose_checkpoint(now);
   }
+  write_snapshot();
   request_snapshot(now);
   note_transfer(now, server_lost);
   return watch(now, phase);
@@ -92,14 +94,14 @@ void Transfers::request_snapshot(Now now) {
   if (!client_ || client_->busy()) return;
   const std::optional<int64_t> step = term_->run.snapshots().take_request(writing_);
   if (!step) return;
-  if (!term_->run.snapshots().is_written(*step)) {
+  if (!term_->run.snapshots().is_whole(*step)) {
     const std::vector<int> slices = slices_of_others();
     if (slices.empty()) return term_->run.checkpoint_gathered(*step);
     return client_->fetch(*step, slices, now.ms);
   }
   writing_ = true;
   snapshot_step_ = *step;
-  pace_.cut(now.ms, *step);
+  if (term_->run.snapshots().is_written(*step)) pace_.cut(now.ms, *step);
   snapshot_term_ = options_.term;
   snapshot_bytes_ =
       term_->declaration.table.total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
@@ -194,10 +196,41 @@ void Transfers::take_snapshot(GatheredState snapshot) {
   TrainingRun& run = term_->run;
   run.checkpoint_gathered(snapshot.step);
   keep_copy(snapshot);
-  if (!run.snapshots().is_written(snapshot.step)) return;
+  if (!run.snapshots().is_whole(snapshot.step)) return;
+  if (snapshot.step == run.barriers().start_step) {
+    on_disk_ = true;
+    return effects_.hash_weights(std::move(snapshot));
+  }
+  snapshot_ = std::move(snapshot);
+  kept_best_ = false;
+  write_snapshot();
+}
+
+// The weights of an evaluation wait for its result: whether they are the best, and whether the run
+// ends there. The checkpoint among the newest ones comes last, because it may end the run.
+void Transfers::write_snapshot() {
+  if (!snapshot_ || on_disk_) return;
+  TrainingRun& run = term_->run;
+  const int64_t step = snapshot_->step;
+  if (run.awaits_evaluation(step)) return;
+  if (run.followed().is_best(step) && !std::exchange(kept_best_, true)) {
+    return write(*snapshot_, CheckpointKind::kBest);
+  }
+  GatheredState snapshot = std::move(*snapshot_);
+  snapshot_.reset();
+  if (!run.snapshots().is_written(step)) {
+    writing_ = false;
+    return;
+  }
+  run.snapshots().asked(step);
+  // Only the summary shows the hash, so only the last checkpoint needs it.
+  const bool last = step == run.barriers().end_step || run.barriers().stops_at(step);
+  write(std::move(snapshot), last ? CheckpointKind::kLast : CheckpointKind::kRolling);
+}
+
+void Transfers::write(GatheredState snapshot, CheckpointKind kind) {
   on_disk_ = true;
-  const Barriers& barriers = run.barriers();
-  if (snapshot.step == barriers.start_step) return effects_.hash_weights(std::move(snapshot));
+  const TrainingRun& run = term_->run;
   CheckpointState state;
   state.step = snapshot.step;
   state.updates = snapshot.updates;
@@ -210,19 +243,19 @@ void Transfers::take_snapshot(GatheredState snapshot) {
   state.run = hex_text(options_.first_run);
   state.initial_weights_sha256 = summary_.initial_weights_sha256();
   if (const RunCounts* counts = run.committed().counts_at(snapshot.step)) state.counts = *counts;
-  // Only the summary shows the hash, so only the last checkpoint needs it.
-  const bool last = state.step == barriers.end_step || barriers.stops_at(state.step);
-  effects_.write_checkpoint(std::move(snapshot), std::move(state), last);
+  state.evaluation = run.followed().record();
+  effects_.write_checkpoint(std::move(snapshot), std::move(state), kind);
 }
 
 bool Transfers::on_written(Now now, const Written& written) {
-  writing_ = false;
   on_disk_ = false;
+  writing_ = snapshot_.has_value();
   const bool failed = may_fail(written);
   if (failed) report_failure(written);
   // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
   if (written.error && !failed) std::rethrow_exception(written.error);
+  if (written.kind == CheckpointKind::kBest) return !failed;
   summary_.note_hash(written.step, written.weights_sha256);
   term_->run.checkpoint_done(written.step);
   if (!failed && written.step != term_->run.barriers().start_step) whole_step_ = written.step;
@@ -259,6 +292,10 @@ void Transfers::report_failure(const Written& written) {
     why = e.what();
   }
   const std::string step = std::to_string(written.step);
+  if (written.kind == CheckpointKind::kBest) {
+    return effects_.show_line(why + "; the best checkpoint, that of step " + step +
+                              ", is lost, training goes on (on-checkpoint-failure = continue)");
+  }
   const bool end =
       snapshot_term_ == options_.term && written.step == term_->run.barriers().end_step;
   const std::string newest =

@@ -81,6 +81,8 @@ class Transfers {
   void note_transfer(Now now, bool server_lost);
   std::optional<Error> watch(Now now, wire::Phase phase);
   void take_snapshot(GatheredState snapshot);
+  void write_snapshot();
+  void write(GatheredState snapshot, CheckpointKind kind);
   void measure(Now now, int64_t step);
   bool may_fail(const Written& written) const;
   void report_failure(const Written& written);
@@ -97,6 +99,9 @@ class Transfers {
   uint64_t restored_server_ = 0;
   bool writing_ = false;
   bool on_disk_ = false;
+  // A gathered snapshot that is not written, or not in all its places; while writing_.
+  std::optional<GatheredState> snapshot_;
+  bool kept_best_ = false;  // it is among the best
   int64_t snapshot_step_ = 0;
   int64_t snapshot_term_ = 0;
   int64_t snapshot_bytes_ = 0;

@@ -22,15 +22,20 @@ CheckpointWriter::~CheckpointWriter() = default;
 
 CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
                                                const std::optional<CheckpointState>& state,
-                                               bool hash_weights) {
+                                               CheckpointKind kind) {
   Result result;
   result.step = gathered.step;
+  result.kind = kind;
   try {
     const FlatState snapshot = flatten(std::move(gathered));
-    if (hash_weights) result.weights_sha256 = hash_of(snapshot);
+    if (kind == CheckpointKind::kLast) result.weights_sha256 = hash_of(snapshot);
     if (!state) return result;
     const std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
-    store_.write(*state, table_, snapshot.weights, slots, slot_names_);
+    if (kind == CheckpointKind::kBest) {
+      store_.write_best(*state, table_, snapshot.weights, slots, slot_names_);
+    } else {
+      store_.write(*state, table_, snapshot.weights, slots, slot_names_);
+    }
   } catch (const Error& e) {
     // A folder that can no longer be listed is a disk failure, not bad data.
     const ErrorCode code = e.code() == ErrorCode::kData ? ErrorCode::kIo : e.code();
@@ -41,21 +46,19 @@ CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
   return result;
 }
 
-void CheckpointWriter::write(GatheredState snapshot, CheckpointState state, bool hash_weights) {
-  start(std::move(snapshot), std::move(state), hash_weights);
+void CheckpointWriter::write(GatheredState snapshot, CheckpointState state, CheckpointKind kind) {
+  start(std::move(snapshot), std::move(state), kind);
 }
 
 void CheckpointWriter::hash(GatheredState snapshot) {
-  start(std::move(snapshot), std::nullopt, true);
+  start(std::move(snapshot), std::nullopt, CheckpointKind::kLast);
 }
 
 void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state,
-                             bool hash_weights) {
+                             CheckpointKind kind) {
   busy_ = true;
-  thread_ = std::jthread(
-      [this, snapshot = std::move(snapshot), state = std::move(state), hash_weights]() mutable {
-        finish(run(std::move(snapshot), state, hash_weights));
-      });
+  thread_ = std::jthread([this, snapshot = std::move(snapshot), state = std::move(state),
+                          kind]() mutable { finish(run(std::move(snapshot), state, kind)); });
 }
 
 void CheckpointWriter::finish(Result result) {

@@ -16,21 +16,28 @@
 
 namespace pushpull {
 
+// The place of a checkpoint, and whether its weights are hashed.
+enum class CheckpointKind {
+  kRolling,  // among the newest ones
+  kLast,     // likewise, of the end of a run: hashed
+  kBest,     // of the best evaluation, in a folder of its own
+};
+
 class CheckpointWriter {
  public:
   struct Result {
     int64_t step = 0;
     std::string weights_sha256;  // hash of all weights in canonical order, if asked for
     std::exception_ptr error;    // reason why it could not be written, or null
+    CheckpointKind kind = CheckpointKind::kRolling;
   };
 
   CheckpointWriter(CheckpointStore store, TensorTable table, std::vector<std::string> slot_names);
   // Waits for the write in progress.
   ~CheckpointWriter();
 
-  //   hash_weights: the result includes the hash of the weights, which differs from any file's
-  //   hash.
-  void write(GatheredState snapshot, CheckpointState state, bool hash_weights);
+  // The result of kLast includes the hash of the weights, which differs from any file's hash.
+  void write(GatheredState snapshot, CheckpointState state, CheckpointKind kind);
   // Only hashes the weights.
   void hash(GatheredState snapshot);
   // Returns the result of `write` or `hash`, once. done().fd() becomes readable when there is one.
@@ -40,9 +47,10 @@ class CheckpointWriter {
   bool busy() const { return busy_; }
 
  private:
-  void start(GatheredState snapshot, std::optional<CheckpointState> state, bool hash_weights);
+  //   state: nothing if the weights are only hashed.
+  void start(GatheredState snapshot, std::optional<CheckpointState> state, CheckpointKind kind);
   Result run(GatheredState gathered, const std::optional<CheckpointState>& state,
-             bool hash_weights);
+             CheckpointKind kind);
   void finish(Result result);
 
   CheckpointStore store_;

@@ -65,6 +65,15 @@ std::string list(const std::vector<int64_t>& values) {
   return out;
 }
 
+// Returns null if there is no best evaluation.
+ordered_json best_json(const EvaluationRecord& evaluation) {
+  if (evaluation.best_step == 0) return nullptr;
+  return {{"measure", evaluation.measure},
+          {"step", evaluation.best_step},
+          {"value", json_number(evaluation.best)},
+          {"evaluations_since", evaluation.since_best}};
+}
+
 }  // namespace
 
 std::string summary_json(const Summary& s) {
@@ -89,6 +98,8 @@ std::string summary_json(const Summary& s) {
   j["seconds"] = json_number(s.seconds);
   j["recoveries"] = s.recoveries;
   j["steps_repeated"] = s.steps_repeated;
+  j["stopped_early"] = s.stopped_early;
+  j["best_evaluation"] = best_json(s.evaluation);
   j["stopped_by"] = s.stopped_by ? ordered_json(*s.stopped_by) : nullptr;
   j["checkpoints_failed"] = s.checkpoints_failed;
   j["bad_gradients"] = s.bad_gradients;
@@ -99,6 +110,8 @@ std::string summary_json(const Summary& s) {
   j["arena_bytes"] = s.arena_bytes;
   j["slots"] = s.slots;
   j["initial_weights_sha256"] = s.initial_weights_sha256;
+  j["drawn_tensors"] = s.drawn_tensors;
+  j["unused_tensors"] = s.unused_tensors;
   j["data_order_sha256"] = s.data_order_sha256;
   j["weights_sha256"] = s.weights_sha256;
   j["slices_per_server"] = s.slices_per_server;
@@ -135,7 +148,12 @@ std::string summary_table(const Summary& s, const std::string& out_dir) {
       s.strategy + ", " + plural(s.workers, "worker") + ", " + plural(s.servers, "server"));
   row("steps", std::to_string(s.steps) +
                    (s.resumed_from_step ? ", resumed at " + std::to_string(*s.resumed_from_step)
-                                        : std::string()));
+                                        : std::string()) +
+                   (s.stopped_early ? ", stopped early" : ""));
+  if (s.evaluation.best_step > 0) {
+    row("best", s.evaluation.measure + " " + fixed(s.evaluation.best, 4) + " at step " +
+                    std::to_string(s.evaluation.best_step));
+  }
   row("samples", std::to_string(s.samples) + " (per worker: " + list(s.samples_per_worker) + ")");
   row("pushes",
       std::to_string(s.pushes_applied) + " applied, " + std::to_string(s.pushes_dropped) +

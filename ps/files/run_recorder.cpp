@@ -33,6 +33,12 @@ std::vector<float> initial_weights(const Job& job, const TensorTable& table) {
   return out;
 }
 
+InitialWeights weights_of_file(const Job& job, const TensorTable& table) {
+  std::vector<float> drawn;
+  if (job.init_from_missing) drawn = initial_weights(job, table);
+  return read_initial_weights(job.init_from, table, std::move(drawn));
+}
+
 RecordedStart recorded_start(const Job& job, const TensorTable& table, const FlatState* initial,
                              bool resumed) {
   RecordedStart out;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/io/checkpoint.h"
 #include "common/io/record.h"
 #include "common/job/job.h"
 #include "common/net/flat_state.h"
@@ -24,6 +25,9 @@ std::string table_sha256(const TensorTable& table);
 
 // Returns the weights that the init rules produce.
 std::vector<float> initial_weights(const Job& job, const TensorTable& table);
+// Returns the weights of the job's init-from, where init-from-missing allows it with initial_weights
+// for tensors that the file lacks. Throws as read_initial_weights does.
+InitialWeights weights_of_file(const Job& job, const TensorTable& table);
 
 // Describes the start of a run.
 //   initial: loaded weights and optimizer state; null for init rules.

@@ -4,9 +4,12 @@
 #include <filesystem>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
+#include "ps/files/run_recorder.h"
+#include "ps/work/best_evaluation.h"
 
 namespace pushpull {
 
@@ -16,6 +19,17 @@ std::optional<int64_t> newest_step(const std::string& dir) {
   if (!std::filesystem::exists(dir)) return std::nullopt;
   const auto found = whole_checkpoints(dir);
   return found.empty() ? std::nullopt : std::optional(found.rbegin()->first);
+}
+
+// Returns the first names, and how many there are more.
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
+  }
+  if (names.size() <= kMost) return text;
+  return text + ", and " + std::to_string(names.size() - kMost) + " more, see summary.json";
 }
 
 }  // namespace
@@ -114,10 +128,14 @@ void StartState::check_job(const Job& job) const {
 void StartState::check_end(const Job& job, int64_t total_steps) {
   if (continues_run_) return;
   const int64_t step = checkpoint_->state.step;
-  const int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  const bool early = stops_early_at(job, checkpoint_->state.evaluation, step);
+  int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+  if (early) end = step;
   if (step < end) return;
   const std::string where =
-      checkpoint_->path + " is at step " + std::to_string(step) + " of " + std::to_string(end);
+      checkpoint_->path + " is at step " + std::to_string(step) +
+      (early ? ", where the run stopped early (stop-when = " + job.stop_when.to_string() + ")"
+             : " of " + std::to_string(end));
   if (summary_missing_ && step == end) {
     if (std::exchange(only_evaluates_, true)) return;
     notices_.push_back(
@@ -140,7 +158,14 @@ std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declara
   if (!checkpoint_) {
     if (job.init_from.empty()) return nullptr;
     auto out = std::make_shared<FlatState>();
-    out->weights = read_initial_weights(job.init_from, declaration.table);
+    initial_ = weights_of_file(job, declaration.table);
+    out->weights = std::move(initial_.weights);
+    for (const auto& [names, what] : {std::pair(&initial_.missing, " lacks, drawn anew: "),
+                                      std::pair(&initial_.unused, " has and the model lacks: ")}) {
+      if (names->empty()) continue;
+      notices_.push_back(plural(std::ssize(*names), "tensor") + " that " + job.init_from + what +
+                         first_names(*names));
+    }
     return out;
   }
   const auto& have = checkpoint_->table.tensors;

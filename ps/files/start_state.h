@@ -51,6 +51,8 @@ class StartState {
   // Returns the algorithms that the checkpoint was computed with if its numerics match, or "" for
   // the declared ones.
   std::string choices(const Declaration& declaration) const;
+  // Returns what `match` has found in the file of init-from; the weights are moved away.
+  const InitialWeights& initial() const { return initial_; }
   // Returns notices for users: damaged checkpoints that were skipped, different numerics.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
@@ -63,6 +65,7 @@ class StartState {
   bool in_default_dir_;
   std::optional<Checkpoint> checkpoint_;
   std::shared_ptr<const FlatState> weights_;  // of checkpoint_, once `match` has taken them
+  InitialWeights initial_;
   const bool summary_missing_ = false;
   bool only_evaluates_ = false;
   bool complete_ = false;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/io/evaluation_record.h"
 #include "common/metrics/metric.h"
 #include "ps/files/run_totals.h"
 
@@ -34,9 +35,13 @@ struct Summary {
   double samples_per_second = 0.0;
   std::optional<double> train_loss;       // mean over the newest epoch, this run's steps only
   std::vector<HeadResult> heads;          // of the newest evaluation; empty if there was none
+  bool stopped_early = false;             // by stop-when
+  EvaluationRecord evaluation;            // without a measure if the job follows none
   std::optional<std::string> stopped_by;  // the signal, and the process that received it
   std::string initial_weights_sha256;
-  std::string data_order_sha256;  // hash of the samples that this run has drawn
+  std::vector<std::string> drawn_tensors;   // that init-from lacks
+  std::vector<std::string> unused_tensors;  // of init-from
+  std::string data_order_sha256;            // hash of the samples that this run has drawn
   std::string weights_sha256;
   std::vector<int64_t> slices_per_server;
   std::map<int64_t, int64_t> staleness;  // number of updates by staleness

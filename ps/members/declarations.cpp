@@ -10,6 +10,7 @@
 #include "common/job/job.h"
 #include "common/net/head_wire.h"
 #include "common/net/tensor_wire.h"
+#include "ps/members/measure.h"
 
 namespace pushpull {
 
@@ -117,6 +118,7 @@ std::string Declarations::take(const wire::Declare& declare) {
   if (!difference.empty()) return difference;
   if (!std::exchange(any_, true)) first_ = std::move(got);
   check_job_against_data(job_, first_.train_samples);
+  if (job_.follows_evaluations()) measure_of(job_, first_.heads, first_.test_samples);
   return "";
 }
 

@@ -117,7 +117,7 @@ void CommittedWork::close_steps() {
 }
 
 void CommittedWork::keep_counts() {
-  if (!barriers_.checkpoint_due(floor_)) return;
+  if (!barriers_.store_due(floor_)) return;
   RunCounts& kept = kept_[floor_] = whole_;
   kept.pushes_dropped = counts_.pushes_dropped;
   kept.pushes_dropped_per_worker = counts_.pushes_dropped_per_worker;

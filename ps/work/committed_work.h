@@ -39,6 +39,8 @@ class CommittedWork {
   void add(const Commit& commit, int rank);
   // Makes the run stop with a checkpoint at `step`, which the floor must not have reached.
   void stop_at(int64_t step) { barriers_.stop_step = step; }
+  // Makes the run end at `step`, which is the floor.
+  void end_at(int64_t step) { barriers_.end_step = step; }
   // Adds a checkpoint at `step`, which the floor must not have reached.
   void choose(int64_t step) { barriers_.choose(step); }
 

@@ -14,7 +14,8 @@ LeasePool::LeasePool(const Barriers& barriers, int shares, int64_t micro_batches
       chunks_(chunks),
       grants_(grants),
       step_(barriers.start_step),
-      open_barrier_(barriers.start_step) {}
+      open_barrier_(barriers.start_step),
+      evaluated_(barriers.start_step) {}
 
 std::optional<wire::Lease> LeasePool::draw() {
   if (!first_.empty()) {
@@ -27,6 +28,7 @@ std::optional<wire::Lease> LeasePool::draw() {
   if (step_ >= barriers_.end_step) return std::nullopt;
   if (barriers_.stop_step > 0 && step_ >= barriers_.stop_step) return std::nullopt;
   if (held_step_ > 0 && step_ >= held_step_) return std::nullopt;
+  if (!barriers_.may_begin(step_, evaluated_)) return std::nullopt;
   // Servers keep the weights of one barrier, so its evaluation must end before the next one opens.
   if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
   const Range range = share_range(share_, shares_, micro_batches_);

@@ -32,6 +32,8 @@ class LeasePool {
   void relieve(uint64_t incarnation);
   // Notes that server 0 has passed barrier `step`: its evaluation and later leases may be drawn.
   void open_barrier(int64_t step);
+  // Notes that steps after the evaluation at `step` may begin (Barriers::may_begin).
+  void evaluated(int64_t step) { evaluated_ = step; }
   // Returns the first step without a drawn lease, such that no server can have opened its barrier
   // without a checkpoint. After stop_at no lease is drawn from that step on.
   int64_t nearest_cut() const;
@@ -80,6 +82,7 @@ class LeasePool {
   int share_ = 0;
   int64_t open_barrier_;
   int64_t held_step_ = 0;  // 0 if there is none
+  int64_t evaluated_;      // barrier of the newest evaluation, or start_step
   // Drawn before the pool: returned leases and evaluations, by work_order. A server cannot hand out
   // the weights of an evaluation before it has all earlier leases.
   std::deque<wire::Lease> first_;

@@ -19,6 +19,7 @@ class LeasedWork final : public WorkAssignment {
   void on_commit(const Commit& commit) override;
   void on_barrier_open(int64_t step) override;
   void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk) override;
+  void on_evaluated(int64_t step) override { pool_.evaluated(step); }
   bool lose(int64_t now_ms, const MemberInfo& worker) override;
   std::vector<uint64_t> unfinished(int64_t step) const override { return pool_.holders(step); }
   bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override {

@@ -55,6 +55,8 @@ class WorkAssignment {
   // Notes that a worker has evaluated a chunk.
   virtual void on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/) {}
   virtual void on_evaluation_complete() {}
+  // Notes that steps after the evaluation at `step` may begin.
+  virtual void on_evaluated(int64_t /*step*/) {}
   // Handles a server's report of the pushes of its running step that are complete there.
   virtual Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived);
 

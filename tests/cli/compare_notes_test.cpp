@@ -99,7 +99,7 @@ TEST(CompareNotes, AnUnreachedTargetIsNoted) {
   reached.seconds_to_target = 3.0;
   CompareResult result = result_of({reached, run_of("sync", 1, 8)});
   EXPECT_THAT(notes_after(result), IsEmpty()) << "without a target";
-  result.target_accuracy = 0.97;
+  result.target = 0.97;
   EXPECT_THAT(notes_after(result), ElementsAre(AllOf(HasSubstr("sync, 1 worker"), HasSubstr("0.97"),
                                                      HasSubstr("never reached in 1 of 2"))));
 }

@@ -64,7 +64,7 @@ TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {
   EXPECT_THAT(options.workers, ElementsAre(1, 2, 4));
   EXPECT_THAT(options.seeds, ElementsAre(5, 6, 7));
   EXPECT_EQ(options.servers, 2);
-  EXPECT_EQ(options.target_accuracy, 0.97);
+  EXPECT_EQ(options.target, 0.97);
   EXPECT_EQ(options.straggler, "0:4");
   EXPECT_EQ(options.out, "o");
   EXPECT_EQ(options.device, "cuda:0,cuda:1");
@@ -81,8 +81,14 @@ TEST(CompareOptions, HasDefaultsForAllButTheJob) {
   EXPECT_EQ(options.straggler, "");
   EXPECT_EQ(options.device, "");
   EXPECT_EQ(options.server_device, "");
-  EXPECT_FALSE(options.target_accuracy);
+  EXPECT_FALSE(options.target);
   EXPECT_FALSE(options.keep_checkpoints);
+}
+
+TEST(CompareOptions, TargetIsAnyNumber) {
+  const CompareOptions options = parse({"--steps=10", "--target", "6.5"});
+  EXPECT_EQ(options.target, 6.5);
+  EXPECT_FALSE(options.target_is_accuracy);
 }
 
 struct Wrong {
@@ -111,6 +117,8 @@ TEST(CompareOptions, RefusesAndNamesMistakes) {
                           {{"--target-accuracy", "97"}, "--target-accuracy: '97'"},
                           {{"--target-accuracy", "0"}, "--target-accuracy: '0'"},
                           {{"--target-accuracy", "nan"}, "--target-accuracy: 'nan'"},
+                          {{"--target", "low"}, "--target: 'low'"},
+                          {{"--target", "6", "--target-accuracy", "0.9"}, "one target"},
                           {{"--straggler", "1:4", "--workers", "2,1"}, "--straggler 1:4"},
                           {{"--straggler", "fast"}, "straggler = fast"},
                           {{"job.ini"}, "'job.ini'"},

@@ -28,7 +28,7 @@ CompareRun good_run() {
   run.data_order_sha256 = "bb";
   run.steps = 10;
   run.samples_per_second = 1280.5;
-  run.test_accuracy = 0.75;
+  run.test_value = 0.75;
   run.seconds_to_target = 1.5;
   run.samples_to_target = 640;
   run.split = {0.01, 0.002, 0.003, 0.004};
@@ -90,6 +90,25 @@ TEST(CompareOutput, JsonHasOneEntryPerRunWithAllMeasurements) {
   EXPECT_EQ(run["curve"][0]["test_accuracy"], 0.5);
   EXPECT_TRUE(run["curve"][0]["train_loss"].is_null());
   EXPECT_TRUE(run["failure"].is_null());
+}
+
+TEST(CompareOutput, AnotherMetricThanAccuracyHasItsNameAndNoAccuracy) {
+  CompareRun run = good_run();
+  run.metric = "perplexity";
+  run.test_value = 6.5;
+  CompareResult result = result_of({run});
+  result.metric = "perplexity";
+  result.target = 7.0;
+  const json whole = json::parse(compare_json(result));
+  EXPECT_EQ(whole["metric"], "perplexity");
+  EXPECT_EQ(whole["target"], 7.0);
+  EXPECT_TRUE(whole["target_accuracy"].is_null());
+  const json& entry = whole["runs"][0];
+  EXPECT_EQ(entry["metric"], "perplexity");
+  EXPECT_EQ(entry["test_value"], 6.5);
+  EXPECT_TRUE(entry["test_accuracy"].is_null());
+  EXPECT_TRUE(entry["curve"][0]["test_accuracy"].is_null());
+  EXPECT_EQ(entry["curve"][0]["test_value"], 0.5);
 }
 
 TEST(CompareOutput, MissingValuesAreNullAndNeverANumber) {

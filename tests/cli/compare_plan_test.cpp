@@ -23,7 +23,7 @@ CompareOptions options_of(std::vector<std::string> strategies, std::vector<int64
 CompareRun run_with(std::optional<double> accuracy, std::optional<double> seconds_to_target = {},
                     std::optional<double> loss = {}) {
   CompareRun run;
-  run.test_accuracy = accuracy;
+  run.test_value = accuracy;
   run.seconds_to_target = seconds_to_target;
   run.test_loss = loss;
   return run;
@@ -132,6 +132,12 @@ TEST(ComparePlan, WithoutATargetTheBestTryIsTheMostAccurate) {
   EXPECT_EQ(best_try({run_with(0.95, {}, 0.3), run_with(0.95, {}, 0.2)}), 1U) << "loss breaks ties";
   EXPECT_EQ(best_try({run_with(0.95), run_with(0.95)}), 0U) << "the first one breaks ties";
   EXPECT_EQ(best_try({run_with({}), run_with(0.1)}), 1U);
+}
+
+TEST(ComparePlan, TheBestTryOfAMetricThatFallsIsTheLowest) {
+  std::vector<CompareRun> tries = {run_with(9.5), run_with(6.5), run_with({})};
+  for (CompareRun& run : tries) run.metric = "perplexity";
+  EXPECT_EQ(best_try(tries), 1U);
 }
 
 TEST(ComparePlan, AFailedTryIsNeverTheBest) {

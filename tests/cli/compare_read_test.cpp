@@ -44,7 +44,7 @@ TEST(CompareRead, FillsAllFieldsFromASummary) {
   EXPECT_EQ(run.samples_per_second, 1280.0);
   EXPECT_EQ(run.train_loss, 0.5);
   EXPECT_FALSE(run.test_loss);
-  EXPECT_EQ(run.test_accuracy, 0.9);
+  EXPECT_EQ(run.test_value, 0.9);
   EXPECT_EQ(run.staleness, (std::map<int64_t, int64_t>{{0, 30}, {3, 10}}));
   EXPECT_EQ(run.bytes_pushed, 1000);
   EXPECT_EQ(run.bytes_pulled, 2000);
@@ -80,9 +80,9 @@ TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
   read_run(folder.path(), 64, run);
   EXPECT_EQ(run.failure, "");
   EXPECT_EQ(run.samples_per_second, 640.0);
-  EXPECT_EQ(run.test_accuracy, 0.75);
+  EXPECT_EQ(run.test_value, 0.75);
   ASSERT_EQ(run.curve.size(), 1U);
-  EXPECT_EQ(run.curve[0].test_accuracy, 0.75);
+  EXPECT_EQ(run.curve[0].test_value, 0.75);
   EXPECT_EQ(run.curve[0].step, 10);
 }
 
@@ -117,7 +117,7 @@ TEST(CompareRead, FieldsOfAnotherTypeAreIgnored) {
   EXPECT_TRUE(run.staleness.empty());
   EXPECT_TRUE(run.cpu_seconds.empty());
   EXPECT_TRUE(run.peak_mib.empty());
-  EXPECT_FALSE(run.test_accuracy);
+  EXPECT_FALSE(run.test_value);
   EXPECT_EQ(run.weights_sha256, "");
   EXPECT_EQ(run.bytes_pushed, 0);
   EXPECT_TRUE(run.curve.empty());
@@ -129,7 +129,7 @@ TEST(CompareRead, APointCountsTheSamplesOfTheEvaluatedWeights) {
   EXPECT_EQ(curve[0].step, 10);
   EXPECT_EQ(curve[0].samples, 640) << "at step 10, although training was at 13";
   EXPECT_EQ(curve[0].seconds, 0.5);
-  EXPECT_EQ(curve[0].test_accuracy, 0.5);
+  EXPECT_EQ(curve[0].test_value, 0.5);
   EXPECT_EQ(curve[0].train_loss, 1.0);
   EXPECT_FALSE(curve[1].test_loss);
 }
@@ -162,6 +162,34 @@ TEST(CompareRead, TheTargetIsReachedAtTheFirstEvaluationAboveIt) {
   EXPECT_EQ(run.samples_to_target, 640);
   find_target(0.9, run);
   EXPECT_EQ(run.seconds_to_target, 1.5);
+}
+
+TEST(CompareRead, ReadsTheMetricOfTheFirstHead) {
+  constexpr const char* kTokens =
+      R"({"seconds":1,"test_step":10,"test_correct":0,"test_total":64,"test_accuracy":null,)"
+      R"("heads":[{"name":"token","metric":"perplexity","value":9.5,"loss":2.25}]})"
+      "\n"
+      R"({"seconds":2,"test_step":20,"test_correct":0,"test_total":64,"test_accuracy":null,)"
+      R"("heads":[{"name":"token","metric":"perplexity","value":6.5,"loss":1.87}]})"
+      "\n"
+      R"({"seconds":3,"test_step":30,"heads":[{"metric":"perplexity","value":null}]})"
+      "\n"
+      R"({"seconds":4,"test_step":40,"heads":[]})";
+  const ScratchFolder folder;
+  write_bytes(folder / "summary.json",
+              R"({"samples_per_second": 1, "test_accuracy": null, "test_loss": 1.87,
+                  "heads": [{"metric": "perplexity", "value": 6.5}, {"metric": "accuracy"}]})");
+  write_bytes(folder / "metrics.jsonl", kTokens);
+  CompareRun run;
+  read_run(folder.path(), 64, run);
+  EXPECT_EQ(run.metric, "perplexity");
+  EXPECT_EQ(run.test_value, 6.5);
+  ASSERT_EQ(run.curve.size(), 2U);
+  EXPECT_EQ(run.curve[0].test_value, 9.5);
+  find_target(7.0, run);
+  EXPECT_EQ(run.seconds_to_target, 2.0) << "a lower perplexity is better";
+  find_target(6.0, run);
+  EXPECT_FALSE(run.seconds_to_target);
 }
 
 TEST(CompareRead, AnUnreachedTargetHasNoTime) {

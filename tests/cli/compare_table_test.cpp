@@ -26,7 +26,7 @@ CompareRun run_of(const std::string& strategy, int64_t workers, uint64_t seed, d
   run.samples_per_second = rate;
   run.steps = 10'000;
   run.seconds = 123.4;
-  run.test_accuracy = 0.95 + 0.01 * static_cast<double>(seed);
+  run.test_value = 0.95 + 0.01 * static_cast<double>(seed);
   run.test_loss = 0.1234;
   run.split = {0.01234, 0.00234, 0.00345, 0.00456};
   run.staleness = {{0, 30}, {12345, 1}};
@@ -86,7 +86,7 @@ TEST(CompareTable, ComparedCodecsHaveTheirOwnRowsAndSayTheBytesPushed) {
 
 TEST(CompareTable, FitsATerminal) {
   CompareResult result = two_seeds();
-  result.target_accuracy = 0.97;
+  result.target = 0.97;
   result.tuning = {result.runs[0]};
   for (CompareRun& run : result.runs) {
     run.tuned = "lr=0.00015";
@@ -116,7 +116,7 @@ TEST(CompareTable, FailuresAreShownAsFailures) {
 TEST(CompareTable, AnUnreachedTargetIsNeverANumber) {
   CompareResult result = two_seeds();
   EXPECT_THAT(learning_table(result), Not(HasSubstr("reached")));
-  result.target_accuracy = 0.97;
+  result.target = 0.97;
   EXPECT_THAT(line_with(learning_table(result), "sync                  1"),
               AllOf(HasSubstr("never"), HasSubstr("0 of 2")));
   result.runs[0].seconds_to_target = 2.0;
@@ -125,9 +125,17 @@ TEST(CompareTable, AnUnreachedTargetIsNeverANumber) {
               AllOf(HasSubstr("never (2.00-never)"), HasSubstr("1 of 2")));
 }
 
+TEST(CompareTable, AnotherMetricThanAccuracyIsShownAsItIs) {
+  CompareResult result = two_seeds();
+  result.metric = "perplexity";
+  for (CompareRun& run : result.runs) run.test_value = 6.5;
+  const std::string table = learning_table(result);
+  EXPECT_THAT(table, AllOf(HasSubstr("perplexity"), HasSubstr("6.5000"), Not(HasSubstr("%"))));
+}
+
 TEST(CompareTable, AFailedRunHasNotReachedTheTarget) {
   CompareResult result = two_seeds();
-  result.target_accuracy = 0.97;
+  result.target = 0.97;
   for (CompareRun& run : result.runs) run.seconds_to_target = 2.0;
   result.runs[0].seconds_to_target.reset();
   result.runs[0].failure = "lost";

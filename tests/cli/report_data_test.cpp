@@ -132,7 +132,7 @@ CompareRun curve_of(const std::vector<std::pair<double, double>>& points) {
     run.curve.push_back({.seconds = seconds,
                          .samples = 0,
                          .step = 0,
-                         .test_accuracy = accuracy,
+                         .test_value = accuracy,
                          .test_loss = std::nullopt,
                          .train_loss = std::nullopt});
   }
@@ -144,7 +144,7 @@ std::vector<LinePoint> band_of(const std::vector<CompareRun>& runs, size_t limit
   for (const CompareRun& run : runs) pointers.push_back(&run);
   return band(
       pointers, [](const CurvePoint& p) { return p.seconds; },
-      [](const CurvePoint& p) { return p.test_accuracy; }, limit);
+      [](const CurvePoint& p) { return p.test_value; }, limit);
 }
 
 TEST(ReportBand, AValueHoldsUntilTheNextEvaluation) {

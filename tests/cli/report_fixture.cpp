@@ -77,11 +77,11 @@ void fill_curve(CompareRun& run, const Traits& traits, int64_t evaluations, Nois
     point.seconds = step * static_cast<double>(point.step) * (1 + 0.01 * noise.next()) +
                     0.02 * static_cast<double>(i);
     const double way = std::exp(-static_cast<double>(point.samples) / traits.slowness);
-    point.test_accuracy = std::min(last - (last - 0.1) * way + 0.004 * noise.next(), 0.995);
+    point.test_value = std::min(last - (last - 0.1) * way + 0.004 * noise.next(), 0.995);
     point.test_loss = 0.07 + (2.3 - 0.07) * way + 0.01 * std::abs(noise.next());
     point.train_loss = *point.test_loss * 0.8;
     run.curve.push_back(point);
-    if (point.test_accuracy >= kTarget && !run.seconds_to_target) {
+    if (point.test_value >= kTarget && !run.seconds_to_target) {
       run.seconds_to_target = point.seconds;
       run.samples_to_target = point.samples;
     }
@@ -118,7 +118,7 @@ void fill(CompareRun& run, int64_t evaluations) {
   fill_staleness(run, noise);
   run.seconds = run.curve.back().seconds;
   run.samples_per_second = static_cast<double>(kSamples) / run.seconds;
-  run.test_accuracy = run.curve.back().test_accuracy;
+  run.test_value = run.curve.back().test_value;
   run.test_loss = run.curve.back().test_loss;
   run.bytes_pushed = run.steps * run.workers * 4 * kParameters;
   run.bytes_pulled = run.bytes_pushed;
@@ -157,7 +157,7 @@ void fill_frame(CompareResult& result, const FixtureOptions& options) {
   result.began = "2024-05-04T09:12:33Z";
   result.seconds = 743.2;
   result.model_parameters = kParameters;
-  result.target_accuracy = kTarget;
+  result.target = kTarget;
   result.strategies = options.strategies;
   result.workers = options.workers;
   for (const std::string& link : options.links) {

@@ -124,8 +124,23 @@ TEST(ReportHtml, AnUnreachedTargetHasNoTimeAndNoChart) {
   const std::string never = checked_page(result);
   EXPECT_THAT(never, AllOf(HasSubstr(">0 of 5<"), HasSubstr(">never<")));
   EXPECT_EQ(count_of(never, kChart), charts - 1);
-  result.target_accuracy.reset();
+  result.target.reset();
   EXPECT_THAT(checked_page(result), Not(HasSubstr(">never<")));
+}
+
+TEST(ReportHtml, AnotherMetricThanAccuracyHasItsNameAndDirection) {
+  CompareResult result = fixture({});
+  result.metric = "perplexity";
+  result.target = 6.5;
+  for (CompareRun& run : result.runs) {
+    run.metric = result.metric;
+    for (CurvePoint& point : run.curve) point.test_value = 20.0 - 15.0 * point.test_value;
+    run.test_value = run.curve.empty() ? 9.0 : run.curve.back().test_value;
+  }
+  const std::string page = checked_page(result);
+  EXPECT_THAT(page, AllOf(HasSubstr("Perplexity and loss"), HasSubstr("Best perplexity at the end"),
+                          HasSubstr("final perplexity"), HasSubstr("6.5 test perplexity"),
+                          HasSubstr("Perplexity over time"), Not(HasSubstr("ccuracy over"))));
 }
 
 TEST(ReportHtml, DifferentHashesRaiseAnAlert) {
@@ -180,13 +195,13 @@ TEST(ReportHtml, MissingAndImpossibleValuesKeepThePageValid) {
     if (i % 5 == 1) run.samples_per_second = NAN;
     if (i % 5 == 2) run.split = {NAN, INFINITY, NAN, NAN};
     if (i % 5 == 3) run.curve.resize(1);
-    if (i % 5 == 4) run.curve.back().test_loss = run.curve.back().test_accuracy = NAN;
+    if (i % 5 == 4) run.curve.back().test_loss = run.curve.back().test_value = NAN;
     if (i % 3 == 0) run.cpu_seconds["worker"] = NAN;
     if (i % 7 == 0) run.staleness = {{0, 0}};
   }
   result.links[1].bytes_per_second = NAN;
   result.seconds = NAN;
-  result.target_accuracy = NAN;
+  result.target = NAN;
   checked_page(result);
   for (CompareRun& run : result.runs) run.samples_per_second = 0;
   result.model_parameters = 0;

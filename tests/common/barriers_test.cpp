@@ -151,6 +151,22 @@ TEST(Barriers, AJobWithoutServersToReplaceMakesNoCopies) {
   }
 }
 
+TEST(Barriers, AnAwaitedEvaluationKeepsItsWeightsAndHoldsBackTheStepsAfterIt) {
+  Barriers b = barriers_of(parse_job_text("eval-every = 3\nstop-when = loss:2\n", "test"), 0, 10);
+  EXPECT_TRUE(b.keeps_evaluated(6));
+  EXPECT_TRUE(b.snapshot_due(6));
+  EXPECT_FALSE(b.checkpoint_due(6));
+  EXPECT_TRUE(b.may_begin(2, 0));
+  EXPECT_FALSE(b.may_begin(3, 0));
+  EXPECT_TRUE(b.may_begin(5, 3));
+  EXPECT_FALSE(b.may_begin(6, 3));
+  EXPECT_TRUE(b.is_regular_evaluation(9));
+  EXPECT_FALSE(b.is_regular_evaluation(10)) << "only the end asks for it";
+  b = barriers_of(parse_job_text("eval-every = 3\n", "test"), 0, 10);
+  EXPECT_FALSE(b.keeps_evaluated(6));
+  EXPECT_TRUE(b.may_begin(9, 0));
+}
+
 TEST(Barriers, AChosenCheckpointIsABarrierFromThenOn) {
   Barriers b{7, 0, 0, 30};
   EXPECT_FALSE(b.is_barrier(10));

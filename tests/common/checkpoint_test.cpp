@@ -435,7 +435,7 @@ class InitialWeights : public testing::Test {
   std::string refusal_of(const std::vector<NamedTensor>& tensors) {
     write_safetensors(path_, tensors, {});
     try {
-      weights_ = read_initial_weights(path_, table_);
+      weights_ = read_initial_weights(path_, table_).weights;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kData);
       EXPECT_THAT(error.what(), StartsWith("[safetensors] " + path_ + ": tensor "));
@@ -473,7 +473,7 @@ TEST_F(InitialWeights, MustMatchTheModelExactly) {
               HasSubstr("tensor \"b.bias\" is unknown"));
   EXPECT_THAT(
       refusal_of({{"a.bias", {2}, a_}, {"bn.running_mean", {4}, bn_}, {"z.weight", {5, 3}, z_}}),
-      HasSubstr("tensor \"z.weight\" has shape [5,3], the model's is [3,5]"));
+      HasSubstr("tensor \"z.weight\" has shape [5, 3], the model's is [3, 5]"));
 }
 
 TEST_F(InitialWeights, MustBeFinite) {

@@ -246,6 +246,8 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
                            {"checkpoint-every", "5"},
                            {"checkpoint-keep", "9"},
                            {"eval-every", "5"},
+                           {"stop-when", "loss:3"},
+                           {"checkpoint-best", "true"},
                            {"stop-after", "50"},
                            {"resume", "true"},
                            {"on-worker-loss", "wait"},
@@ -254,6 +256,7 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
                            {"progress-timeout", "5"},
                            {"data-dir", "b"},
                            {"init-from", "c"},
+                           {"init-from-missing", "allow"},
                            {"test-samples", "7"}});
   EXPECT_THAT(keys_that_forbid_resume(before, moved), IsEmpty());
   const Job other = parse({{"steps", "40"}, {"threads", "2"}, {"lr", "0.2"}, {"seed", "2"}});

@@ -42,6 +42,7 @@ std::vector<Range> ranges_of_training() {
        {"start", "start:", ":1", "start:-1", "start:1,", "start:1,start:2", "Start:1", "a:1e7"}},
       {"label-smoothing", {"0", "0.1", "0.999"}, {"1", "-0.1", ""}},
       {"stem", {"cifar", "imagenet"}, {"cifar10", ""}},
+      {"init-from-missing", {"refuse", "allow"}, {"draw", ""}},
       {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
       {"seed", {"0", "18446744073709551615"}, {"-1", "18446744073709551616", "1.0", ""}},
       {"dataset", {"dummy", "dummy-qa", "digits"}, {"imagenot", ""}},
@@ -120,6 +121,10 @@ std::vector<Range> ranges_of_running() {
       {"copy-every", {"1", "16"}, {"0", "-1"}},
       {"on-bad-gradient", {"abort", "skip"}, {"zero", ""}},
       {"eval-every", {"0", "5"}, {"-1"}},
+      {"stop-when",
+       {"none", "", "loss:1", "start/exact-match:3", "metric:1000000"},
+       {"loss", "loss:0", "loss:1000001", "f1:2", "/loss:2", "A/loss:2", "a/b/loss:2", "loss:"}},
+      {"checkpoint-best", {"false", "true"}, {"yes", ""}},
       {"checkpoint-dir", {"", "out"}, {"a#"}},
       {"checkpoint-every", {"0", "5", "auto"}, {"-1", "often", ""}},
       {"checkpoint-keep", {"1", "5"}, {"0", "-1"}},
@@ -147,6 +152,7 @@ const std::vector<Range>& ranges() {
 std::map<std::string, std::string> job_with(const std::string& key, const std::string& value) {
   std::map<std::string, std::string> flags = {{key, value}};
   if (key == "stop-after") flags["steps"] = "9";
+  if (key == "stop-when") flags["eval-every"] = "5";
   const bool stale = key == "staleness-aware" || key == "delay-compensation" || key == "record";
   if (stale) flags["strategy"] = "async";
   return flags;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/metrics/head_weights.h"
+#include "common/job/head_weights.h"
 
 namespace pushpull {
 namespace {

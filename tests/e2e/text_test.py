@@ -42,6 +42,20 @@ def models_says_before_a_run_what_its_summary_says(lab):
     expect(figures["fields"][0]["name"] == "ids" and figures["heads"][0]["metric"] == "perplexity", figures)
 
 
+def a_comparison_has_a_perplexity_as_its_target(lab):
+    job = lab.job({**keys_in(lab.folder), "steps": 20})
+    words = ("compare", "--job", job, "--strategies", "sync", "--workers", 1, "--seeds", 1)
+    code, text = lab.call("pushpull", *words, "--target-accuracy", 0.9, "--out", lab.folder / "refused")
+    expect(code == USAGE and "measures perplexity" in text, (code, text))
+    out = lab.folder / "compared"
+    code, text = lab.call("pushpull", *words, "--target", 1000, "--out", out)
+    expect(code == 0 and "perplexity" in text and "accuracy" not in text, (code, text))
+    result = json.loads((out / "compare.json").read_text())
+    run = result["runs"][0]
+    expect((result["metric"], result["target"], result["target_accuracy"]) == ("perplexity", 1000, None), result["metric"])
+    expect(run["test_accuracy"] is None and 1 < run["test_value"] < 1000 and run["seconds_to_target"] is not None, run)
+
+
 def a_resume_in_the_middle_of_dropout_gives_the_same_bits(lab):
     job = lab.job(keys_in(lab.folder))
     whole = lab.train(job, 1, 2)

@@ -51,7 +51,7 @@ TEST_F(Writer, WritesASnapshotAndReturnsItsHash) {
   const std::vector<float> weights(300, 2.0F);
   GatheredState gathered = snapshot(2.0F);
   gathered.step = 5;
-  writer_.write(std::move(gathered), state(5), true);
+  writer_.write(std::move(gathered), state(5), CheckpointKind::kLast);
   const auto done = result();
   EXPECT_EQ(done.step, 5);
   EXPECT_EQ(done.error, nullptr);
@@ -72,9 +72,9 @@ TEST_F(Writer, HashesWithoutWriting) {
   const auto hashed = result();
   EXPECT_EQ(hashed.step, 0);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c/step-00000000"));
-  writer_.write(snapshot(2.0F), state(1), true);
+  writer_.write(snapshot(2.0F), state(1), CheckpointKind::kLast);
   EXPECT_EQ(result().weights_sha256, hashed.weights_sha256);
-  writer_.write(snapshot(2.0F), state(2), false);
+  writer_.write(snapshot(2.0F), state(2), CheckpointKind::kRolling);
   EXPECT_EQ(result().weights_sha256, "") << "no hash was requested";
 }
 
@@ -82,7 +82,7 @@ TEST_F(Writer, WritesInOrder) {
   for (int64_t step = 1; step <= 4; ++step) {
     GatheredState gathered = snapshot(static_cast<float>(step));
     gathered.step = step;
-    writer_.write(std::move(gathered), state(step), false);
+    writer_.write(std::move(gathered), state(step), CheckpointKind::kRolling);
     EXPECT_EQ(result().step, step);
   }
   EXPECT_EQ(CheckpointStore(folder_ / "c", 2).steps(), (std::vector<int64_t>{3, 4}));
@@ -91,7 +91,7 @@ TEST_F(Writer, WritesInOrder) {
 TEST_F(Writer, WriteErrorIsReturnedAsAResult) {
   std::filesystem::remove_all(folder_ / "c");
   write_bytes(folder_ / "c", "in the way");
-  writer_.write(snapshot(1.0F), state(1), false);
+  writer_.write(snapshot(1.0F), state(1), CheckpointKind::kRolling);
   const auto failed = result();
   ASSERT_NE(failed.error, nullptr);
   try {
@@ -111,7 +111,7 @@ TEST(CheckpointWriter, DestructorWaitsForTheCurrentWrite) {
     CheckpointState state;
     state.step = 3;
     state.job_ini = to_ini(job_of());
-    writer.write(std::move(snapshot), state, false);
+    writer.write(std::move(snapshot), state, CheckpointKind::kRolling);
   }
   EXPECT_EQ(CheckpointStore(folder / "c", 2).steps(), (std::vector<int64_t>{3}));
 }

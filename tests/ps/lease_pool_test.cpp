@@ -57,6 +57,18 @@ TEST(LeasePool, FinishingTwiceOrForAnotherChangesNothing) {
   EXPECT_EQ(pool.grant(kAnna)[0].number(), 2);
 }
 
+TEST(LeasePool, StepsAfterAnAwaitedEvaluationWaitForItsResult) {
+  Barriers barriers{2, 0, 0, 10};
+  barriers.awaits_evaluations = true;
+  LeasePool pool(barriers, 1, 8, 0, key_of_run());
+  EXPECT_EQ(pool.grant(kAnna).size(), 2U);
+  for (const int64_t step : {0, 1}) pool.finish_training(kAnna, step, {0, 8});
+  pool.open_barrier(2);
+  EXPECT_TRUE(pool.grant(kAnna).empty());
+  pool.evaluated(2);
+  EXPECT_EQ(work_of(pool.grant(kAnna).at(0)), (Work{2, 0, 8}));
+}
+
 TEST(LeasePool, StepsAfterABarrierWaitUntilItIsOpen) {
   LeasePool pool({3, 0, 0, 6}, 1, 8, 4, key_of_run());
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
+#include "ps/files/run_recorder.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/ps/cluster_parts.h"
 
@@ -35,7 +37,8 @@ class StartStateTest : public testing::Test {
   Job resuming(const std::string& keys = "") const {
     return job("resume = true\ncheckpoint-dir = " + dir() + "\n" + keys);
   }
-  void checkpoint(int64_t step, const Job& of, const std::string& run = "") {
+  void checkpoint(int64_t step, const Job& of, const std::string& run = "",
+                  const EvaluationRecord& evaluation = {}) {
     CheckpointStore store(dir(), 3);
     CheckpointState state;
     state.step = step;
@@ -46,6 +49,7 @@ class StartStateTest : public testing::Test {
     state.numerics = "cpu";
     state.choices = "linear a";
     state.run = run;
+    state.evaluation = evaluation;
     std::vector<float> weights(300);
     for (size_t i = 0; i < 300; ++i) weights[i] = static_cast<float>(step) + static_cast<float>(i);
     const std::vector<float> slot(300, 0.5F);
@@ -271,6 +275,40 @@ TEST_F(StartStateTest, InitialWeightsComeFromAFile) {
   declaration_.table = table_of(301);
   EXPECT_THAT(error_of(ErrorCode::kData, [&] { start.match(with_weights, declaration_); }),
               HasSubstr("init.safetensors"));
+}
+
+// The drawn tensors have the bits of a job that draws all.
+TEST_F(StartStateTest, TensorsThatTheFileLacksAreDrawnAsWithoutAFile) {
+  const auto& all = declaration_.table.tensors;
+  const std::vector<float> values(300, 2.0F);
+  const TensorInfo& first = all.front();
+  const std::vector<NamedTensor> part = {
+      {first.name, first.shape, {values.data(), static_cast<size_t>(first.size)}},
+      {"pooler", {1}, {values.data(), 1}}};
+  write_safetensors(folder_ / "part.safetensors", part, {});
+  const Job allows =
+      job("init-from-missing = allow\ninit-from = " + (folder_ / "part.safetensors") + "\n");
+  StartState start(allows, folder_ / "default");
+  std::vector<float> want = initial_weights(allows, declaration_.table);
+  std::fill_n(want.begin() + first.offset, first.size, 2.0F);
+  EXPECT_EQ(start.match(allows, declaration_)->weights, want);
+  EXPECT_EQ(start.initial().missing.size(), all.size() - 1);
+  const std::vector<std::string> notices = start.take_notices();
+  ASSERT_EQ(notices.size(), 2U);
+  EXPECT_THAT(notices[0], HasSubstr("part.safetensors lacks, drawn anew: " + all[1].name));
+  EXPECT_THAT(notices[1], HasSubstr("has and the model lacks: pooler"));
+}
+
+TEST_F(StartStateTest, ARunThatStoppedEarlyIsComplete) {
+  checkpoint(8, job(), "", {"loss", 8, 4, 0.5, 2});
+  const std::string keys = "checkpoint-dir = " + dir() + "\nresume = auto\neval-every = 2\n";
+  const Job rule = job(keys + "stop-when = loss:2\n");
+  StartState start(rule, "unused");
+  EXPECT_TRUE(start.complete());
+  EXPECT_THAT(start.take_notices().back(), HasSubstr("stopped early (stop-when = loss:2)"));
+  for (const char* other : {"stop-when = loss:3\n", "stop-when = accuracy:2\n", ""}) {
+    EXPECT_FALSE(StartState(job(keys + other), "unused").complete()) << other;
+  }
 }
 
 TEST_F(StartStateTest, ForeignFileIsNoInitialWeights) {

@@ -255,6 +255,13 @@ std::optional<int> Cluster::exit_code(int worker) const {
   return workers_[static_cast<size_t>(worker)]->exit_code();
 }
 
+void Cluster::on_control_closed(int dealer, uint64_t incarnation, std::function<void()> closed) {
+  network_.on_closed(dealer, [this, incarnation, closed = std::move(closed)] {
+    watch_.connects(incarnation);
+    closed();
+  });
+}
+
 void Cluster::wrong(const std::string& text) {
   if (trouble_.empty()) trouble_ = text;
 }

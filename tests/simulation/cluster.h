@@ -52,6 +52,7 @@ class Cluster {
   std::string describe() const;
   const Coordinator& coordinator() const;
   std::map<int64_t, FlatState> checkpoints;  // by step
+  std::optional<FlatState> best;             // checkpoint-best
   std::set<int64_t> lost_checkpoints;        // could not be written
   std::set<int64_t> chosen_checkpoints;  // all that the coordinator chose; Barriers forgets some
   std::vector<float> start_weights;      // on the servers, before the first push
@@ -66,7 +67,8 @@ class Cluster {
     uint64_t first_run = 0;
     bool started = false;
     RunHistory history;
-    std::map<int64_t, RunCounts> counts;  // by step
+    std::map<int64_t, RunCounts> counts;          // by step
+    std::map<int64_t, EvaluationRecord> records;  // by step
   } disk;
   int64_t recoveries = 0;    // terms after the first
   std::string members_json;  // the newest members.json
@@ -107,6 +109,9 @@ class Cluster {
   int control_router() const;
   int data_router(int server) const;
   int data_router(const std::string& endpoint) const;
+  // Calls `closed` when this control connection of a member was closed. ControlWatch allows the
+  // member one more heartbeat.
+  void on_control_closed(int dealer, uint64_t incarnation, std::function<void()> closed);
   // Records a failed check and ends the simulation.
   void wrong(const std::string& text);
   // Starts a replacement for a worker or a joined server that ended with an error.

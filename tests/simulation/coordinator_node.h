@@ -35,8 +35,8 @@ class CoordinatorNode : private JobResults {
   bool send(const PeerId& to, const Message& message) override;
   void connect_shards(const std::vector<DataPort>& ports) override;
   void send_to_shard(int server, const Message& message) override;
-  void written(int64_t step, const std::exception_ptr& error) override {
-    happen([&] { driver_.on_written(now(), {step, std::to_string(step), error}); });
+  void written(int64_t step, const std::exception_ptr& error, CheckpointKind kind) override {
+    happen([&] { driver_.on_written(now(), {step, std::to_string(step), error, kind}); });
   }
   void filed(FilesDone done) override {
     happen([&] { driver_.on_files(now(), done); });

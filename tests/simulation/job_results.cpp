@@ -43,7 +43,8 @@ StartPoint JobResults::start_point() const {
   }
   return {.weights = std::make_shared<FlatState>(found->second),
           .counts = cluster_.disk.counts.at(found->first),
-          .resumed = true};
+          .resumed = true,
+          .evaluation = cluster_.disk.records[found->first]};
 }
 
 void JobResults::open_files(const Declaration& /*declaration*/, const StartPoint& /*start*/,
@@ -66,7 +67,14 @@ void JobResults::hash_weights(GatheredState snapshot) {
   after_writing([this, step = state.step] { written(step); });
 }
 
-void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState state, bool /*hash*/) {
+void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState state,
+                                  CheckpointKind kind) {
+  if (kind == CheckpointKind::kBest) {
+    return after_writing([this, flat = flatten(std::move(snapshot))] {
+      cluster_.best = flat;
+      written(flat.step, nullptr, CheckpointKind::kBest);
+    });
+  }
   const Job& job = cluster_.scenario().job;
   const bool last = state.step == (job.stop_after > 0 ? job.stop_after : job.steps);
   if (!last && cluster_.dice().chance(cluster_.scenario().write_fails)) {
@@ -75,12 +83,14 @@ void JobResults::write_checkpoint(GatheredState snapshot, CheckpointState state,
       written(step, std::make_exception_ptr(Error(ErrorCode::kIo, "[file] full")));
     });
   }
-  after_writing([this, flat = flatten(std::move(snapshot)), counts = state.counts] {
+  after_writing([this, flat = flatten(std::move(snapshot)), counts = state.counts,
+                 evaluation = state.evaluation] {
     const bool again = !cluster_.checkpoints.insert_or_assign(flat.step, flat).second;
     if (again && cluster_.recoveries == 0) {
       cluster_.wrong("barrier " + std::to_string(flat.step) + " was written twice");
     }
     cluster_.disk.counts[flat.step] = counts;
+    cluster_.disk.records[flat.step] = evaluation;
     written(flat.step);
   });
 }

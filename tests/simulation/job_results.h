@@ -15,7 +15,8 @@ class JobResults : public JobEffects {
 
  protected:
   // The disk has finished a write, or failed with `error`.
-  virtual void written(int64_t step, const std::exception_ptr& error = nullptr) = 0;
+  virtual void written(int64_t step, const std::exception_ptr& error = nullptr,
+                       CheckpointKind kind = CheckpointKind::kRolling) = 0;
   // Work on files has ended.
   virtual void filed(FilesDone done) = 0;
   virtual bool alive() const = 0;
@@ -34,7 +35,8 @@ class JobResults : public JobEffects {
   std::string file_wait() const override { return "the disk"; }
   int64_t file_bytes() const override { return 0; }
   void hash_weights(GatheredState snapshot) override;
-  void write_checkpoint(GatheredState snapshot, CheckpointState state, bool hash) override;
+  void write_checkpoint(GatheredState snapshot, CheckpointState state,
+                        CheckpointKind kind) override;
   void members_lost(const std::vector<MemberInfo>& /*members*/) override {}
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override;

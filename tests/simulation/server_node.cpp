@@ -17,14 +17,11 @@ ServerNode::ServerNode(Cluster& cluster, int number, bool surplus)
       control_(cluster.network().add_dealer(
           cluster.control_router(), [this](const Message& message) { take(message); },
           !cluster.scenario().servers_lossy)) {
-  cluster_.network().on_closed(control_, [this] { closed(); });
+  cluster_.on_control_closed(control_, incarnation_,
+                             [this] { member_.on_closed(cluster_.clock().now_ms()); });
   cluster_.watch().began(incarnation_, {wire::ROLE_SERVER, number_, ""});
   const int64_t late_us = cluster_.scenario().servers_late_ms * 1000;
   cluster_.clock().after(late_us + cluster_.dice().between(0, 20'000), [this] { tick(); });
-}
-
-std::string ServerNode::listen(const Job& /*job*/, uint64_t /*run*/, uint64_t /*first_run*/) {
-  return endpoint_of(number_);
 }
 
 void ServerNode::take(const Message& message) {
@@ -33,12 +30,6 @@ void ServerNode::take(const Message& message) {
     member_.on_message(cluster_.clock().now_ms(), message);
     send();
   });
-}
-
-void ServerNode::closed() {
-  if (over_) return;
-  cluster_.watch().connects(incarnation_);
-  member_.on_closed(cluster_.clock().now_ms());
 }
 
 void ServerNode::tick() {

@@ -24,11 +24,12 @@ class ServerNode : private ServerHost {
   std::string describe() const;
 
  private:
-  std::string listen(const Job& job, uint64_t run, uint64_t first_run) override;
+  std::string listen(const Job& /*job*/, uint64_t /*run*/, uint64_t /*first_run*/) override {
+    return endpoint_of(number_);
+  }
   void rename(const Job& /*job*/, uint64_t /*run*/) override {}
   ServedData& data() override { return data_.data(); }
   void take(const Message& message);
-  void closed();
   void tick();
   void send();
   void check_end();

@@ -12,7 +12,8 @@ WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
       control_(cluster.network().add_dealer(
           cluster.control_router(),
           [this](const Message& message) { happen([this, message] { take(message); }); })) {
-  cluster_.network().on_closed(control_, [this] { happen([this] { closed(); }); });
+  cluster_.on_control_closed(control_, member_.incarnation(),
+                             [this] { happen([this] { member_.on_closed(now_ms()); }); });
   cluster_.watch().began(member_.incarnation(), {wire::ROLE_WORKER, number, newcomer.digest});
   later(cluster_.dice().between(0, 30'000), [this] { tick(); });
 }
@@ -67,12 +68,6 @@ void WorkerNode::take(const Message& message) {
   if (!has_ended() && member_.state().version() != version) trainer_->on_news();
 }
 
-void WorkerNode::closed() {
-  cluster_.watch().connects(member_.incarnation());
-  member_.on_closed(now_ms());
-  step();
-}
-
 void WorkerNode::step() {
   member_.on_tick(now_ms());
   if (member_.needs_connection(now_ms())) {
@@ -95,7 +90,7 @@ void WorkerNode::tick() {
 
 void WorkerNode::report(wire::EvalResult result) {
   cluster_.watch().reports(member_.incarnation());
-  member_.report(std::move(result));
+  member_.report(run_, std::move(result));
   member_.on_tick(now_ms());
   send();
 }

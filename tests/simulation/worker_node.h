@@ -25,7 +25,6 @@ class WorkerNode : public WorkerTerms {
 
  private:
   void take(const Message& message);
-  void closed();
   void step();
   void tick();
   void send() override;

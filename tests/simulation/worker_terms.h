@@ -39,12 +39,12 @@ class WorkerTerms : public Process {
   AwakeClock clock_;
   WorkerMember member_;
   std::unique_ptr<WorkerTrainer> trainer_;
+  uint64_t run_ = 0;  // of the trainer's term
 
  private:
   void prepare();
   void wait_for_reason(const Error& error, uint64_t run);
 
-  uint64_t run_ = 0;                                     // of the trainer's term
   std::vector<std::unique_ptr<WorkerTrainer>> retired_;  // their events may still be queued
   bool prepared_ = false;
 };

@@ -51,8 +51,6 @@ PeersSetup peers_of(const JobView& run, const Control& control) {
   return setup;
 }
 
-Range range_of(const wire::Share& share) { return {share.lo(), share.hi()}; }
-
 }  // namespace
 
 AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, Model& model,
@@ -65,7 +63,7 @@ AllReduceTrainer::AllReduceTrainer(const JobView& run, const Dataset& dataset, M
       total_steps_(run.state.total_steps()),
       shares_(run.state.shares()),
       share_(only_share(run.state, job_).index()),
-      range_(range_of(only_share(run.state, job_))),
+      range_{only_share(run.state, job_).lo(), only_share(run.state, job_).hi()},
       grant_(only_share(run.state, job_).grant()),
       nodes_(maximal_subtrees(range_, job_.micro_batches())),
       map_(model.table().total, job_.slice_bytes, std::max(1, run.state.data_endpoints_size())),
@@ -214,8 +212,10 @@ void AllReduceTrainer::apply(Range elements, const UpdateInfo& info) {
 
 void AllReduceTrainer::barrier(int64_t step) {
   check_equal(step);
-  if (barriers_.checkpoint_due(step)) store(step);
+  if (barriers_.store_due(step)) store(step);
   if (barriers_.evaluation_due(step)) evaluate(step);
+  const auto may_go_on = [&] { return barriers_.may_begin(step, control_.evaluated()); };
+  until(may_go_on, "the result of an evaluation");
 }
 
 // All workers must have the same weights: a difference would grow unnoticed.

@@ -18,6 +18,11 @@ int64_t silence_ms(const Job& job) {
          (job.copy_distance() > 0 ? kReasonMs : 0);
 }
 
+// The result of an evaluation may end the run: no step after it begins without the result.
+bool may_begin(const PushPullSetup& setup, const Task& task, int64_t evaluated) {
+  return task.kind != Task::kCompute || setup.barriers.may_begin(task.step, evaluated);
+}
+
 }  // namespace
 
 PushPull::PushPull(PushPullSetup setup)
@@ -36,6 +41,7 @@ PushPull::PushPull(PushPullSetup setup)
             {2 * setup_.job.slice_bytes, setup_.window_bytes, silence_ms(setup_.job),
              setup_.job.pull_codec == Codec{}},
             {connections_, *schedule_, weights_, delivery_, outgoing_}),
+      evaluated_(setup_.barriers.start_step),
       read_versions_(static_cast<size_t>(setup_.servers)) {}
 
 // ---- what to do next ----
@@ -43,6 +49,7 @@ PushPull::PushPull(PushPullSetup setup)
 void PushPull::on_state(const wire::State& state, int64_t now_ms) {
   if (state.version() <= state_version_) return;
   state_version_ = state.version();
+  evaluated_ = std::max(evaluated_, state.evaluated_barrier());
   if (delivery_.is_running()) {
     later_ = state;
   } else {
@@ -83,11 +90,13 @@ Task PushPull::next(int64_t now_ms) {
   if (pull_.running()) return {};
   const Schedule::Decision decision = schedule_->next();
   if (decision.pull) pull_.start(*decision.pull, now_ms);
-  return decision.task;
+  return may_begin(setup_, decision.task, evaluated_) ? decision.task : Task{};
 }
 
 std::string PushPull::waiting_for() const {
   if (pull_.running()) return pull_.waiting_for();
+  const std::optional<Task> task = schedule_->wanted();
+  if (task && !may_begin(setup_, *task, evaluated_)) return "the result of an evaluation";
   return schedule_->idle() ? "a share (this worker is a spare)" : "the coordinator";
 }
 
@@ -104,7 +113,7 @@ bool PushPull::arrives_for(const Task& task) const {
 std::optional<Task> PushPull::early() const {
   if (!pull_.brings_weights() || !weights_.has_any()) return std::nullopt;
   std::optional<Task> task = schedule_->wanted();
-  if (!task || !arrives_for(*task)) return std::nullopt;
+  if (!task || !arrives_for(*task) || !may_begin(setup_, *task, evaluated_)) return std::nullopt;
   return task;
 }
 

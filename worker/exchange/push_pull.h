@@ -65,7 +65,6 @@ class PushPull {
   bool all_here() const { return delivery_.is_running() || !pull_.brings_weights(); }
   // The weights of a current task, also while they arrive. Valid until the next call of `next`.
   std::span<const float> weights_of(const Task& task) const;
-
   // The version of the current weights, by server.
   const std::vector<int64_t>& read_versions() const { return read_versions_; }
 
@@ -110,6 +109,7 @@ class PushPull {
   PushDelivery delivery_;
   Pull pull_;
   int64_t state_version_ = -1;
+  int64_t evaluated_;                   // newest evaluation after which training may go on
   std::optional<wire::State> later_;    // arrived during the running push
   std::vector<int64_t> read_versions_;  // by server, of the current weights
   std::vector<int32_t> lives_;          // by server: incarnations of its place

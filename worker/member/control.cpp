@@ -70,7 +70,7 @@ void Control::declare(wire::Declare declare) {
 
 void Control::report(wire::EvalResult result) {
   const std::lock_guard lock(mutex_);
-  member_.report(std::move(result));
+  member_.report(run_, std::move(result));
   posted_.wake();
 }
 
@@ -98,6 +98,12 @@ void Control::leave(int code, const std::string& text) {
 void Control::note_failed(wire::Applied push) {
   const std::lock_guard lock(mutex_);
   member_.note_failed(std::move(push));
+}
+
+int64_t Control::evaluated() const {
+  const std::lock_guard lock(mutex_);
+  if (member_.state().version() < 0 || term_over()) return -1;
+  return member_.state().evaluated_barrier();
 }
 
 std::optional<wire::State> Control::state() const {

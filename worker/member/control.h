@@ -69,6 +69,8 @@ class Control {
 
   // Returns the newest state of the entered term, or nothing before its first.
   std::optional<wire::State> state() const;
+  // Returns that state's evaluated_barrier; -1 without a state.
+  int64_t evaluated() const;
   // Returns the version of the coordinator's newest state. It is set before any heartbeat
   // acknowledges that state.
   int64_t state_version() const { return state_version_.load(std::memory_order_acquire); }

@@ -114,10 +114,9 @@ void WorkerMember::declare(wire::Declare declare) {
   requests_.expire();
 }
 
-// A computation of the previous term may end before it hears of the new one. Its result belongs to
-// other weights.
-void WorkerMember::report(wire::EvalResult result) {
-  if (!declare_) return;
+// A trainer may end an evaluation after the next term has begun: there the step has other weights.
+void WorkerMember::report(uint64_t term, wire::EvalResult result) {
+  if (term != run()) return;
   result.set_incarnation(incarnation());
   result.set_number(next_result_++);
   results_[result.number()] = std::move(result);

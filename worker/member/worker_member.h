@@ -37,8 +37,9 @@ class WorkerMember {
   // declare again in each term. Sets the incarnation itself.
   void declare(wire::Declare declare);
   // Sends the result, and resends it until the coordinator acknowledges it or the term ends. Drops
-  // the result if this worker has not declared in the term: it is from an earlier one.
-  void report(wire::EvalResult result);
+  // it if its term has ended.
+  //   term: its run number.
+  void report(uint64_t term, wire::EvalResult result);
   // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push) { failed_ = std::move(push); }
   // Sends Leave: code 0 if this worker has finished, or else the error. Call once.

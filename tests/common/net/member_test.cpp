@@ -156,6 +156,15 @@ TEST(Member, OpensAnotherConnectionSoonIfTheOneAfterAClosedOneIsSilent) {
   EXPECT_TRUE(member.needs_connection(5034)) << "no connection was closed since";
 }
 
+// The coordinator may have taken the Hello, whose answer was lost.
+TEST(Member, OpensAnotherConnectionSoonAfterAClosedOneAlsoBeforeItHasJoined) {
+  Member member(options());
+  member.on_tick(10, stats);
+  member.on_closed(20);
+  EXPECT_FALSE(member.needs_connection(1020));
+  EXPECT_TRUE(member.needs_connection(1021));
+}
+
 TEST(Member, OpensNoConnectionIfTheOneAfterAClosedOneWorks) {
   Member member = joined("", 10.0);
   member.on_message(500, state(1));

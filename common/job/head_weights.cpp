@@ -1,4 +1,4 @@
-#include "common/metrics/head_weights.h"
+#include "common/job/head_weights.h"
 
 #include <algorithm>
 #include <cmath>

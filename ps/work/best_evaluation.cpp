@@ -1,0 +1,61 @@
+#include "ps/work/best_evaluation.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "common/base/text.h"
+#include "common/job/job.h"
+
+namespace pushpull {
+
+bool is_exhausted(const Job& job, const EvaluationRecord& record) {
+  return job.stop_when.on() && record.measure == job.stop_when.measure() &&
+         record.since_best >= job.stop_when.patience;
+}
+
+bool stops_early_at(const Job& job, const EvaluationRecord& record, int64_t step) {
+  return step > 0 && record.step == step && is_exhausted(job, record);
+}
+
+BestEvaluation::BestEvaluation(const Job& job, const Measure& measure,
+                               const EvaluationRecord& before)
+    : job_(job), measure_(measure) {
+  if (before.measure == job.stop_when.measure()) record_ = before;
+  record_.measure = job.stop_when.measure();
+}
+
+std::optional<double> BestEvaluation::value_of(const Evaluation& evaluation) const {
+  const HeadResult& head = evaluation.heads.at(measure_.head);
+  const std::optional<double> value = measure_.is_loss ? head.loss() : head.value();
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+void BestEvaluation::add(const Evaluation& evaluation) {
+  if (evaluation.step <= record_.step) return;
+  record_.step = evaluation.step;
+  const std::optional<double> value = value_of(evaluation);
+  const bool is_first = record_.best_step == 0;
+  const bool is_better =
+      value &&
+      (is_first || (measure_.higher_is_better ? *value > record_.best : *value < record_.best));
+  if (!is_better) {
+    ++record_.since_best;
+    return;
+  }
+  record_.best_step = evaluation.step;
+  record_.best = *value;
+  record_.since_best = 0;
+}
+
+bool BestEvaluation::stops() const { return is_exhausted(job_, record_); }
+
+std::string BestEvaluation::text() const {
+  std::ostringstream best;
+  best << record_.best << " at step " << record_.best_step;
+  return "[job] stop-when = " + job_.stop_when.to_string() + ": " +
+         plural(record_.since_best, "evaluation") + " brought no better " + record_.measure +
+         (record_.best_step > 0 ? " than " + best.str() : std::string()) +
+         "; the run ends at step " + std::to_string(record_.step);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,46 @@
+// Follows one measure over the evaluations of a run: the best value, and how many evaluations since
+// then were not better (`stop-when`, `checkpoint-best`). Part of the coordinator's state machine.
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/io/evaluation_record.h"
+#include "ps/members/measure.h"
+#include "ps/work/evaluations.h"
+
+namespace pushpull {
+
+struct Job;
+
+class BestEvaluation {
+ public:
+  // before: of the run so far; it counts if it has the measure of this job.
+  BestEvaluation(const Job& job, const Measure& measure, const EvaluationRecord& before);
+
+  // Takes an evaluation that counts. Ignores a step that is not after the newest one: it is
+  // evaluated again after a return to its checkpoint. A value that is not finite is not better.
+  void add(const Evaluation& evaluation);
+  // Returns true if the patience is exhausted.
+  bool stops() const;
+  bool is_best(int64_t step) const { return record_.best_step > 0 && record_.best_step == step; }
+  const EvaluationRecord& record() const { return record_; }
+  // Returns a line that says why the run stops.
+  std::string text() const;
+
+ private:
+  std::optional<double> value_of(const Evaluation& evaluation) const;
+
+  const Job& job_;
+  const Measure measure_;
+  EvaluationRecord record_;
+};
+
+// Returns true if the job's rule stops a run with this record.
+bool is_exhausted(const Job& job, const EvaluationRecord& record);
+// Returns true if such a run has stopped at this step.
+bool stops_early_at(const Job& job, const EvaluationRecord& record, int64_t step);
+
+}  // namespace pushpull
