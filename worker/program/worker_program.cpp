@@ -1,4 +1,4 @@
-#include "worker/worker_program.h"
+#include "worker/program/worker_program.h"
 
 #include <unistd.h>
 
@@ -21,8 +21,8 @@
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 #include "worker/compute/device_team.h"
-#include "worker/compute/devices.h"
 #include "worker/exchange/exchange_loop.h"
+#include "worker/program/devices.h"
 #include "worker/training_work.h"
 #include "worker/worker_life.h"
 
