@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
@@ -129,6 +130,17 @@ int64_t harm(const CommandLine& line, Control& control, zmq::context_t& context,
   return sent;
 }
 
+// The process of this program.
+class Process final : public WorkerOwner {
+ public:
+  int take_signal() override { return signals_.take(); }
+  int signal_fd() const override { return signals_.fd(); }
+  void end_now(int code) override { _exit(code); }
+
+ private:
+  SignalFd signals_;
+};
+
 int main_of(int argc, char** argv) {
   const std::vector<KeyHelp> flags =
       with_key_flags({{"join", "", "address of the first server: tcp://HOST:PORT"},
@@ -150,7 +162,7 @@ int main_of(int argc, char** argv) {
       given == line.local.end() ? 60 : parse_int64(given->second);
   if (!seconds || *seconds <= 0)
     throw Error(ErrorCode::kUsage, "[usage] --for-s must be a whole number > 0");
-  SignalFd signals;
+  Process process;
   zmq::context_t control_context(1);
   zmq::context_t context(1);
   const Keys keys = keys_of(line);
@@ -162,7 +174,7 @@ int main_of(int argc, char** argv) {
   options.timeout_s = 30;
   Control control(std::make_unique<Dealer>(control_context, address, control_limits(),
                                            keys.control_credentials()),
-                  options, signals, keys);
+                  options, process, keys);
   if (!control.wait_joined()) throw Error(ErrorCode::kFailed, control.end()->text);
   const int64_t sent = harm(line, control, context, *seconds);
   std::cout << sent << " messages\n";

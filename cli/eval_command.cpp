@@ -14,8 +14,8 @@
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/layout/tensor_table.h"
-#include "worker/compute/devices.h"
 #include "worker/compute/evaluate.h"
+#include "worker/program/devices.h"
 
 namespace pushpull {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "ps/files/run_recorder.h"
-#include "worker/compute/devices.h"
+#include "worker/program/devices.h"
 
 namespace pushpull {
 namespace {

@@ -15,7 +15,7 @@
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
-#include "worker/compute/devices.h"
+#include "worker/program/devices.h"
 
 namespace pushpull {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "common/base/error.h"
-#include "worker/compute/devices.h"
+#include "worker/program/devices.h"
 
 namespace pushpull::run_command_test {
 namespace {

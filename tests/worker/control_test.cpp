@@ -4,37 +4,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <atomic>
+#include <csignal>
 #include <string>
+
+#include "tests/worker/fake_coordinator.h"
 
 namespace pushpull {
 namespace {
 
 using testing::HasSubstr;
 
-// A coordinator that answers each message with `answer`, on its own thread.
-class FakeCoordinator {
+// Hands out signals, and keeps the codes with which the worker was to end.
+class Owner final : public WorkerOwner {
  public:
-  using Answer = std::function<void(Router&, const PeerId&, const Message&)>;
+  int take_signal() override { return signal_; }
+  void end_now(int code) override { code_ = code; }
 
-  explicit FakeCoordinator(Answer answer)
-      : router_(context_, "tcp://127.0.0.1:*", EndpointLimits{}),
-        address_(router_.address()),
-        thread_([this, answer = std::move(answer)](const std::stop_token& stop) {
-          while (!stop.stop_requested()) {
-            zmq::pollitem_t item{router_.socket().handle(), 0, ZMQ_POLLIN, 0};
-            poll_sockets({&item, 1}, 10);
-            while (auto m = router_.receive()) answer(router_, m->first, m->second);
-          }
-        }) {}
-
-  const std::string& address() const { return address_; }
-
- private:
-  zmq::context_t context_{1};
-  Router router_;
-  std::string address_;
-  std::jthread thread_;
+  std::atomic<int> signal_ = 0;  // in every turn
+  std::atomic<int> code_ = -1;   // the newest
 };
 
 class ControlTest : public testing::Test {
@@ -45,20 +33,11 @@ class ControlTest : public testing::Test {
     options.coordinator = address;
     options.timeout_s = timeout_s;
     return std::make_unique<Control>(std::make_unique<Dealer>(context_, address, EndpointLimits{}),
-                                     options, signals_);
-  }
-
-  static void give_job(Router& router, const PeerId& peer) {
-    Job job;
-    job.steps = 10;
-    Message text;
-    text.header.mutable_job_text()->set_run(5);
-    text.header.mutable_job_text()->set_ini(to_ini(job));
-    router.send(peer, text);
+                                     options, owner_);
   }
 
   zmq::context_t context_{1};
-  SignalFd signals_;
+  Owner owner_;
 };
 
 TEST_F(ControlTest, JoinsReadsStatesAndLeaves) {
@@ -112,6 +91,16 @@ TEST_F(ControlTest, MissingCoordinatorEndsItAtTheDeadline) {
   EXPECT_FALSE(control->wait_joined());
   EXPECT_EQ(control->end()->code, ErrorCode::kUnreachable);
   EXPECT_THAT(control->end()->text, HasSubstr("tcp://127.0.0.1:9"));
+}
+
+TEST_F(ControlTest, ASecondInterruptAsksTheOwnerToEndAtOnce) {
+  FakeCoordinator coordinator([](Router&, const PeerId&, const Message&) {});
+  owner_.signal_ = SIGINT;
+  const auto control = join(coordinator.address());
+  EXPECT_FALSE(control->wait_joined());
+  EXPECT_EQ(control->end()->signal, SIGINT);
+  for (int i = 0; i < 2000 && owner_.code_ < 0; ++i) poll_sockets({}, 10);
+  EXPECT_EQ(owner_.code_, 130);
 }
 
 TEST_F(ControlTest, ServerOfAnotherReleaseIsRecognised) {

@@ -1,11 +1,8 @@
 #include "worker/member/control.h"
 
-#include <unistd.h>
-
 #include <array>
+#include <span>
 #include <utility>
-
-#include "common/base/console.h"
 
 namespace pushpull {
 
@@ -18,12 +15,12 @@ constexpr int64_t kReasonMs = 5000;
 
 }  // namespace
 
-Control::Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals,
+Control::Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, WorkerOwner& owner,
                  Keys keys)
     : address_(dealer->address()),
       keys_(std::move(keys)),
       dealer_(std::move(dealer)),
-      signals_(signals),
+      owner_(owner),
       member_(options, [this] { return stats(); }),
       thread_([this](const std::stop_token& stop) { loop(stop); }) {}
 
@@ -159,6 +156,21 @@ void Control::note_news() {
   news_.wake();
 }
 
+// Requires mutex_.
+void Control::take_signal(int64_t now_ms) {
+  const int signal = owner_.take_signal();
+  if (signal != 0 && member_.on_signal(now_ms, signal)) owner_.end_now(128 + signal);
+}
+
+// Requires mutex_.
+void Control::end_late_stop(int64_t now_ms) {
+  if (stop_was_late_ || !member_.stop_is_late(now_ms) || !member_.joined()) return;
+  stop_was_late_ = true;
+  const JobEnd& end = *member_.end();
+  Log("worker").error(end.text + "; the computation did not stop in time");
+  owner_.end_now(end.success ? 0 : static_cast<int>(end.code));
+}
+
 void Control::turn() {
   const std::lock_guard lock(mutex_);
   const int64_t now = clock_.now_ms();
@@ -171,19 +183,10 @@ void Control::turn() {
   if (!member_.joined() && !member_.end()) {
     if (const auto why = dealer_->refused()) member_.fail(ErrorCode::kRefused, *why);
   }
-  if (const int signal = signals_.take(); signal != 0) {
-    if (member_.on_signal(now, signal)) {
-      flush_output();
-      _exit(128 + signal);
-    }
-  }
+  take_signal(now);
   member_.on_tick(now);
   if (member_.needs_connection(now)) dealer_->open_second();
-  if (member_.stop_is_late(now) && member_.joined()) {
-    Log("worker").error(member_.end()->text + "; the computation did not stop in time");
-    flush_output();
-    _exit(member_.end()->success ? 0 : static_cast<int>(member_.end()->code));
-  }
+  end_late_stop(now);
   send_all();
   note_news();
 }
@@ -192,8 +195,8 @@ void Control::loop(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     std::array<zmq::pollitem_t, 3> items{{{dealer_->socket().handle(), 0, ZMQ_POLLIN, 0},
                                           {nullptr, posted_.fd(), ZMQ_POLLIN, 0},
-                                          {nullptr, signals_.fd(), ZMQ_POLLIN, 0}}};
-    poll_sockets(items, kPollMs);
+                                          {nullptr, owner_.signal_fd(), ZMQ_POLLIN, 0}}};
+    poll_sockets(std::span(items).first(owner_.signal_fd() < 0 ? 2 : 3), kPollMs);
     posted_.clear();
     turn();
   }

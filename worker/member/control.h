@@ -17,6 +17,7 @@
 #include "common/net/endpoint.h"
 #include "common/net/zap_handler.h"
 #include "worker/member/worker_member.h"
+#include "worker/member/worker_owner.h"
 #include "worker/trace/activity.h"
 #include "worker/trace/time_split.h"
 
@@ -24,8 +25,8 @@ namespace pushpull {
 
 class Control {
  public:
-  // Takes over the socket and joins the job of the coordinator at its other end. Polls `signals`.
-  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, SignalFd& signals,
+  // Takes over the socket and joins the job of the coordinator at its other end. Borrows `owner`.
+  Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, WorkerOwner& owner,
           Keys keys = {});
   // Sends pending messages and ends the thread.
   ~Control();
@@ -85,6 +86,8 @@ class Control {
  private:
   void loop(const std::stop_token& stop);
   void turn();
+  void take_signal(int64_t now_ms);
+  void end_late_stop(int64_t now_ms);
   void send_all();
   void note_news();
   bool term_over() const { return run_ != 0 && run_ != member_.run(); }
@@ -93,7 +96,7 @@ class Control {
   const std::string address_;
   const Keys keys_;
   std::unique_ptr<Dealer> dealer_;
-  SignalFd& signals_;
+  WorkerOwner& owner_;
   WakeFd news_;
   WakeFd posted_;
   std::atomic<bool> over_ = false;
@@ -116,6 +119,7 @@ class Control {
   // control thread only
   int64_t news_version_ = -1;  // newest state that has woken the trainer
   bool news_joined_ = false;
+  bool stop_was_late_ = false;
 
   std::jthread thread_;  // last: joins before the members that it uses go
 };

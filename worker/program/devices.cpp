@@ -1,4 +1,4 @@
-#include "worker/compute/devices.h"
+#include "worker/program/devices.h"
 
 #include "common/base/error.h"
 #include "common/device/device.h"

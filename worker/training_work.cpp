@@ -1,0 +1,125 @@
+#include "worker/training_work.h"
+
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/job/job.h"
+#include "common/keys/data_proof.h"
+#include "common/keys/key_flags.h"
+#include "common/net/address.h"
+#include "common/net/head_wire.h"
+#include "common/net/join.h"
+#include "common/net/tensor_wire.h"
+#include "common/net/zap_handler.h"
+#include "datasets/text/tokenizer.h"
+#include "worker/all_reduce/all_reduce_trainer.h"
+#include "worker/all_reduce/collective.h"
+#include "worker/trainer.h"
+
+namespace pushpull {
+
+namespace {
+
+Computation make_for(const Job& job, const MakeComputation& make) {
+  if (job.strategy.kind == StrategyKind::kAllReduce) check_built(job.strategy.algorithm);
+  return make(job);
+}
+
+wire::Declare declaration_of(const Dataset& dataset, const Model& model) {
+  wire::Declare declare;
+  to_wire(model.table(), declare.mutable_tensors());
+  to_wire(model.heads(), declare.mutable_heads());
+  declare.set_train_samples(dataset.size(Split::kTrain));
+  declare.set_test_samples(dataset.size(Split::kTest));
+  declare.set_data_digest(dataset.digest());
+  if (const Tokenizer* tokenizer = dataset.tokenizer()) {
+    declare.set_tokenizer(tokenizer->to_json());
+  }
+  declare.set_numerics(model.numerics());
+  declare.set_choices(model.choices());
+  declare.set_arena_bytes(static_cast<int64_t>(model.arena_bytes()));
+  declare.set_slots(static_cast<int64_t>(model.slots()));
+  return declare;
+}
+
+}  // namespace
+
+TrainingWork::TrainingWork(const WorkerParts& parts, const MakeComputation& make, PeerPort port)
+    : parts_(parts),
+      port_(std::move(port)),
+      computation_(make_for(parts.control.job(), make)),
+      declaration_(declaration_of(*computation_.dataset, *computation_.model)) {}
+
+wire::Declare TrainingWork::declare() {
+  peers_.reset();
+  if (parts_.control.job().strategy.kind == StrategyKind::kAllReduce) {
+    declaration_.set_peer_endpoint(listen_for_peers());
+  }
+  return declaration_;
+}
+
+// Listens for other workers as joined servers do: on the interface that reaches the coordinator,
+// unless the port names another one. Returns the address for the others.
+std::string TrainingWork::listen_for_peers() {
+  Control& control = parts_.control;
+  const Address joined = parse_address(control.address(), "join");
+  Address listen = joined;
+  if (!port_.listen.empty()) {
+    listen = parse_address(port_.listen, "listen");
+  } else {
+    listen.host = local_address_towards(joined);
+    listen.port = "*";
+  }
+  const Keys& keys = control.keys();
+  if (control.job().strategy.algorithm == AllReduceKind::kGloo && !listen.is_loopback() &&
+      !keys.insecure()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --listen " + listen.to_string() +
+                    ": Gloo opens its own sockets, which check no keys; use "
+                    "allreduce:ring, or start all with --insecure on a network that you trust");
+  }
+  if (keys.insecure()) Log("worker").warn(kInsecureLine);
+  // one handler per context; it outlives the terms
+  std::shared_ptr<ZapHandler> handler = control.handler();
+  if (!handler) {
+    handler = std::make_shared<ZapHandler>(
+        parts_.context, keys.data_demand(control.job().encrypt_data, control.first_run(),
+                                         listener_name(control.incarnation())));
+    control.report_refused(handler);
+  }
+  peers_ = std::make_unique<Router>(*handler, listen.to_string(), EndpointLimits{});
+  Address endpoint = parse_address(peers_->address(), "listen");
+  if (!port_.advertise.empty()) {
+    check_host(port_.advertise, "advertise");
+    endpoint.host = port_.advertise;
+  } else if (endpoint.is_everywhere()) {
+    endpoint.host = local_address_towards(joined);
+  }
+  return endpoint.to_string();
+}
+
+JobEnd TrainingWork::run(const JobView& view) {
+  const Dataset& dataset = *computation_.dataset;
+  Model& model = *computation_.model;
+  Control& control = parts_.control;
+  // this worker chose its kernels by timing them; the job may have begun with other choices
+  if (view.state.choices() != model.choices()) model.choose(view.state.choices());
+  if (!peers_) return Trainer(view, dataset, model, control, parts_.context, parts_.trace).run();
+  if (view.state.assigned_size() == 0) return wait_for_share();
+  return AllReduceTrainer(view, dataset, model, control, parts_.context, std::move(peers_)).run();
+}
+
+// Waits, as a spare, until the term is over: no share becomes free in an all-reduce job.
+JobEnd TrainingWork::wait_for_share() {
+  Control& control = parts_.control;
+  while (!control.over()) {
+    control.activity().wait([] { return std::string("a share (this worker is a spare)"); });
+    zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, 200);
+    control.news().clear();
+  }
+  return *control.end();
+}
+
+}  // namespace pushpull
