@@ -83,6 +83,7 @@ RunHistory TermStart::after_loss(RunHistory before, const Coordinator& ended) {
 RunHistory TermStart::history(RunHistory before) const {
   const int64_t step = point_.weights ? point_.weights->step : 0;
   if (!before.declared) before.declared = earlier_form(declaration_);
+  before.declared->numerics = declaration_.numerics;
   if (!std::exchange(before.trained, true)) {
     before.first_step = step;
     if (point_.resumed) before.resumed_from_step = step;

@@ -35,7 +35,6 @@ EarlierDeclaration parse_declared(const nlohmann::json& json) {
   declared.train_samples = json.at("train_samples").get<int64_t>();
   declared.test_samples = json.at("test_samples").get<int64_t>();
   declared.data_digest = json.at("data_digest").get<std::string>();
-  declared.numerics = json.at("numerics").get<std::string>();
   return declared;
 }
 
@@ -95,8 +94,7 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
     json["declared"] = {{"model_sha256", declared->model_sha256},
                         {"train_samples", declared->train_samples},
                         {"test_samples", declared->test_samples},
-                        {"data_digest", declared->data_digest},
-                        {"numerics", declared->numerics}};
+                        {"data_digest", declared->data_digest}};
   }
   if (record.end) {
     json["end"] = {{"run", record.end->run},

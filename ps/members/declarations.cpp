@@ -170,8 +170,8 @@ std::string Declarations::difference_from(const EarlierDeclaration& want, const 
     return "its model does not fit: " + model + (data.empty() ? "" : "; " + data);
   }
   if (!data.empty()) return data;
-  if (same_bits_ && got.numerics != want.numerics) {
-    return "its numerics differ: the job has \"" + want.numerics + "\", this worker \"" +
+  if (same_bits_ && want.numerics && got.numerics != *want.numerics) {
+    return "its numerics differ: the job has \"" + *want.numerics + "\", this worker \"" +
            got.numerics + "\"; sync, allreduce and record need the same on all workers";
   }
   return "";

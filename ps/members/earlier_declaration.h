@@ -1,8 +1,9 @@
 // What the workers of a run have declared when it first trained. Later terms of the run accept no
-// other declaration; OUT/term.json holds it for a restarted coordinator. Plain data.
+// other declaration; OUT/term.json holds it for a restarted coordinator, but for the numerics. Plain data.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace pushpull {
@@ -12,7 +13,9 @@ struct EarlierDeclaration {
   int64_t train_samples = 0;
   int64_t test_samples = 0;
   std::string data_digest;
-  std::string numerics;
+  // Nothing: not compared. A coordinator that starts again may be on another host than before, with
+  // its workers, and goes on as a resume does.
+  std::optional<std::string> numerics;
 
   friend bool operator==(const EarlierDeclaration&, const EarlierDeclaration&) = default;
 };

@@ -95,6 +95,20 @@ TEST(Declarations, LaterTermAcceptsOnlyTheDeclarationOfTheEarlierOnes) {
   EXPECT_EQ(declarations.take(declaration()), "");
 }
 
+// The coordinator was started again, perhaps with all workers on another host.
+TEST(Declarations, TermOfANewProcessComparesNumericsWithItsFirstWorker) {
+  const Job job = job_of();
+  Declarations before(job);
+  before.take(declaration());
+  EarlierDeclaration earlier = earlier_form(before.first());
+  earlier.numerics.reset();
+  Declarations declarations(job, earlier);
+  wire::Declare other = declaration();
+  other.set_numerics("cpu avx512");
+  EXPECT_EQ(declarations.take(other), "");
+  EXPECT_THAT(declarations.take(declaration()), HasSubstr("its numerics differ"));
+}
+
 // Their bits need not be the same, and a worker may have been replaced.
 TEST(Declarations, LaterTermAcceptsOtherNumericsWhereTheFirstTermDoes) {
   const Job job = job_of("strategy = async\n");
