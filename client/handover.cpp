@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/wait_for.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -90,15 +91,16 @@ void Handover::end() {
   changed_.notify_all();
 }
 
-std::optional<HandedTask> Handover::next() {
+Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
   Lock lock(mutex_);
   if (stage_ == Stage::kHeld || stage_ == Stage::kVoid) {
     throw Error(ErrorCode::kUsage, "[client] a task is still open: end it before the next one");
   }
-  changed_.wait(lock, [this] { return stage_ == Stage::kPosted || ended_; });
-  if (stage_ != Stage::kPosted) return std::nullopt;
+  wait_for(changed_, lock, timeout_ms, [this] { return stage_ == Stage::kPosted || ended_; });
+  if (stage_ != Stage::kPosted) return ended_ ? Next::kEnd : Next::kNothingYet;
   stage_ = Stage::kHeld;
-  return task_;
+  *task = task_;
+  return Next::kTask;
 }
 
 void Handover::check_open(bool trains) const {

@@ -40,8 +40,10 @@ class Handover {
   void end();
 
   // ---- the caller's thread ----
-  // Waits for the next task. Returns nothing after the end. Throws Error(kUsage) if a task is open.
-  std::optional<HandedTask> next();
+  enum class Next { kTask, kEnd, kNothingYet };
+  // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it.
+  // Throws Error(kUsage) if a task is open.
+  Next next(int64_t timeout_ms, HandedTask* task);
   // Throw Error(kUsage) if no such task is open, or an argument does not fit the tensor.
   void copy_weights(size_t tensor, std::span<float> to);
   void set_gradient(size_t tensor, std::span<const float> from);

@@ -1,11 +1,14 @@
 #include "client/pushpull.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "client/session.h"
@@ -15,8 +18,8 @@
 
 struct pp_session {
   std::unique_ptr<pushpull::Session> session;
+  const pid_t process = getpid();
   pushpull::HandedTask task;
-  pp_job job{};
   mutable std::mutex mutex;
   std::string error;  // of the first failure; guarded by mutex
 };
@@ -28,8 +31,15 @@ using pushpull::ErrorCode;
 
 std::string text(const char* given) { return given == nullptr ? "" : given; }
 
+// A forked process has a copy of the session without its threads. Locks nothing: the other process
+// may have held a lock.
+bool is_forked(const pp_session* session) {
+  return session != nullptr && session->process != getpid();
+}
+
 // Returns 0, or the code of what `action` throws, which the session keeps.
 int guarded(pp_session* session, const std::function<void()>& action) {
+  if (is_forked(session)) return static_cast<int>(ErrorCode::kUsage);
   const auto fail = [session](ErrorCode code, const std::string& why) {
     if (session != nullptr) {
       const std::lock_guard lock(session->mutex);
@@ -48,10 +58,10 @@ int guarded(pp_session* session, const std::function<void()>& action) {
   }
 }
 
-// Returns the session's worker. Throws Error(kUsage) if it has not joined.
-pushpull::Session& joined(const pp_session* session) {
+// Returns the session's worker. Throws Error(kUsage) if pp_open has failed.
+pushpull::Session& opened(const pp_session* session) {
   if (session->session) return *session->session;
-  throw Error(ErrorCode::kUsage, "[client] the session has not joined a job");
+  throw Error(ErrorCode::kUsage, "[client] the session could not be opened");
 }
 
 pushpull::WorkerOptions worker_options(const pp_options& given) {
@@ -103,60 +113,72 @@ pushpull::ExternalSpec external_spec(const pp_model& model) {
 
 }  // namespace
 
-int pp_join(const pp_options* options, pp_session** session) {
+int pp_open(const pp_options* options, pp_session** session) {
   *session = new pp_session;
   pp_session* const made = *session;
   return guarded(made, [&] {
     const pp_options given = options == nullptr ? pp_options{} : *options;
     made->session = std::make_unique<pushpull::Session>(
         worker_options(given), pushpull::PeerPort{text(given.listen), text(given.advertise)});
-    const pushpull::Job& job = made->session->wait_joined();
-    made->job = {static_cast<uint64_t>(job.seed), job.global_batch, job.micro_batch};
   });
 }
 
-pp_job pp_job_of(const pp_session* session) { return session->job; }
-
-int pp_attach(pp_session* session, const pp_model* model) {
-  return guarded(session, [&] { joined(session).attach(external_spec(*model)); });
+int pp_join(pp_session* session, int timeout_ms, pp_job* job) {
+  return guarded(session, [&] {
+    const std::optional<pushpull::Job> found = opened(session).wait_joined(timeout_ms);
+    *job = {};
+    if (found) *job = {found->seed, found->global_batch, found->micro_batch};
+  });
 }
 
-int pp_next(pp_session* session, pp_task* task) {
+int pp_attach(pp_session* session, const pp_model* model) {
+  return guarded(session, [&] { opened(session).attach(external_spec(*model)); });
+}
+
+int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
+  using Next = pushpull::Handover::Next;
   return guarded(session, [&] {
     *task = {};
-    std::optional<pushpull::HandedTask> next = joined(session).tasks().next();
-    if (!next) return joined(session).wait_end();
-    session->task = *std::move(next);
+    const Next next = opened(session).tasks().next(timeout_ms, &session->task);
+    if (next == Next::kEnd) return opened(session).wait_end();
+    task->kind = PP_NOTHING_YET;
+    if (next == Next::kNothingYet) return;
     *task = {session->task.trains ? PP_TRAIN : PP_EVALUATE, session->task.step,
              session->task.micro_batch, session->task.indices.data(), session->task.indices.size()};
   });
 }
 
 int pp_weights(pp_session* session, size_t tensor, float* to, size_t floats) {
-  return guarded(session, [&] { joined(session).tasks().copy_weights(tensor, {to, floats}); });
+  return guarded(session, [&] { opened(session).tasks().copy_weights(tensor, {to, floats}); });
 }
 
 int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats) {
-  return guarded(session, [&] { joined(session).tasks().set_gradient(tensor, {from, floats}); });
+  return guarded(session, [&] { opened(session).tasks().set_gradient(tensor, {from, floats}); });
 }
 
 int pp_end(pp_session* session, float loss) {
-  return guarded(session, [&] { joined(session).tasks().end_training(loss); });
+  return guarded(session, [&] { opened(session).tasks().end_training(loss); });
 }
 
 int pp_report(pp_session* session, double loss_sum, int64_t counted, double metric_sum) {
   return guarded(session, [&] {
-    joined(session).tasks().end_evaluation({loss_sum, counted, metric_sum});
+    opened(session).tasks().end_evaluation({loss_sum, counted, metric_sum});
   });
 }
 
 const char* pp_error(const pp_session* session) {
   if (session == nullptr) return "[client] the session is NULL";
+  if (is_forked(session)) {
+    return "[client] the session belongs to the process that has opened it: a forked process has "
+           "none";
+  }
   const std::lock_guard lock(session->mutex);
   return session->error.c_str();  // set once
 }
 
-void pp_free(pp_session* session) { delete session; }
+void pp_free(pp_session* session) {
+  if (!is_forked(session)) delete session;  // its threads are not here
+}
 
 void pp_set_log(void (*log)(void* user, const char* line), void* user) {
   if (log == nullptr) return pushpull::set_print_sink({});

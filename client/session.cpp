@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "client/wait_for.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -58,11 +59,11 @@ Computation Session::wait_attached(const Job& job) {
           std::make_unique<ExternalModel>(*spec_, handover_)};
 }
 
-const Job& Session::wait_joined() {
+std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return job_ || end_; });
-  if (!job_) throw Error(end_->code, end_->text);
-  return *job_;
+  wait_for(changed_, lock, timeout_ms, [this] { return job_ || end_; });
+  if (!job_ && end_) throw Error(end_->code, end_->text);
+  return job_;
 }
 
 void Session::attach(ExternalSpec spec) {

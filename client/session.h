@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,9 +28,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Waits until the worker has joined. Returns the job. Throws Error if it could not, or if the
-  // job's model is not external.
-  const Job& wait_joined();
+  // Waits until the worker has joined, at most for `timeout_ms` unless that is negative. Returns the
+  // job, or nothing if there is none yet. Throws Error if the worker could not join, or if the job's
+  // model is not external.
+  std::optional<Job> wait_joined(int64_t timeout_ms);
   // Declares the caller's model. Throws Error(kUsage) if called twice.
   void attach(ExternalSpec spec);
   // Returns the tasks, which end with the worker's life. Throws Error(kUsage) before attach.

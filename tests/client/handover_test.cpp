@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 #include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,13 @@ class HandoverTest : public testing::Test {
     return "";
   }
 
+  // Returns the next task, or nothing after the end.
+  std::optional<HandedTask> next() {
+    HandedTask task;
+    if (handover_.next(-1, &task) == Handover::Next::kTask) return task;
+    return std::nullopt;
+  }
+
   Handover handover_;
   TensorTable table_;
   const std::vector<float> weights_ = {1.0F, 2.0F, 3.0F};
@@ -53,7 +62,7 @@ class HandoverTest : public testing::Test {
 
 TEST_F(HandoverTest, ATaskGoesToTheCallerAndItsGradientsComeBack) {
   std::future<float> loss = train();
-  const auto task = handover_.next();
+  const auto task = next();
   ASSERT_TRUE(task && task->trains);
   EXPECT_EQ(task->step, 4);
   EXPECT_EQ(task->micro_batch, 7);
@@ -71,7 +80,7 @@ TEST_F(HandoverTest, ATaskGoesToTheCallerAndItsGradientsComeBack) {
 
 TEST_F(HandoverTest, ATensorWithoutAGradientHasZeros) {
   std::future<float> loss = train();
-  handover_.next();
+  ASSERT_TRUE(next());
   handover_.set_gradient(1, std::array{0.5F});
   handover_.end_training(0.0F);
   loss.get();
@@ -82,7 +91,7 @@ TEST_F(HandoverTest, ATensorWithoutAGradientHasZeros) {
 TEST_F(HandoverTest, WrongCallsAreRefusedByName) {
   EXPECT_THAT(error_of([&] { handover_.end_training(0.0F); }), HasSubstr("no task to train"));
   std::future<float> loss = train();
-  handover_.next();
+  ASSERT_TRUE(next());
   handover_.set_gradient(1, std::array{0.5F});
   EXPECT_THAT(error_of([&] { handover_.set_gradient(1, std::array{0.5F}); }),
               HasSubstr("second gradient of b"));
@@ -91,14 +100,14 @@ TEST_F(HandoverTest, WrongCallsAreRefusedByName) {
   EXPECT_THAT(error_of([&] { handover_.set_gradient(2, std::array{0.5F}); }),
               HasSubstr("tensor 2: the model has 2"));
   EXPECT_THAT(error_of([&] { handover_.end_evaluation({}); }), HasSubstr("no task to evaluate"));
-  EXPECT_THAT(error_of([&] { handover_.next(); }), HasSubstr("still open"));
+  EXPECT_THAT(error_of([&] { next(); }), HasSubstr("still open"));
   handover_.end_training(0.0F);
   loss.get();
 }
 
 TEST_F(HandoverTest, AVoidTaskEndsWithoutEffectBeforeTheNextOneBegins) {
   std::future<float> thrown = train([](size_t) { throw Error(ErrorCode::kFailed, "dropped"); });
-  handover_.next();
+  ASSERT_TRUE(next());
   handover_.set_gradient(1, std::array{0.5F});
   EXPECT_THAT(error_of([&] { thrown.get(); }), HasSubstr("dropped"));
   std::array<float, 2> a{5.0F, 5.0F};
@@ -108,7 +117,7 @@ TEST_F(HandoverTest, AVoidTaskEndsWithoutEffectBeforeTheNextOneBegins) {
   EXPECT_EQ(gradients_[0], 9.0F);
   std::future<float> loss = train();
   handover_.end_training(1.0F);
-  ASSERT_TRUE(handover_.next());
+  ASSERT_TRUE(next());
   handover_.end_training(2.0F);
   EXPECT_EQ(loss.get(), 2.0F);
 }
@@ -117,7 +126,7 @@ TEST_F(HandoverTest, AnEvaluationReturnsTheSumsOfTheCaller) {
   std::future<HeadSums> sums = std::async(std::launch::async, [this] {
     return handover_.evaluate(table_, weights_, {-1, 3, indices_, {}});
   });
-  const auto task = handover_.next();
+  const auto task = next();
   ASSERT_TRUE(task && !task->trains);
   EXPECT_EQ(task->micro_batch, 3);
   handover_.end_evaluation({4.0, 2, 1.0});
@@ -126,7 +135,7 @@ TEST_F(HandoverTest, AnEvaluationReturnsTheSumsOfTheCaller) {
 
 TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {
   std::future<float> loss = train();
-  handover_.next();
+  ASSERT_TRUE(next());
   handover_.give_up("the script ended");
   EXPECT_THAT(error_of([&] { loss.get(); }), HasSubstr("the script ended"));
   EXPECT_THAT(error_of([&] { train().get(); }), HasSubstr("the script ended"));
@@ -134,7 +143,12 @@ TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {
 
 TEST_F(HandoverTest, AfterTheEndThereIsNoTask) {
   handover_.end();
-  EXPECT_FALSE(handover_.next());
+  EXPECT_FALSE(next());
+}
+
+TEST_F(HandoverTest, AWaitWithALimitMayFindNothing) {
+  HandedTask task;
+  EXPECT_EQ(handover_.next(1, &task), Handover::Next::kNothingYet);
 }
 
 }  // namespace

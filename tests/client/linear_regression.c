@@ -1,9 +1,12 @@
 /* A worker in C: fits y = 3 a - 2 b + 1 through a job's servers. Arguments: --join ADDRESS
- * [--insecure] [--leave-at STEP]. Its samples are functions of their index. */
+ * [--insecure] [--leave-at STEP] [--fork]. Its samples are functions of their index. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "client/pushpull.h"
 
@@ -67,7 +70,7 @@ static int work(pp_session* session, long long leave_at) {
   int code = pp_attach(session, &model);
   while (code == 0) {
     pp_task task;
-    code = pp_next(session, &task);
+    code = pp_next(session, -1, &task);
     if (code != 0 || task.kind == PP_END || task.step == leave_at) break;
     struct line line;
     struct line gradient;
@@ -81,16 +84,35 @@ static int work(pp_session* session, long long leave_at) {
   return code;
 }
 
+/* Returns 0 if a forked process is refused. */
+static int fork_once(pp_session* session) {
+  const pid_t child = fork();
+  if (child == 0) {
+    pp_task task;
+    const int code = pp_next(session, 0, &task);
+    const int is_named = strstr(pp_error(session), "forked") != NULL;
+    pp_free(session);
+    _exit(code != 0 && is_named ? 0 : 1);
+  }
+  int status = 1;
+  return waitpid(child, &status, 0) == child ? status : 1;
+}
+
 int main(int argc, char** argv) {
   pp_options options = {0};
+  int forks = 0;
   long long leave_at = -2; /* never: an evaluation has step -1 */
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--insecure") == 0) options.insecure = 1;
+    if (strcmp(argv[i], "--fork") == 0) forks = 1;
     if (strcmp(argv[i], "--join") == 0 && i + 1 < argc) options.join = argv[++i];
     if (strcmp(argv[i], "--leave-at") == 0 && i + 1 < argc) leave_at = atoll(argv[++i]);
   }
   pp_session* session = NULL;
-  int code = pp_join(&options, &session);
+  int code = pp_open(&options, &session);
+  pp_job job = {0};
+  while (code == 0 && job.micro_batch == 0) code = pp_join(session, 100, &job);
+  if (code == 0 && forks) code = fork_once(session);
   if (code == 0) code = work(session, leave_at);
   if (code != 0) fprintf(stderr, "linear_regression: error: %s\n", pp_error(session));
   pp_free(session);

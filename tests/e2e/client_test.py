@@ -41,6 +41,10 @@ def a_program_that_leaves_in_the_middle_is_replaced(lab):
     expect(got == want, f"hash {got}, without the change of workers {want}")
 
 
+def a_forked_process_is_refused(lab):
+    lab.cluster(lab.job({**LINE, "steps": 20}), 1, 1, worker_program=PROGRAM, worker_words=("--fork",)).ends_well()
+
+
 def a_job_and_a_program_that_do_not_fit_say_so(lab):
     ours = lab.cluster(lab.job(LINE), 1, 0, workers=1).add_worker()
     expect(ours.ends() == USAGE, f"ended with {ours.returncode}: {ours.output()}")
