@@ -77,6 +77,12 @@ Graph graph_of(const Job& job, const FieldTable& fields) {
     }
     names += (names.empty() ? "" : ", ") + std::string(model.name);
   }
+  if (job.model == "external") {
+    throw Error(ErrorCode::kUsage,
+                "[models] model = external: the model belongs to a program that is the worker "
+                "itself; start that program, or choose one of " +
+                    names);
+  }
   throw Error(ErrorCode::kUsage, "[models] unknown model '" + job.model + "'; there are " + names);
 }
 

@@ -25,6 +25,25 @@ bool is_one_file(int a, int b) {
 
 std::atomic<Console*> process_console = nullptr;
 
+// Never destroyed, as the console is.
+struct Sink {
+  std::mutex mutex;
+  PrintSink print;  // guarded by mutex
+};
+
+Sink& process_sink() {
+  static Sink* const sink = new Sink;
+  return *sink;
+}
+
+// Returns false if there is no sink.
+bool print_to_sink(int fd, std::string_view text) {
+  Sink& sink = process_sink();
+  const std::lock_guard lock(sink.mutex);
+  if (sink.print) sink.print(fd, text);
+  return static_cast<bool>(sink.print);
+}
+
 }  // namespace
 
 class Console::Stream {
@@ -60,7 +79,13 @@ void Console::flush() {
   if (err_ != out_) err_->flush();
 }
 
+void set_print_sink(PrintSink sink) {
+  const std::lock_guard lock(process_sink().mutex);
+  process_sink().print = std::move(sink);
+}
+
 void print(int fd, std::string_view text) {
+  if (print_to_sink(fd, text)) return;
   if (Console* const console = process_console.load()) {
     if (fd == STDOUT_FILENO) {
       console->out(text);

@@ -2,6 +2,7 @@
 // reader or a file system hangs. Any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -28,6 +29,11 @@ class Console {
 // Writes to this process's STDOUT_FILENO or STDERR_FILENO: through its console if it has one, else
 // directly.
 void print(int fd, std::string_view text);
+// Makes `print` pass its text, whole lines, to `sink`, in place of the process's streams. Threads
+// call `sink` one at a time. Returns once no thread is in the former sink; an empty sink restores
+// the streams. A library owns no stream: the program around it decides where its lines go.
+using PrintSink = std::function<void(int fd, std::string_view text)>;
+void set_print_sink(PrintSink sink);
 // Flushes the process's console, if there is one. Call before _exit.
 void flush_output();
 

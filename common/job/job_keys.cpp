@@ -115,10 +115,10 @@ bool set_dataset(Job& job, const std::string& text) {
 Keys model_keys() {
   return {
       name({"model",
-            "network to train: mlp (fully connected, ReLU), convnet, gpt, bert, resnet18 or "
-            "resnet50"},
-           &Job::model, "mlp, convnet, gpt, bert, resnet18 or resnet50",
-           std::array{"mlp", "convnet", "gpt", "bert", "resnet18", "resnet50"}),
+            "network to train: mlp (fully connected, ReLU), convnet, gpt, bert, resnet18, "
+            "resnet50; external: programs with a model of their own are the workers"},
+           &Job::model, "mlp, convnet, gpt, bert, resnet18, resnet50 or external",
+           std::array{"mlp", "convnet", "gpt", "bert", "resnet18", "resnet50", "external"}),
       entry({"hidden", "widths of mlp's hidden layers: 64,32; none: no hidden layer"},
             "widths from 1 to 1000000 between commas, such as 64,32, or none", set_hidden,
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),

@@ -26,7 +26,9 @@ struct Range {
 
 std::vector<Range> ranges_of_training() {
   return {
-      {"model", {"mlp", "convnet", "gpt", "bert", "resnet18", "resnet50"}, {"resnext", "MLP", ""}},
+      {"model",
+       {"mlp", "convnet", "gpt", "bert", "resnet18", "resnet50", "external"},
+       {"resnext", "MLP", ""}},
       {"hidden", {"", "none", "1", "64,32", "64, 32"}, {"0", "64,", ",", "64;32", "1000001", "-1"}},
       {"layers", {"1", "12", "1000"}, {"0", "1001", "-1", ""}},
       {"heads", {"1", "1024"}, {"0", "1025"}},

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/console.h"
 #include "common/base/log.h"
 
 namespace pushpull {
@@ -97,6 +98,17 @@ TEST(Log, TextFromPeersIsOneLineWithoutTerminalControls) {
   Log("server 0").info("lost worker (\x1b[2Jnode\nserver 0: error: fake, pid 1) \xc3\xa4");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "server 0: lost worker (\\x1b[2Jnode\\x0aserver 0: error: fake, pid 1) \xc3\xa4\n");
+}
+
+TEST(Log, ASinkTakesLinesInPlaceOfTheStreams) {
+  std::string lines;
+  testing::internal::CaptureStderr();
+  set_print_sink([&](int /*fd*/, std::string_view text) { lines += text; });
+  Log("worker 2").warn("lost");
+  set_print_sink({});
+  EXPECT_EQ(lines, "worker 2: warning: lost\n");
+  Log("worker 2").info("back");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "worker 2: back\n");
 }
 
 }  // namespace

@@ -1,0 +1,173 @@
+#include "client/handover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/wait_for.h"
+#include "common/base/error.h"
+
+namespace pushpull {
+
+float Handover::train(const TensorTable& table, std::span<const float> weights,
+                      const Samples& samples, std::span<float> gradients,
+                      const GradientReady& ready) {
+  Lock lock(mutex_);
+  gradients_ = gradients;
+  try {
+    post(lock, table, weights, samples, true);
+    pass_gradients(lock, ready);
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    close();
+    throw;
+  }
+  close();
+  return loss_;
+}
+
+HeadSums Handover::evaluate(const TensorTable& table, std::span<const float> weights,
+                            const Samples& samples) {
+  Lock lock(mutex_);
+  try {
+    post(lock, table, weights, samples, false);
+    changed_.wait(lock, [this] { return stage_ == Stage::kDone || gave_up_; });
+    if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+  } catch (...) {
+    close();
+    throw;
+  }
+  close();
+  return sums_;
+}
+
+// Waits until the caller has ended a void task, and posts the next one.
+void Handover::post(Lock& lock, const TensorTable& table, std::span<const float> weights,
+                    const Samples& samples, bool trains) {
+  changed_.wait(lock, [this] { return stage_ == Stage::kNone || gave_up_; });
+  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+  task_ = {trains, samples.step, samples.micro_batch,
+           std::vector<int64_t>(samples.indices.begin(), samples.indices.end())};
+  table_ = &table;
+  weights_ = weights;
+  given_.assign(table.tensors.size(), false);
+  passed_.clear();
+  stage_ = Stage::kPosted;
+  changed_.notify_all();
+}
+
+// Passes gradients on while the caller computes the next ones.
+void Handover::pass_gradients(Lock& lock, const GradientReady& ready) {
+  const auto pass = [&](size_t tensor) {
+    lock.unlock();
+    ready(tensor);
+    lock.lock();
+  };
+  while (stage_ != Stage::kDone || !passed_.empty()) {
+    changed_.wait(lock, [this] { return stage_ == Stage::kDone || !passed_.empty() || gave_up_; });
+    if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+    for (; !passed_.empty(); passed_.pop_front()) pass(passed_.front());
+  }
+  for (size_t tensor = given_.size(); tensor-- > 0;) {
+    if (given_[tensor]) continue;
+    const TensorInfo& info = table_->tensors[tensor];
+    std::fill_n(gradients_.begin() + info.offset, info.size, 0.0F);
+    pass(tensor);
+  }
+}
+
+// The task's memory goes: the caller may not touch it any more.
+void Handover::close() {
+  const bool held = stage_ == Stage::kHeld || stage_ == Stage::kVoid;
+  stage_ = held ? Stage::kVoid : Stage::kNone;
+  weights_ = {};
+  gradients_ = {};
+  passed_.clear();
+  changed_.notify_all();
+}
+
+void Handover::end() {
+  const Lock lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
+  Lock lock(mutex_);
+  if (stage_ == Stage::kHeld || stage_ == Stage::kVoid) {
+    throw Error(ErrorCode::kUsage, "[client] a task is still open: end it before the next one");
+  }
+  wait_for(changed_, lock, timeout_ms, [this] { return stage_ == Stage::kPosted || ended_; });
+  if (stage_ != Stage::kPosted) return ended_ ? Next::kEnd : Next::kNothingYet;
+  stage_ = Stage::kHeld;
+  *task = task_;
+  return Next::kTask;
+}
+
+void Handover::check_open(bool trains) const {
+  const bool open = stage_ == Stage::kHeld || stage_ == Stage::kVoid;
+  if (open && task_.trains == trains) return;
+  throw Error(ErrorCode::kUsage,
+              std::string("[client] no task to ") + (trains ? "train" : "evaluate") + " is open");
+}
+
+std::span<const float> Handover::part(std::span<const float> all, size_t tensor,
+                                      size_t floats) const {
+  const std::vector<TensorInfo>& tensors = table_->tensors;
+  if (tensor >= tensors.size()) {
+    throw Error(ErrorCode::kUsage, "[client] tensor " + std::to_string(tensor) +
+                                       ": the model has " + std::to_string(tensors.size()));
+  }
+  const TensorInfo& info = tensors[tensor];
+  if (floats != static_cast<size_t>(info.size)) {
+    throw Error(ErrorCode::kUsage, "[client] " + info.name + " has " + std::to_string(info.size) +
+                                       " elements, got " + std::to_string(floats));
+  }
+  return all.subspan(static_cast<size_t>(info.offset), floats);
+}
+
+void Handover::copy_weights(size_t tensor, std::span<float> to) {
+  const Lock lock(mutex_);
+  check_open(task_.trains);
+  if (stage_ == Stage::kVoid) return;
+  const std::span<const float> from = part(weights_, tensor, to.size());
+  std::copy(from.begin(), from.end(), to.begin());
+}
+
+void Handover::set_gradient(size_t tensor, std::span<const float> from) {
+  const Lock lock(mutex_);
+  check_open(true);
+  if (stage_ == Stage::kVoid) return;
+  part(gradients_, tensor, from.size());
+  if (given_[tensor]) {
+    throw Error(ErrorCode::kUsage,
+                "[client] a second gradient of " + table_->tensors[tensor].name + " in one task");
+  }
+  given_[tensor] = true;
+  std::copy(from.begin(), from.end(), gradients_.begin() + table_->tensors[tensor].offset);
+  passed_.push_back(tensor);
+  changed_.notify_all();
+}
+
+void Handover::end_training(float loss) {
+  const Lock lock(mutex_);
+  check_open(true);
+  loss_ = loss;
+  stage_ = stage_ == Stage::kVoid ? Stage::kNone : Stage::kDone;
+  changed_.notify_all();
+}
+
+void Handover::end_evaluation(const HeadSums& sums) {
+  const Lock lock(mutex_);
+  check_open(false);
+  sums_ = sums;
+  stage_ = stage_ == Stage::kVoid ? Stage::kNone : Stage::kDone;
+  changed_.notify_all();
+}
+
+void Handover::give_up(const std::string& why) {
+  const Lock lock(mutex_);
+  if (!gave_up_) gave_up_ = why;
+  changed_.notify_all();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,88 @@
+#include "client/session.h"
+
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "client/wait_for.h"
+#include "common/base/error.h"
+
+namespace pushpull {
+
+Session::Session(WorkerOptions options, PeerPort port)
+    : thread_(
+          [this, options = std::move(options), port = std::move(port)] { live(options, port); }) {}
+
+Session::~Session() {
+  owner_.stop();
+  handover_.give_up("[client] the program has ended its session");
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+void Session::live(const WorkerOptions& options, const PeerPort& port) {
+  try {
+    WorkerLife life(options, owner_);
+    note_end(life.run([&](const WorkerParts& parts) {
+      return std::make_unique<TrainingWork>(
+          parts, [this](const Job& job) { return wait_attached(job); }, port);
+    }));
+  } catch (const Error& e) {
+    note_end({false, e.code(), e.what(), 0});
+  } catch (const std::exception& e) {
+    note_end({false, ErrorCode::kInternal, std::string("[internal] ") + e.what(), 0});
+  }
+}
+
+void Session::note_end(const JobEnd& end) {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = end;
+    changed_.notify_all();
+  }
+  handover_.end();
+}
+
+Computation Session::wait_attached(const Job& job) {
+  if (job.model != "external") {
+    throw Error(ErrorCode::kUsage,
+                "[client] the job has model = " + job.model +
+                    ": a program with a model of its own needs model = external");
+  }
+  std::unique_lock lock(mutex_);
+  job_ = job;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return spec_ || stopping_; });
+  if (!spec_) throw Error(ErrorCode::kFailed, "[client] the program has ended its session");
+  return {std::make_unique<ExternalData>(*spec_),
+          std::make_unique<ExternalModel>(*spec_, handover_)};
+}
+
+std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  wait_for(changed_, lock, timeout_ms, [this] { return job_ || end_; });
+  if (!job_ && end_) throw Error(end_->code, end_->text);
+  return job_;
+}
+
+void Session::attach(ExternalSpec spec) {
+  const std::lock_guard lock(mutex_);
+  if (spec_) throw Error(ErrorCode::kUsage, "[client] the session has a model already");
+  spec_ = std::move(spec);
+  changed_.notify_all();
+}
+
+Handover& Session::tasks() {
+  const std::lock_guard lock(mutex_);
+  if (spec_) return handover_;
+  throw Error(ErrorCode::kUsage, "[client] the session has no model: attach one first");
+}
+
+void Session::wait_end() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return end_.has_value(); });
+  if (!end_->success) throw Error(end_->code, end_->text);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,155 @@
+#include "client/handover.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <future>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class HandoverTest : public testing::Test {
+ protected:
+  HandoverTest() {
+    table_.add({.name = "a", .shape = {2}});
+    table_.add({.name = "b", .shape = {1}});
+  }
+
+  // Trains on another thread, as the trainer does.
+  std::future<float> train(const GradientReady& also = {}) {
+    return std::async(std::launch::async, [this, also] {
+      const GradientReady ready = [&](size_t tensor) {
+        ready_.push_back(tensor);
+        if (also) also(tensor);
+      };
+      return handover_.train(table_, weights_, {4, 7, indices_, {}}, gradients_, ready);
+    });
+  }
+
+  std::string error_of(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  // Returns the next task, or nothing after the end.
+  std::optional<HandedTask> next() {
+    HandedTask task;
+    if (handover_.next(-1, &task) == Handover::Next::kTask) return task;
+    return std::nullopt;
+  }
+
+  Handover handover_;
+  TensorTable table_;
+  const std::vector<float> weights_ = {1.0F, 2.0F, 3.0F};
+  const std::vector<int64_t> indices_ = {11, 12};
+  std::vector<float> gradients_ = {9.0F, 9.0F, 9.0F};
+  std::vector<size_t> ready_;  // by the trainer's thread
+};
+
+TEST_F(HandoverTest, ATaskGoesToTheCallerAndItsGradientsComeBack) {
+  std::future<float> loss = train();
+  const auto task = next();
+  ASSERT_TRUE(task && task->trains);
+  EXPECT_EQ(task->step, 4);
+  EXPECT_EQ(task->micro_batch, 7);
+  EXPECT_THAT(task->indices, ElementsAre(11, 12));
+  std::array<float, 2> a{};
+  handover_.copy_weights(0, a);
+  EXPECT_THAT(a, ElementsAre(1.0F, 2.0F));
+  handover_.set_gradient(1, std::array{0.5F});
+  handover_.set_gradient(0, std::array{0.25F, 0.75F});
+  handover_.end_training(1.5F);
+  EXPECT_EQ(loss.get(), 1.5F);
+  EXPECT_THAT(gradients_, ElementsAre(0.25F, 0.75F, 0.5F));
+  EXPECT_THAT(ready_, ElementsAre(1, 0));
+}
+
+TEST_F(HandoverTest, ATensorWithoutAGradientHasZeros) {
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  handover_.set_gradient(1, std::array{0.5F});
+  handover_.end_training(0.0F);
+  loss.get();
+  EXPECT_THAT(gradients_, ElementsAre(0.0F, 0.0F, 0.5F));
+  EXPECT_THAT(ready_, ElementsAre(1, 0));
+}
+
+TEST_F(HandoverTest, WrongCallsAreRefusedByName) {
+  EXPECT_THAT(error_of([&] { handover_.end_training(0.0F); }), HasSubstr("no task to train"));
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  handover_.set_gradient(1, std::array{0.5F});
+  EXPECT_THAT(error_of([&] { handover_.set_gradient(1, std::array{0.5F}); }),
+              HasSubstr("second gradient of b"));
+  EXPECT_THAT(error_of([&] { handover_.set_gradient(0, std::array{0.5F}); }),
+              HasSubstr("a has 2 elements, got 1"));
+  EXPECT_THAT(error_of([&] { handover_.set_gradient(2, std::array{0.5F}); }),
+              HasSubstr("tensor 2: the model has 2"));
+  EXPECT_THAT(error_of([&] { handover_.end_evaluation({}); }), HasSubstr("no task to evaluate"));
+  EXPECT_THAT(error_of([&] { next(); }), HasSubstr("still open"));
+  handover_.end_training(0.0F);
+  loss.get();
+}
+
+TEST_F(HandoverTest, AVoidTaskEndsWithoutEffectBeforeTheNextOneBegins) {
+  std::future<float> thrown = train([](size_t) { throw Error(ErrorCode::kFailed, "dropped"); });
+  ASSERT_TRUE(next());
+  handover_.set_gradient(1, std::array{0.5F});
+  EXPECT_THAT(error_of([&] { thrown.get(); }), HasSubstr("dropped"));
+  std::array<float, 2> a{5.0F, 5.0F};
+  handover_.copy_weights(0, a);
+  EXPECT_THAT(a, ElementsAre(5.0F, 5.0F));
+  handover_.set_gradient(0, std::array{0.25F, 0.75F});
+  EXPECT_EQ(gradients_[0], 9.0F);
+  std::future<float> loss = train();
+  handover_.end_training(1.0F);
+  ASSERT_TRUE(next());
+  handover_.end_training(2.0F);
+  EXPECT_EQ(loss.get(), 2.0F);
+}
+
+TEST_F(HandoverTest, AnEvaluationReturnsTheSumsOfTheCaller) {
+  std::future<HeadSums> sums = std::async(std::launch::async, [this] {
+    return handover_.evaluate(table_, weights_, {-1, 3, indices_, {}});
+  });
+  const auto task = next();
+  ASSERT_TRUE(task && !task->trains);
+  EXPECT_EQ(task->micro_batch, 3);
+  handover_.end_evaluation({4.0, 2, 1.0});
+  EXPECT_EQ(sums.get(), (HeadSums{4.0, 2, 1.0}));
+}
+
+TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  handover_.give_up("the script ended");
+  EXPECT_THAT(error_of([&] { loss.get(); }), HasSubstr("the script ended"));
+  EXPECT_THAT(error_of([&] { train().get(); }), HasSubstr("the script ended"));
+}
+
+TEST_F(HandoverTest, AfterTheEndThereIsNoTask) {
+  handover_.end();
+  EXPECT_FALSE(next());
+}
+
+TEST_F(HandoverTest, AWaitWithALimitMayFindNothing) {
+  HandedTask task;
+  EXPECT_EQ(handover_.next(1, &task), Handover::Next::kNothingYet);
+}
+
+}  // namespace
+}  // namespace pushpull
