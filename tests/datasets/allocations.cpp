@@ -28,6 +28,11 @@ void* operator new(size_t bytes) {
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1); memory != nullptr) return memory;
   throw std::bad_alloc();
 }
+// std::stable_sort's buffer
+void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  pushpull::note(bytes);
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
 void* operator new[](size_t bytes) { return operator new(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

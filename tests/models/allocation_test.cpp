@@ -33,6 +33,11 @@ void* operator new(std::size_t size) {
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
+// std::stable_sort's buffer
+void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  count();
+  return std::malloc(size == 0 ? 1 : size);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   count();
   const auto a = static_cast<std::size_t>(alignment);
