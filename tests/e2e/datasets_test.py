@@ -30,9 +30,9 @@ def squad_in(folder):
     return path
 
 
-def questions_in(lab):
+def questions_in(place):
     """Returns a folder of dataset qa with rows of 24 tokens."""
-    source, folder = squad_in(lab.folder), lab.folder / "qa"
+    source, folder = squad_in(place.folder), place.folder / "qa"
     words = [SCRIPTS / "make_qa.py", "--train", source, "--test", source, "--out", folder, "--sequence", 24, "--question", 8, "--stride", 8]
     done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, timeout=60)
     expect(done.returncode == 0 and "train: 40 questions, 80 rows, " in done.stdout, done)
