@@ -108,17 +108,16 @@ void DummyQa::make_sample(uint32_t number, const Sample& out) const {
   const int64_t length = std::min(2 + draws.below(kMaxAnswer - 1), tokens);
   const int64_t begin = draws.below(tokens - length + 1);
   out.start = out.end = kNoTarget;
-  out.start_position = out.end_position = 0.0F;
   out.kind = 0;
   if (has_answer) {
     next[begin] = static_cast<int32_t>(kFirstOpening + topic);
     next[begin + length - 1] = static_cast<int32_t>(kFirstOpening + topics_ + topic);
     out.start = static_cast<int32_t>(context + begin);
     out.end = static_cast<int32_t>(context + begin + length - 1);
-    out.start_position = static_cast<float>(out.start) / static_cast<float>(sequence_ - 1);
-    out.end_position = static_cast<float>(out.end) / static_cast<float>(sequence_ - 1);
     out.kind = static_cast<int32_t>(1 + kind);
   }
+  out.start_position = question_position(out.start, sequence_);
+  out.end_position = question_position(out.end, sequence_);
   next[tokens] = kSeparator;
   const int64_t all = context + tokens + 1;
   std::fill(out.ids + all, out.ids + sequence_, 0);

@@ -7,14 +7,14 @@
 //
 //     [CLS] kind topic topic... [SEP] context... [SEP] padding...
 //
-// The question repeats its topic's opening marker 2 to T / 8 times, at most 61. If it has an answer, the context contains the
-// topic's opening marker once and its closing marker once, at most kMaxAnswer tokens apart: they are
-// the first and the last token of the answer. A quarter of the other tokens of the context are
-// markers of other topics, the rest is words. An eighth of the questions has no answer: their context
-// has no marker of the topic, and start and end are kNoTarget. The class is 0 for a question without
-// an answer; else it is 1 to 4 by the kind. A half of the kinds is the first one, a quarter the
-// second, an eighth each of the others. So question and context together give the answer, and
-// neither alone.
+// The question repeats its topic's opening marker 2 to T / 8 times, at most 61. If it has an
+// answer, the context contains the topic's opening marker once and its closing marker once, at most
+// kMaxAnswer tokens apart: they are the first and the last token of the answer. A quarter of the
+// other tokens of the context are markers of other topics, the rest is words. An eighth of the
+// questions has no answer: their context has no marker of the topic, and start and end are
+// kNoTarget. The class is 0 for a question without an answer; else it is 1 to 4 by the kind. A half
+// of the kinds is the first one, a quarter the second, an eighth each of the others. So question
+// and context together give the answer, and neither alone.
 #pragma once
 
 #include <cstdint>

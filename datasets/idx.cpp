@@ -78,7 +78,7 @@ InputShape shape_of(const std::vector<int64_t>& dims) {
   return {dims[1], dims[2], dims[3]};
 }
 
-std::string shape_text(const InputShape& shape) {
+std::string image_text(const InputShape& shape) {
   return dims_text({shape.channels, shape.height, shape.width});
 }
 
@@ -128,8 +128,8 @@ std::unique_ptr<Dataset> open_folder(const Job& job, const std::string& dir, int
   const InputShape shape = shape_of(train.images.dims);
   if (shape_of(test.images.dims) != shape) {
     fail(test.images_path,
-         "expected images of " + shape_text(shape) + ", as in " + train.images_path + ", got " +
-             shape_text(shape_of(test.images.dims)) + "; take both files from one dataset");
+         "expected images of " + image_text(shape) + ", as in " + train.images_path + ", got " +
+             image_text(shape_of(test.images.dims)) + "; take both files from one dataset");
   }
   const int64_t classes = count_classes(train, test);
   check_pixels(train, white);

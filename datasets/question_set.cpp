@@ -13,6 +13,7 @@
 #include "common/base/text.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
+#include "common/layout/tensor_table.h"
 #include "datasets/digest.h"
 #include "datasets/sample_counts.h"
 
@@ -96,9 +97,7 @@ class QuestionFile {
   }
 
   [[noreturn]] void refuse_shape(const std::string& name, const std::string& expected) const {
-    std::string got;
-    for (const int64_t d : shape_of(name)) got += (got.empty() ? "" : ", ") + std::to_string(d);
-    refuse(name + ": expected the shape " + expected + ", got [" + got + "]");
+    refuse(name + ": expected the shape " + expected + ", got " + shape_text(shape_of(name)));
   }
 
   std::span<const int32_t> values(const std::string& name) const {
@@ -221,11 +220,6 @@ void QuestionSet::read(const Request& request, float* block) const {
   const QuestionSplit& split = samples_of(request.split);
   const auto floats = [&](size_t field) { return block + request.layout.offset(field); };
   const auto ints = [&](size_t field) { return as_ints(floats(field)); };
-  const auto position = [&](int32_t place) {
-    return place == kNoTarget || sequence_ == 1
-               ? 0.0F
-               : static_cast<float>(place) / static_cast<float>(sequence_ - 1);
-  };
   for (size_t i = 0; i < request.indices.size(); ++i) {
     const int64_t sample = request.indices[i];
     PP_ASSERT(sample >= 0 && sample < size(request.split));
@@ -240,8 +234,8 @@ void QuestionSet::read(const Request& request, float* block) const {
     const auto at = static_cast<size_t>(sample);
     ints(3)[i] = split.start[at];
     ints(4)[i] = split.end[at];
-    floats(5)[i] = position(split.start[at]);
-    floats(6)[i] = position(split.end[at]);
+    floats(5)[i] = question_position(split.start[at], sequence_);
+    floats(6)[i] = question_position(split.end[at], sequence_);
     ints(7)[i] = split.kind[at];
   }
 }

@@ -22,10 +22,6 @@ class Bert {
 
   Graph build() {
     check_fields();
-    if (job_.embed % job_.heads != 0) {
-      throw Error(ErrorCode::kUsage, "[models] heads = " + std::to_string(job_.heads) +
-                                         " does not divide embed = " + std::to_string(job_.embed));
-    }
     mask_ = graph_.input("mask");
     Value x = embeddings();
     for (int64_t i = 0; i < job_.layers; ++i) {

@@ -29,10 +29,6 @@ class Gpt {
                       job_.dataset + " has others");
     }
     const int64_t width = job_.embed;
-    if (width % job_.heads != 0) {
-      throw Error(ErrorCode::kUsage, "[models] heads = " + std::to_string(job_.heads) +
-                                         " does not divide embed = " + std::to_string(width));
-    }
     const Init init = normal_of(kDeviation);
     const Param tokens = graph_.param("transformer.wte.weight", {ids.limit, width}, init);
     const int64_t positions = job_.positions > 0 ? job_.positions : ids.shape[0];

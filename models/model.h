@@ -97,7 +97,7 @@ struct ModelInfo {
 };
 std::vector<ModelInfo> model_list();
 
-// What a job's model costs.
+// The cost of a job's model.
 struct ModelFigures {
   TensorTable table;
   std::vector<HeadInfo> heads;

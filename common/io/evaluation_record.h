@@ -1,5 +1,5 @@
-// What the evaluations of a run have shown so far: the best value of one measure. Part of each
-// checkpoint, so that a resumed run goes on with it. Plain data.
+// The best value of one measure over the evaluations of a run so far. Each checkpoint contains it, so
+// that a resumed run goes on with it. Plain data.
 #pragma once
 
 #include <cstdint>

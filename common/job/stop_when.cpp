@@ -8,21 +8,16 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/metrics/metric.h"
 
 namespace pushpull {
 
 namespace {
 
 constexpr int64_t kMaxPatience = 1'000'000;
-constexpr size_t kMaxHeadBytes = 64;
 
 constexpr std::array<std::string_view, 6> kMetrics = {
     "loss", "metric", "accuracy", "exact-match", "perplexity", "mean-squared-error"};
-
-bool is_head(std::string_view text) {
-  return !text.empty() && text.size() <= kMaxHeadBytes &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
-}
 
 }  // namespace
 
@@ -47,7 +42,7 @@ StopWhen StopWhen::parse(const std::string& text) {
   if (const size_t slash = rule.metric.find('/'); slash != std::string::npos) {
     rule.head = rule.metric.substr(0, slash);
     rule.metric = rule.metric.substr(slash + 1);
-    if (!is_head(rule.head)) throw wrong;
+    if (!is_head_name(rule.head)) throw wrong;
   }
   if (std::ranges::find(kMetrics, rule.metric) == kMetrics.end()) throw wrong;
   const std::optional<int64_t> patience = parse_int64(text.substr(colon + 1));

@@ -43,6 +43,11 @@ FieldTable question_fields(int64_t sequence, int64_t vocabulary, int64_t classes
            {"class", FieldType::kInt, {}, 0, classes}}};
 }
 
+float question_position(int32_t place, int64_t sequence) {
+  if (place == kNoTarget || sequence == 1) return 0.0F;
+  return static_cast<float>(place) / static_cast<float>(sequence - 1);
+}
+
 BatchLayout::BatchLayout(const FieldTable& fields, int64_t samples) : samples_(samples) {
   constexpr size_t kAlignment = 256 / sizeof(float);
   PP_ASSERT(samples >= 0);

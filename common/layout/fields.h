@@ -55,6 +55,8 @@ FieldTable token_fields(int64_t sequence, int64_t vocabulary);
 // without an answer; and `class`, the kind of answer.
 //   sequence: tokens of a sample; vocabulary: ids are below it.
 FieldTable question_fields(int64_t sequence, int64_t vocabulary, int64_t classes);
+// Returns the value of `start-position` for the place `start`, and the same for the end.
+float question_position(int32_t place, int64_t sequence);
 
 // Where the fields of a micro-batch are in its block: field by field, each [samples, shape] in C
 // order. An element of any type has 4 bytes, a *word*. A field begins at a multiple of 256 bytes.

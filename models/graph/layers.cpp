@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/error.h"
 #include "models/ops/add.h"
 #include "models/ops/add_positions.h"
 #include "models/ops/attention.h"
@@ -45,22 +46,44 @@ std::shared_ptr<const ops::ConvolutionSpec> convolution_of(const GraphBuilder& g
                             .bias = bias});
 }
 
+// How the parameters of a linear layer begin.
+struct LinearInit {
+  Init weight;
+  Init bias;
+  bool bias_decays = true;
+};
+
+// A linear layer over the last dimension of x, or over a whole image, with a bias.
+Value linear_layer(GraphBuilder& graph, const std::string& name, Value x,
+                   const ops::LinearShape& shape, const LinearInit& init) {
+  const ops::Shape& type = graph.shape(x);
+  auto spec = std::make_shared<ops::LinearSpec>(
+      shape,
+      type.rank() == 4 ? ops::Shape{shape.samples, shape.outputs} : with_last(type, shape.outputs));
+  // before the parameters are added: their sizes must not overflow
+  const std::vector types{graph.type(x)};
+  spec->check(name, types);
+  const Param weight = graph.param(name + ".weight", spec->params().front().sizes(), init.weight);
+  const Param bias = graph.param(name + ".bias", {shape.outputs}, init.bias, init.bias_decays);
+  return graph.add(name, std::move(spec), {x}, {weight, bias});
+}
+
+// Returns the width of a head. Throws Error(kUsage) if the heads do not divide the width.
+int64_t width_of_head(int64_t width, int64_t heads) {
+  if (width % heads == 0) return width / heads;
+  throw Error(ErrorCode::kUsage, "[models] heads = " + std::to_string(heads) +
+                                     " does not divide embed = " + std::to_string(width));
+}
+
 }  // namespace
 
 Value linear(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs, bool relu) {
   const ops::Shape& shape = graph.shape(x);
-  const bool is_image = shape.rank() == 4;
-  const int64_t inputs = is_image ? shape.size() / shape[0] : shape.last();
-  const int64_t rows = shape.size() / inputs;
-  auto spec = std::make_shared<ops::LinearSpec>(
-      ops::LinearShape{.samples = rows, .inputs = inputs, .outputs = outputs, .relu = relu},
-      is_image ? ops::Shape{rows, outputs} : with_last(shape, outputs));
-  // before the parameters are added: their sizes must not overflow
-  const std::vector types{graph.type(x)};
-  spec->check(name, types);
-  const Param weight = graph.param(name + ".weight", {outputs, inputs}, uniform_of(inputs));
-  const Param bias = graph.param(name + ".bias", {outputs}, uniform_of(inputs));
-  return graph.add(name, std::move(spec), {x}, {weight, bias});
+  const int64_t inputs = shape.rank() == 4 ? shape.size() / shape[0] : shape.last();
+  return linear_layer(
+      graph, name, x,
+      {.samples = shape.size() / inputs, .inputs = inputs, .outputs = outputs, .relu = relu},
+      {uniform_of(inputs), uniform_of(inputs)});
 }
 
 Value linear_on(GraphBuilder& graph, const std::string& name, Value x, Param weight) {
@@ -78,32 +101,21 @@ Value linear_on(GraphBuilder& graph, const std::string& name, Value x, Param wei
 Value dense(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
             const Init& init) {
   const ops::Shape& shape = graph.shape(x);
-  const int64_t inputs = shape.last();
-  auto spec = std::make_shared<ops::LinearSpec>(
-      ops::LinearShape{.samples = shape.size() / inputs, .inputs = inputs, .outputs = outputs},
-      with_last(shape, outputs));
-  // before the parameters are added: their sizes must not overflow
-  const std::vector types{graph.type(x)};
-  spec->check(name, types);
-  const Param weight = graph.param(name + ".weight", {outputs, inputs}, init);
-  const Param bias = graph.param(name + ".bias", {outputs}, constant(0.0F), false);
-  return graph.add(name, std::move(spec), {x}, {weight, bias});
+  return linear_layer(
+      graph, name, x,
+      {.samples = shape.size() / shape.last(), .inputs = shape.last(), .outputs = outputs},
+      {init, constant(0.0F), false});
 }
 
 Value conv1d(GraphBuilder& graph, const std::string& name, Value x, int64_t outputs,
              const Init& init) {
   const ops::Shape& shape = graph.shape(x);
-  const int64_t inputs = shape.last();
-  auto spec = std::make_shared<ops::LinearSpec>(ops::LinearShape{.samples = shape.size() / inputs,
-                                                                 .inputs = inputs,
-                                                                 .outputs = outputs,
-                                                                 .transposed = true},
-                                                with_last(shape, outputs));
-  const std::vector types{graph.type(x)};
-  spec->check(name, types);
-  const Param weight = graph.param(name + ".weight", {inputs, outputs}, init);
-  const Param bias = graph.param(name + ".bias", {outputs}, constant(0.0F), false);
-  return graph.add(name, std::move(spec), {x}, {weight, bias});
+  return linear_layer(graph, name, x,
+                      {.samples = shape.size() / shape.last(),
+                       .inputs = shape.last(),
+                       .outputs = outputs,
+                       .transposed = true},
+                      {init, constant(0.0F), false});
 }
 
 Value embedding(GraphBuilder& graph, const std::string& name, Value ids, Param table) {
@@ -158,7 +170,7 @@ Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, in
       ops::AttentionShape{.samples = shape[0],
                           .positions = shape[1],
                           .heads = heads,
-                          .width = shape[2] / 3 / heads,
+                          .width = width_of_head(shape[2] / 3, heads),
                           .causal = causal,
                           .packed = true,
                           .mask = false,
@@ -173,7 +185,7 @@ Value attention(GraphBuilder& graph, const std::string& name, const Attended& at
       ops::AttentionShape{.samples = shape[0],
                           .positions = shape[1],
                           .heads = heads,
-                          .width = shape[2] / heads,
+                          .width = width_of_head(shape[2], heads),
                           .mask = true,
                           .dropout = static_cast<float>(dropout)});
   return graph.add(name, std::move(spec), {attended.queries, attended.keys, attended.values, mask});

@@ -45,7 +45,8 @@ Value activate(GraphBuilder& graph, const std::string& name, Value x, ops::Funct
 Value dropout(GraphBuilder& graph, const std::string& name, Value x, double p);
 Value add(GraphBuilder& graph, const std::string& name, Value a, Value b);
 
-// Attention on packed queries, keys and values [N, T, 3E].
+// Attention on packed queries, keys and values [N, T, 3E]. Both kinds throw Error(kUsage) if the heads
+// do not divide E.
 Value self_attention(GraphBuilder& graph, const std::string& name, Value qkv, int64_t heads,
                      bool causal, double dropout);
 

@@ -15,11 +15,8 @@ namespace {
 // A server that continues from a copy is at most this many copies behind: two may be in progress.
 constexpr int64_t kKeptCopies = 4;
 
-// A run that stopped early and resumes at its end has no step left.
 Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps) {
-  int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
-  if (stops_early_at(job, start.evaluation, start.step)) end = start.step;
-  return barriers_of(job, start.step, end);
+  return barriers_of(job, start.step, end_of_run(job, start.evaluation, start.step, total_steps));
 }
 
 bool concerns_workers(const StrategyTraits& traits) {

@@ -129,8 +129,7 @@ void StartState::check_end(const Job& job, int64_t total_steps) {
   if (continues_run_) return;
   const int64_t step = checkpoint_->state.step;
   const bool early = stops_early_at(job, checkpoint_->state.evaluation, step);
-  int64_t end = job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
-  if (early) end = step;
+  const int64_t end = end_of_run(job, checkpoint_->state.evaluation, step, total_steps);
   if (step < end) return;
   const std::string where =
       checkpoint_->path + " is at step " + std::to_string(step) +

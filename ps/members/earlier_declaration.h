@@ -1,5 +1,5 @@
-// What the workers of a run have declared when it first trained. Later terms of the run accept no
-// other declaration; OUT/term.json holds it for a restarted coordinator, but for the numerics. Plain data.
+// The declaration with which a run first trained. Later terms of the run accept no other one.
+// OUT/term.json holds it, without the numerics, for a coordinator that starts again. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "ps/work/best_evaluation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -15,6 +16,12 @@ bool is_exhausted(const Job& job, const EvaluationRecord& record) {
 
 bool stops_early_at(const Job& job, const EvaluationRecord& record, int64_t step) {
   return step > 0 && record.step == step && is_exhausted(job, record);
+}
+
+int64_t end_of_run(const Job& job, const EvaluationRecord& record, int64_t step,
+                   int64_t total_steps) {
+  if (stops_early_at(job, record, step)) return step;
+  return job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
 }
 
 BestEvaluation::BestEvaluation(const Job& job, const Measure& measure,

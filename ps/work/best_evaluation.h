@@ -42,5 +42,9 @@ class BestEvaluation {
 bool is_exhausted(const Job& job, const EvaluationRecord& record);
 // Returns true if such a run has stopped at this step.
 bool stops_early_at(const Job& job, const EvaluationRecord& record, int64_t step);
+// Returns the step at which a run that starts at `step` ends, unless a later evaluation ends it:
+// `step` itself if an evaluation has ended it there.
+int64_t end_of_run(const Job& job, const EvaluationRecord& record, int64_t step,
+                   int64_t total_steps);
 
 }  // namespace pushpull

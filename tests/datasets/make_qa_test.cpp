@@ -1,4 +1,4 @@
-// What scripts/make_qa.py writes is what `dataset = qa` reads. Skipped without python3.
+// scripts/make_qa.py writes files that `dataset = qa` reads. Skipped without python3.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

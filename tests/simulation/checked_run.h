@@ -308,4 +308,21 @@ inline const char* rounds_of(uint64_t seed) {
   return kStrategies[seed % 4];
 }
 
+// Every strategy with servers that update.
+inline const char* any_of(uint64_t seed) {
+  switch (seed % 6) {
+    case 0:
+    case 1:
+      return "sync";
+    case 2:
+      return strategy_of(seed / 6);
+    case 3:
+      return buffers_of(seed / 6);
+    case 4:
+      return backups_of(seed / 6);
+    default:
+      return rounds_of(seed / 6);
+  }
+}
+
 }  // namespace pushpull::sim

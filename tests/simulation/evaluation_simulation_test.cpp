@@ -11,22 +11,6 @@
 namespace pushpull::sim {
 namespace {
 
-const char* any_of(uint64_t seed) {
-  switch (seed % 6) {
-    case 0:
-    case 1:
-      return "sync";
-    case 2:
-      return strategy_of(seed / 6);
-    case 3:
-      return buffers_of(seed / 6);
-    case 4:
-      return backups_of(seed / 6);
-    default:
-      return rounds_of(seed / 6);
-  }
-}
-
 Scenario job_of(uint64_t seed) {
   Scenario scenario = draw(seed, any_of(seed));
   Job& job = scenario.job;

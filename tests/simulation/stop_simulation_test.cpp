@@ -30,22 +30,6 @@ void stop(Scenario scenario, int& stopped) {
   }
 }
 
-const char* any_of(uint64_t seed) {
-  switch (seed % 6) {
-    case 0:
-    case 1:
-      return "sync";
-    case 2:
-      return strategy_of(seed / 6);
-    case 3:
-      return buffers_of(seed / 6);
-    case 4:
-      return backups_of(seed / 6);
-    default:
-      return rounds_of(seed / 6);
-  }
-}
-
 // A lost worker loses the state of its own optimizer.
 Scenario job_of(uint64_t seed, const char* strategy) {
   Scenario scenario = draw(seed, strategy);
