@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ struct TensorInfo {
   float value = 0.0F;             // constant, bound or standard deviation
   float average_momentum = 0.1F;  // m of kAverage
   bool decay = true;              // weight decay applies, unless the job's no-decay decides
-  int64_t offset = 0;             // index of the first element in the flat vector
-  int64_t size = 0;               // elements: product of shape
+  double lr_scale = 1.0;          // factor of the learning rate
+  // In place of the job's weight-decay and its no-decay.
+  std::optional<double> weight_decay;
+  int64_t offset = 0;  // index of the first element in the flat vector
+  int64_t size = 0;    // elements: product of shape
 
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };

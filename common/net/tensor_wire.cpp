@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/strict_number.h"
 #include "common/layout/tensor_table.h"
 
 namespace pushpull {
@@ -18,8 +19,11 @@ constexpr auto kLastRule = static_cast<int>(UpdateRule::kAverage);
 constexpr auto kLastInit = static_cast<int>(InitKind::kNormal);
 
 std::string tensor_text(const TensorInfo& tensor) {
-  return tensor.name + " " + shape_text(tensor.shape) +
-         (tensor.decay ? "" : " without weight decay");
+  std::string text = tensor.name + " " + shape_text(tensor.shape);
+  if (!tensor.decay) text += " without weight decay";
+  if (tensor.lr_scale != 1.0) text += " with lr times " + print_real(tensor.lr_scale);
+  if (tensor.weight_decay) text += " with weight decay " + print_real(*tensor.weight_decay);
+  return text;
 }
 
 TensorInfo tensor_from_wire(const wire::Tensor& t) {
@@ -47,6 +51,12 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
   info.value = t.value();
   info.average_momentum = t.average_momentum();
   info.decay = !t.no_decay();
+  if (t.has_lr_scale()) info.lr_scale = t.lr_scale();
+  if (t.has_weight_decay()) info.weight_decay = t.weight_decay();
+  const auto is_rate = [](double x) { return std::isfinite(x) && x >= 0.0; };
+  if (!is_rate(info.lr_scale) || !is_rate(info.weight_decay.value_or(0.0))) {
+    throw fail("bad learning rate or weight decay");
+  }
   return info;
 }
 
@@ -62,6 +72,8 @@ void to_wire(const TensorTable& table, WireTensors* out) {
     t->set_value(tensor.value);
     t->set_average_momentum(tensor.average_momentum);
     t->set_no_decay(!tensor.decay);
+    if (tensor.lr_scale != 1.0) t->set_lr_scale(tensor.lr_scale);
+    if (tensor.weight_decay) t->set_weight_decay(*tensor.weight_decay);
   }
 }
 
