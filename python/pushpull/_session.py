@@ -25,20 +25,22 @@ class Session:
     def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None):
         encoded = [None if text is None else os.fsencode(text) for text in (address, key, listen, advertise)]
         options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3])
+        _install_hooks()
         self._library = _library.library()
         self._handle = ctypes.c_void_p()
         self._process = os.getpid()
         self._ended = None  # why no task follows, once that is so
         self._failure = None  # the Error of pp_fail or of the watch
+        self._watch = None
         _open_sessions.add(self)
-        _install_hooks()
         self.call("pp_open", ctypes.byref(options), ctypes.byref(self._handle))
         self.facts = _library.JobFacts()
         while self.facts.micro_batch == 0:
             self.call("pp_join", self._handle, _WAIT_MS, ctypes.byref(self.facts))
         self.task = _library.Task()
         self._hint = _library.Task()
-        self._watch = Watch(self, self.facts.task_timeout) if self.facts.task_timeout > 0 else None
+        if self.facts.task_timeout > 0:
+            self._watch = Watch(self, self.facts.task_timeout)
 
     def call(self, name, *arguments):
         """Calls a function of the library. Raises Error with its line."""
