@@ -59,6 +59,10 @@ class Model {
   virtual void evaluate(std::span<const float> weights, const Samples& samples,
                         std::span<HeadSums> sums) = 0;
 
+  // Returns the weights that a new run starts from, of all tensors in order; empty if the servers
+  // draw them by the init rules. They do not change.
+  virtual std::span<const float> own_weights() const { return {}; }
+
   // Returns the scores of the first head in the latest `evaluate`, one row for each target; empty on
   // a device. Valid until the next call.
   virtual std::span<const float> scores() const { return {}; }
