@@ -143,6 +143,15 @@ def a_program_that_frees_its_session_ends_a_job_that_needs_it(lab):
         expect("the program has ended its session" in process.output(), process.output())
 
 
+def a_program_frees_its_session_though_no_server_answers(lab):
+    cluster = start(lab, {"eval-every": 20}, 1, 1, "--hang-in", 40, "--free-in", 40)
+    cluster.reaches(40)
+    with cluster.servers[0].stopped():
+        leaving = cluster.workers[0]
+        expect(leaving.ends(20) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
+        print(leaving.output())
+
+
 def a_program_that_fails_is_named_with_its_own_words(lab):
     cluster = start(lab, {}, 1, 1, "--fail-in", 40)
     for process in cluster.all():
