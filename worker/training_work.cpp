@@ -51,8 +51,8 @@ TrainingWork::TrainingWork(const WorkerParts& parts, const MakeComputation& make
       port_(std::move(port)),
       computation_(make_for(parts.control.job(), make)),
       declaration_(declaration_of(*computation_.dataset, *computation_.model)) {
-  PP_ASSERT(!declaration_.own_weights() || std::ssize(computation_.model->own_weights()) ==
-                                               computation_.model->table().total);
+  PP_ASSERT(!declaration_.own_weights() ||
+            std::ssize(computation_.model->own_weights()) == computation_.model->table().total);
   parts_.control.offer_weights(computation_.model->own_weights());
 }
 

@@ -140,8 +140,8 @@ void OwnWeights::check_finite(int64_t offset, int64_t count) {
 void OwnWeights::hash_arrived() {
   const int64_t end = open_.empty() ? next_ : open_.begin()->first;
   const std::span<const float> all(weights_);
-  hash_->update(std::as_bytes(
-      all.subspan(static_cast<size_t>(hashed_), static_cast<size_t>(end - hashed_))));
+  hash_->update(
+      std::as_bytes(all.subspan(static_cast<size_t>(hashed_), static_cast<size_t>(end - hashed_))));
   hashed_ = end;
 }
 

@@ -37,9 +37,7 @@ class OwnWeightsOfAJob : public JobDriverTest {
     }
     return count;
   }
-  std::string hash() const {
-    return sha256_hex(std::as_bytes(std::span<const float>(weights_)));
-  }
+  std::string hash() const { return sha256_hex(std::as_bytes(std::span<const float>(weights_))); }
 
   std::vector<float> weights_;
 };
@@ -55,6 +53,7 @@ TEST_F(OwnWeightsOfAJob, TheServersStartFromThem) {
   ASSERT_EQ(started_, 1);
   EXPECT_EQ(history_.own_weights_sha256, hash()) << "term.json has it";
   EXPECT_THAT(lines_, Not(HasSubstr("[weights]")));
+  turn();  // sends the state to all
   EXPECT_FALSE(data_.server()->ready()) << "they are to be loaded";
   exchange_with_shards();
   EXPECT_TRUE(data_.server()->ready());
@@ -81,9 +80,9 @@ TEST_F(OwnWeightsOfAJob, OtherWeightsInALaterTermAreSaid) {
     turn();
   }
   ASSERT_EQ(started_, 1);
-  EXPECT_THAT(lines_, HasSubstr("[weights] the initial weights of worker 0 (, pid 0) have the hash " +
-                                hash().substr(0, 12) +
-                                ", those that the run began with had aaaaaaaaaaaa"));
+  EXPECT_THAT(lines_,
+              HasSubstr("[weights] the initial weights of worker 0 (, pid 0) have the hash " +
+                        hash().substr(0, 12) + ", those that the run began with had aaaaaaaaaaaa"));
   EXPECT_EQ(history_.own_weights_sha256, std::string(64, 'a')) << "the run's start";
 }
 
@@ -91,14 +90,15 @@ TEST_F(OwnWeightsOfAJob, AWorkerThatGivesNoneIsNamedAndTheWaitIsBounded) {
   make("progress-timeout = 25\nheartbeat-timeout = 3600\n", 5.0);
   join();
   for (int i = 0; i < 11; ++i) turn(1000);
-  EXPECT_THAT(lines_, HasSubstr("server 0 has waited 10.0 s for worker 0 (, pid 0) to hand over "
+  EXPECT_THAT(lines_, HasSubstr("server 0 has waited 11.0 s for worker 0 (, pid 0) to hand over "
                                 "its initial weights"));
   EXPECT_TRUE(driver_->serves()) << "--join-timeout is over, but all members are there";
   for (int i = 0; i < 15; ++i) turn(1000);
   EXPECT_FALSE(driver_->serves());
   EXPECT_EQ(driver_->exit_code(), 4);
   EXPECT_THAT(driver_->coordinator().failure_text(),
-              HasSubstr("[weights] server 0 has waited 25"));
+              HasSubstr("[weights] server 0 has waited 26.0 s for worker 0 (, pid 0) to hand over "
+                        "its initial weights (progress-timeout = 25.0)"));
 }
 
 TEST_F(OwnWeightsOfAJob, OnesThatAreNotFiniteEndTheJob) {

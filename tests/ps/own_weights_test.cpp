@@ -25,7 +25,7 @@ constexpr int64_t kPart = 64;  // of slice-bytes = 256
 class OwnWeightsTest : public testing::Test {
  protected:
   OwnWeightsTest() {
-    for (const auto& [name, size] : {std::pair<const char*, int64_t>{"fc.weight", 150}, {"fc.bias", 50}}) {
+    for (const auto& [name, size] : {std::pair("fc.weight", 150), std::pair("fc.bias", 50)}) {
       TensorInfo tensor;
       tensor.name = name;
       tensor.shape = {size};
