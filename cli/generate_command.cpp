@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/eval_command.h"
+#include "cli/external_job.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/strict_number.h"
@@ -133,6 +134,7 @@ int generate_command(int argc, const char* const* argv) {
   const Sampling sampling = sampling_of(line);
   const Checkpoint checkpoint = read_checkpoint(path);
   Job job = parse_job_text(checkpoint.state.job_ini, path);
+  refuse_external(job, "[generate] " + path, "load model.safetensors there and generate with it");
   if (checkpoint.state.tokenizer.empty()) {
     throw Error(ErrorCode::kData, "[generate] " + path + ": model = " + job.model +
                                       " was trained on dataset = " + job.dataset +
