@@ -96,6 +96,20 @@ std::vector<std::string> environment_of(const StartPlan& plan) {
   _exit(127);
 }
 
+// Reaps what is left of a killed group, as far as this process has become its parent
+// (PR_SET_CHILD_SUBREAPER). Waits at most a second: a process that is stuck in the kernel stays.
+void reap_group(pid_t group) {
+  constexpr int kMostMs = 1000;
+  constexpr useconds_t kMicroseconds = 1000;
+  for (int ms = 0; ms < kMostMs;) {
+    const pid_t reaped = waitpid(-group, nullptr, WNOHANG);
+    if (reaped < 0) return;
+    if (reaped > 0) continue;
+    usleep(kMicroseconds);
+    ++ms;
+  }
+}
+
 }  // namespace
 
 Child::Child(const StartPlan& plan, bool announce) {
@@ -131,6 +145,7 @@ Child::~Child() {
   if (!ended_) {
     send(SIGKILL);
     waitpid(pid_, nullptr, 0);
+    reap_group(pid_);
   }
 }
 
@@ -151,6 +166,7 @@ std::optional<Ending> Child::poll_end() {
   int status = 0;
   waitpid(pid_, &status, 0);
   ended_ = true;
+  reap_group(pid_);
   if (WIFSIGNALED(status)) {
     return Ending{.code = 0, .signal = WTERMSIG(status)};
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,6 +64,7 @@ bool read_message(pid_t& message) {
 }  // namespace
 
 GroupGuard::GroupGuard() {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) == 0) {
     const UniqueFd reader(ends[0]);

@@ -1,6 +1,7 @@
 // Kills process groups when this process has ended for any reason, even by SIGKILL: workers of
 // users' programs start processes of their own, which PR_SET_PDEATHSIG does not reach. A process
-// forked for this waits for the end of a pipe. One thread, and no other one in the process.
+// forked for this waits for the end of a pipe. Such processes also become children of this one when
+// their own parent has ended (PR_SET_CHILD_SUBREAPER), so that `Child` can wait for their end. One thread, and no other one in the process.
 #pragma once
 
 #include <sys/types.h>
