@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "cli/eval_command.h"
-#include "cli/external_job.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/layout/fields.h"

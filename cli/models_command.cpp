@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/external_job.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/layout/tensor_table.h"

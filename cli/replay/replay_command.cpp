@@ -6,7 +6,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/external_job.h"
 #include "cli/replay/replay.h"
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
@@ -16,6 +15,7 @@
 #include "common/io/safetensors.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/key_help.h"
 #include "ps/files/run_recorder.h"
 #include "worker/program/devices.h"

@@ -1,4 +1,4 @@
-#include "cli/external_job.h"
+#include "common/job/external_job.h"
 
 #include "common/base/error.h"
 
