@@ -1,4 +1,4 @@
-"""A worker's session with a job: what the frameworks' jobs (torch.py, numpy.py) have in common. One thread uses it."""
+"""A worker's session with a job, for the jobs of all frameworks (torch.py, numpy.py). One thread uses it."""
 import atexit
 import ctypes
 import os
