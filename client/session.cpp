@@ -9,16 +9,40 @@
 
 namespace pushpull {
 
+namespace {
+
+// After a task's time is over, the program may say more about it by failing.
+constexpr double kGraceS = 2.0;
+
+}  // namespace
+
+void Session::Owner::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+}
+
+std::string Session::Owner::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 Session::Session(WorkerOptions options, PeerPort port)
     : thread_(
           [this, options = std::move(options), port = std::move(port)] { live(options, port); }) {}
 
-Session::~Session() {
-  owner_.stop();
-  handover_.give_up("[client] the program has ended its session");
+Session::~Session() { fail("[client] the program has ended its session"); }
+
+void Session::fail(const std::string& why) {
+  owner_.fail(why);
+  handover_.give_up(owner_.failure());
   const std::lock_guard lock(mutex_);
-  stopping_ = true;
   changed_.notify_all();
+}
+
+// Throws if the session has failed.
+void Session::check() const {
+  const std::string failure = owner_.failure();
+  if (!failure.empty()) throw Error(ErrorCode::kFailed, failure);
 }
 
 void Session::live(const WorkerOptions& options, const PeerPort& port) {
@@ -53,23 +77,28 @@ Computation Session::wait_attached(const Job& job) {
   std::unique_lock lock(mutex_);
   job_ = job;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return spec_ || stopping_; });
-  if (!spec_) throw Error(ErrorCode::kFailed, "[client] the program has ended its session");
-  return {std::make_unique<ExternalData>(*spec_),
+  changed_.wait(lock, [this] { return spec_ || !owner_.failure().empty(); });
+  check();
+  handover_.set_time_limit(job.task_timeout_s, kGraceS);
+  return {std::make_unique<ExternalData>(*spec_, handover_),
           std::make_unique<ExternalModel>(*spec_, handover_)};
 }
 
 std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  wait_for(changed_, lock, timeout_ms, [this] { return job_ || end_; });
+  wait_for(changed_, lock, timeout_ms,
+           [this] { return job_ || end_ || !owner_.failure().empty(); });
+  check();
   if (!job_ && end_) throw Error(end_->code, end_->text);
   return job_;
 }
 
-void Session::attach(ExternalSpec spec) {
+void Session::attach(const std::function<ExternalSpec(const Job& job)>& read) {
   const std::lock_guard lock(mutex_);
+  check();
+  if (!job_) throw Error(ErrorCode::kUsage, "[client] the worker has not joined yet");
   if (spec_) throw Error(ErrorCode::kUsage, "[client] the session has a model already");
-  spec_ = std::move(spec);
+  spec_ = read(*job_);
   changed_.notify_all();
 }
 

@@ -16,10 +16,11 @@ namespace pushpull {
 struct MicroBatch {
   int64_t step = -1;
   int64_t index = -1;            // micro-batch of the step
+  int64_t epoch = 0;             // of the step
   std::vector<int64_t> indices;  // [micro_batch], indices in the training split
   std::vector<float> block;      // all fields, see BatchLayout
 
-  Samples view() const { return {step, index, indices, block}; }
+  Samples view() const { return {step, index, indices, block, epoch}; }
 };
 
 class Loader {
@@ -34,6 +35,10 @@ class Loader {
   // Small micro-batches are read by `get`, which is faster than waking a thread.
   static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
+
+  // Announces a micro-batch to a data set that reads by itself; does nothing for others. Any number
+  // ahead.
+  void announce(int64_t step, int64_t index);
 
   // Returns true if `get` would not wait: the micro-batch was read, or is small enough to be read
   // by `get`.

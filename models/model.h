@@ -37,6 +37,9 @@ class Model {
   // PyTorch's state_dict (with running statistics, without num_batches_tracked).
   const TensorTable& table() const { return table_; }
 
+  // Returns initial weights that are the model's own, table().total floats; empty if the servers draw them by the init rules.
+  virtual std::span<const float> own_weights() const { return {}; }
+
   // Returns what the heads of the model measure. The first drives charts and targets.
   const std::vector<HeadInfo>& heads() const { return heads_; }
 

@@ -161,6 +161,7 @@ struct Job {
   double replacement_timeout_s = 60.0;
   double heartbeat_timeout_s = 10.0;
   double progress_timeout_s = 600.0;  // seconds; 0 = none
+  double task_timeout_s = 0.0;        // seconds, of a task; model = external; 0 = none
 
   int64_t micro_batches() const { return global_batch / micro_batch; }
   // Returns the steps between two copies of the servers' weights and state, or 0 if the job makes

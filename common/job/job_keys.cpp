@@ -418,6 +418,8 @@ Keys checkpoint_keys() {
 Keys limit_keys() {
   constexpr const char* kTimeout = "a number of seconds from 0.1 to 1000000";
   constexpr auto kIsTimeout = [](double v) { return v >= 0.1 && v <= 1e6; };
+  constexpr const char* kLimit = "0, or a number of seconds from 0.1 to 1000000";
+  constexpr auto kIsLimit = [](double v) { return v == 0 || (v >= 0.1 && v <= 1e6); };
   return {
       real({"heartbeat-timeout", "seconds of silence after which a member counts as lost",
             AtResume::kMayChange},
@@ -435,8 +437,10 @@ Keys limit_keys() {
       real({"progress-timeout",
             "seconds without a micro-batch or chunk after which a worker counts as lost; 0: never",
             AtResume::kMayChange},
-           field(&Job::progress_timeout_s), "0, or a number of seconds from 0.1 to 1000000",
-           [](double v) { return v == 0 || (v >= 0.1 && v <= 1e6); }),
+           field(&Job::progress_timeout_s), kLimit, kIsLimit),
+      real({"task-timeout", "seconds that a program may take for a task (model = external); 0: any",
+            AtResume::kMayChange},
+           field(&Job::task_timeout_s), kLimit, kIsLimit),
   };
 }
 

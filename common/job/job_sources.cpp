@@ -59,7 +59,8 @@ std::string unknown_variable(const std::string& variable) {
 // themselves. Such a variable is not a key of the job.
 bool is_local_variable(const std::string& name) {
   return name == "PUSHPULL_SHARE" || name == "PUSHPULL_CUDA_LIBS" || name == "PUSHPULL_KEY_FILE" ||
-         name == "PUSHPULL_KEY_FD" || name.starts_with("PUSHPULL_TEST_");
+         name == "PUSHPULL_KEY_FD" || name == "PUSHPULL_LIBRARY" ||
+         name.starts_with("PUSHPULL_TEST_");
 }
 
 }  // namespace

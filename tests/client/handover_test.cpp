@@ -21,8 +21,15 @@ using testing::HasSubstr;
 class HandoverTest : public testing::Test {
  protected:
   HandoverTest() {
-    table_.add({.name = "a", .shape = {2}});
-    table_.add({.name = "b", .shape = {1}});
+    table_.add(tensor("a", 2));
+    table_.add(tensor("b", 1));
+  }
+
+  static TensorInfo tensor(const std::string& name, int64_t size) {
+    TensorInfo info;
+    info.name = name;
+    info.shape = {size};
+    return info;
   }
 
   // Trains on another thread, as the trainer does.
@@ -123,14 +130,20 @@ TEST_F(HandoverTest, AVoidTaskEndsWithoutEffectBeforeTheNextOneBegins) {
 }
 
 TEST_F(HandoverTest, AnEvaluationReturnsTheSumsOfTheCaller) {
-  std::future<HeadSums> sums = std::async(std::launch::async, [this] {
-    return handover_.evaluate(table_, weights_, {-1, 3, indices_, {}});
+  std::array<HeadSums, 2> sums;
+  std::future<void> ended = std::async(std::launch::async, [this, &sums] {
+    handover_.evaluate(table_, weights_, {-1, 3, indices_, {}}, sums);
   });
   const auto task = next();
   ASSERT_TRUE(task && !task->trains);
   EXPECT_EQ(task->micro_batch, 3);
-  handover_.end_evaluation({4.0, 2, 1.0});
-  EXPECT_EQ(sums.get(), (HeadSums{4.0, 2, 1.0}));
+  const HeadSums first{4.0, 2, 1.0};
+  const HeadSums second{5.0, 3, 2.0};
+  EXPECT_THAT(error_of([&] { handover_.end_evaluation(std::array{first}); }),
+              HasSubstr("the model has 2 heads, got the sums of 1"));
+  handover_.end_evaluation(std::array{first, second});
+  ended.get();
+  EXPECT_THAT(sums, ElementsAre(first, second));
 }
 
 TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {

@@ -60,13 +60,15 @@ static int work(pp_session* session, long long leave_at) {
   const pp_tensor tensors[] = {
       {.name = "bias", .shape = one, .dimensions = 1, .init = PP_CONSTANT, .value = 0.0f},
       {.name = "weight", .shape = two, .dimensions = 2, .init = PP_UNIFORM, .value = 0.5f}};
+  const pp_head head = {.name = "line", .metric = PP_MEAN_SQUARED_ERROR};
   const pp_model model = {.tensors = tensors,
                           .tensor_count = 2,
+                          .heads = &head,
+                          .head_count = 1,
                           .train_samples = 4096,
                           .test_samples = 100,
                           .data_digest = "3a-2b+1",
-                          .numerics = "C, f32",
-                          .metric = PP_MEAN_SQUARED_ERROR};
+                          .numerics = "C, f32"};
   int code = pp_attach(session, &model);
   while (code == 0) {
     pp_task task;
@@ -78,8 +80,9 @@ static int work(pp_session* session, long long leave_at) {
     if (code == 0) code = pp_weights(session, kWeight, line.weight, 2);
     if (code != 0) break;
     const float sum = squared_errors(&line, &task, &gradient);
+    const pp_sums sums = {sum, (int64_t)task.samples, sum};
     code = task.kind == PP_TRAIN ? train(session, &task, &gradient, sum)
-                                 : pp_report(session, sum, (int64_t)task.samples, sum);
+                                 : pp_report(session, &sums, 1);
   }
   return code;
 }

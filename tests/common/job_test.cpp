@@ -254,6 +254,7 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
                            {"replacement-timeout", "5"},
                            {"heartbeat-timeout", "5"},
                            {"progress-timeout", "5"},
+                           {"task-timeout", "5"},
                            {"data-dir", "b"},
                            {"init-from", "c"},
                            {"init-from-missing", "allow"},

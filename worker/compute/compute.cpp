@@ -77,11 +77,20 @@ void Compute::begin(int64_t step, std::vector<Range> nodes, std::span<const floa
   work_ = {step, std::move(nodes)};
   next_ = 0;
   weights_ = weights;
+  same_weights_ = false;
   hinted_ = {};
+  announce(work_);
+}
+
+void Compute::announce(const Work& work) {
+  for (const Range& node : work.nodes) {
+    for (int64_t m = node.lo; m < node.hi; ++m) loader_.announce(work.step, m);
+  }
 }
 
 void Compute::hint(int64_t step, std::vector<Range> nodes) {
   hinted_ = {step, std::move(nodes)};
+  announce(hinted_);
   const int64_t first = hinted_.nodes.front().lo;
   const int64_t ahead = std::min<int64_t>(hinted_.nodes.back().hi - first, Loader::kMaxHints / 2);
   for (int64_t i = 0; i < ahead; ++i) loader_.hint(step, first + i);
@@ -141,7 +150,9 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
     forward_s = 0.0;
     if (traced()) begin_s = now_seconds();
     const std::span<float> leaf = gradient_->leaf();
-    const float loss = model_.train(weights_, batch.view(), leaf, tensor_ready, node.needed);
+    Samples samples = batch.view();
+    samples.same_weights = std::exchange(same_weights_, true);
+    const float loss = model_.train(weights_, samples, leaf, tensor_ready, node.needed);
     losses.push_back(skipped_ ? skipped_->take({leaf, loss, losses.size()}, weights_, node.needed)
                               : check_loss(node.step, m, loss));
     // a slice may go out only once the whole micro-batch was checked
