@@ -2,8 +2,11 @@
 """Tests the scripts that make the wheel, with libraries of a few lines, and the wheel in dist/ if scripts/wheel.sh has
 built one.
 
-    tests/client/wheel_test.py [COMPILER]
+    tests/client/wheel_test.py
 """
+import ctypes
+import errno
+import os
 import pathlib
 import re
 import shutil
@@ -18,7 +21,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "wheel"))
 import check  # noqa: E402
 import write  # noqa: E402
 
-COMPILER = "g++"
+COMPILER = os.environ.get("CXX", "g++")
 GUEST = """
 #include <dlfcn.h>
 #include <math.h>
@@ -37,6 +40,10 @@ extern "C" __attribute__((visibility("default"))) int pp_run() {
 """
 
 
+class NotLinked(Exception):
+    pass
+
+
 class Folder(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
@@ -46,7 +53,9 @@ class Folder(unittest.TestCase):
         source = self.folder / f"{name}.cpp"
         source.write_text(text)
         path = self.folder / name
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-fvisibility=hidden", "-o", path, source, *flags], check=True, capture_output=True)
+        done = subprocess.run([COMPILER, "-shared", "-fPIC", "-fvisibility=hidden", "-o", path, source, *flags], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise NotLinked(done.stderr)
         return path
 
     def stubs(self, glibc):
@@ -69,7 +78,7 @@ class Stubs(Folder):
 
     def test_refuse_a_symbol_that_the_old_glibc_lacks(self):
         text = "#include <unistd.h>\nextern \"C\" __attribute__((visibility(\"default\"))) int pp_run() { return gettid(); }"
-        with self.assertRaises(subprocess.CalledProcessError):
+        with self.assertRaisesRegex(NotLinked, "undefined reference to `gettid'"):
             self.library(text, *self.stubs("2.28"), "-Wl,--no-undefined")
 
     def test_have_the_names_where_an_old_loader_looks_for_them(self):
@@ -77,6 +86,117 @@ class Stubs(Folder):
         for library, name in (("libc.so.6", "fork"), ("libpthread.so.0", "pthread_create"), ("libdl.so.2", "dlsym"), ("librt.so.1", "shm_open")):
             names = [line.split()[-1] for line in check.lines("nm", "-D", self.folder / "stubs" / library)]
             self.assertIn(f"{name}@@GLIBC_2.2.5", names)
+
+
+REPLACEMENTS = """
+#include "client/old_glibc.cpp"
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#define PP_API extern "C" __attribute__((visibility("default")))
+using Numbers = int64_t[5];
+static int copy(int result, const struct stat& file, Numbers& numbers) {
+  const Numbers found = {file.st_size, file.st_mode, static_cast<int64_t>(file.st_ino), file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
+  std::copy(std::begin(found), std::end(found), numbers);
+  return result == 0 ? 0 : errno;
+}
+PP_API int pp_stat(int kind, const char* path, Numbers& numbers) {
+  struct stat file = {};
+  const int opened = open(path, O_RDONLY | O_CLOEXEC);
+  const int result = kind == 0   ? stat(path, &file)
+                     : kind == 1 ? lstat(path, &file)
+                     : kind == 2 ? fstat(opened, &file)
+                     : kind == 3 ? fstat64(opened, reinterpret_cast<struct stat64*>(&file))
+                                 : fstatat(AT_FDCWD, path, &file, AT_SYMLINK_NOFOLLOW);
+  const int code = copy(result, file, numbers);
+  close(opened);
+  return code;
+}
+PP_API int pp_throw() {
+  try {
+    throw std::runtime_error("caught by a table that _dl_find_object found");
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+PP_API int pp_unknown_code() {
+  dl_find_object found;
+  return _dl_find_object(nullptr, &found);
+}
+PP_API int pp_entropy(char* bytes, size_t size) { return getentropy(bytes, size) == 0 ? 0 : errno; }
+PP_API int pp_memory() {
+  const int file = memfd_create("test", MFD_CLOEXEC);
+  return file < 0 || ftruncate(file, 4096) != 0 || close(file) != 0;
+}
+PP_API int pp_cleared() {
+  char secret[] = "secret";
+  __explicit_bzero_chk(secret, 6, sizeof secret);
+  return secret[0] != 0 || secret[5] != 0;
+}
+// Waits until the deadline, or until another thread has set the flag if there is one.
+PP_API int pp_wait(int milliseconds, int with_notice) {
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+  bool set = false;
+  pthread_mutex_lock(&mutex);
+  std::thread other([&] {
+    if (with_notice == 0) return;
+    pthread_mutex_lock(&mutex);
+    set = true;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&mutex);
+  });
+  const int64_t end = now(CLOCK_MONOTONIC) + milliseconds * (kSecond / 1000);
+  const timespec until = {end / kSecond, end % kSecond};
+  int result = 0;
+  while (!set && result == 0) result = clockwait_by_steps(&changed, &mutex, CLOCK_MONOTONIC, &until);
+  const bool early = now(CLOCK_MONOTONIC) < end;
+  pthread_mutex_unlock(&mutex);
+  other.join();
+  return set ? 1 : result == ETIMEDOUT && !early ? 2 : 3;
+}
+"""
+
+
+class FunctionsOfLaterGlibcs(Folder):
+    """client/old_glibc.cpp, in a library that is linked as the wheel's."""
+
+    def setUp(self):
+        super().setUp()
+        flags = ["-std=c++20", "-O1", f"-I{ROOT}", "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-Wl,--no-undefined",
+                 self.stubs("2.17")[0]]
+        self.path = self.library(REPLACEMENTS, *flags)
+        self.functions = ctypes.CDLL(str(self.path))
+
+    def test_do_what_those_of_glibc_do(self):
+        self.assertEqual([], [line for line in check.library_mistakes(self.path, "2.17") if "exports" not in line])
+        link = self.folder / "link"
+        link.symlink_to(self.path)
+        for path in (self.path, link, self.folder, self.folder / "missing"):
+            for kind, reference in enumerate((os.stat, os.lstat, os.stat, os.stat, os.lstat)):
+                numbers = (ctypes.c_int64 * 5)()
+                code = self.functions.pp_stat(kind, os.fsencode(path), numbers)
+                if not path.exists():
+                    self.assertEqual(errno.EBADF if kind in (2, 3) else errno.ENOENT, code)
+                    continue
+                want = reference(path)
+                seconds, rest = divmod(want.st_mtime_ns, 10**9)
+                self.assertEqual((0, want.st_size, want.st_mode, want.st_ino, seconds, rest), (code, *numbers))
+        self.assertEqual(0, self.functions.pp_throw())
+        self.assertEqual(-1, self.functions.pp_unknown_code())
+        self.assertEqual(0, self.functions.pp_memory())
+        self.assertEqual(0, self.functions.pp_cleared())
+
+    def test_give_random_bytes_of_at_most_256(self):
+        first, second = (ctypes.create_string_buffer(256) for _ in range(2))
+        self.assertEqual([0, 0], [self.functions.pp_entropy(place, ctypes.c_size_t(256)) for place in (first, second)])
+        self.assertNotEqual(first.raw, second.raw)
+        self.assertEqual(errno.EIO, self.functions.pp_entropy(ctypes.create_string_buffer(257), ctypes.c_size_t(257)))
+
+    def test_wait_until_the_deadline_and_no_longer_than_for_a_notice(self):
+        self.assertEqual(2, self.functions.pp_wait(250, 0))  # longer than one step
+        self.assertEqual(2, self.functions.pp_wait(-5, 0))
+        self.assertEqual(1, self.functions.pp_wait(600_000, 1))
 
 
 class TheCheck(Folder):
@@ -163,6 +283,4 @@ library.pp_free(session)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
-        COMPILER = sys.argv.pop(1)
     unittest.main()
