@@ -1,5 +1,5 @@
-// Functions that glibc 2.17 lacks, for a bundled libpushpull.so (cmake/Bundle.cmake). The static libraries in it were
-// compiled with a newer glibc and call these. They are private to the library, so that no other library gets them.
+// Functions that glibc 2.17 lacks, for a bundled libpushpull.so (cmake/Bundle.cmake): our code and the static libraries
+// in it were compiled with a newer glibc, and call them. They are private to the library: no other library gets them.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -19,9 +19,10 @@
 
 namespace {
 
-constexpr size_t kMaxEntropy = 256;
+constexpr size_t kMaxEntropy = 256;  // bytes; so many come at once, and no signal interrupts that
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kStep = kSecond / 10;
+constexpr int kStatVersion = 1;  // the only layout of struct stat on x86-64
 
 int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 int64_t now(clockid_t clock) {
@@ -30,6 +31,8 @@ int64_t now(clockid_t clock) {
   return nanoseconds(time);
 }
 
+// Waits as pthread_cond_clockwait, by the clock that users may set: glibc before 2.30 has no other wait. One wait is
+// short, and its end counts as a spurious wake-up, so that a change of that clock shifts the deadline by 0.1 s at most.
 int clockwait_by_steps(pthread_cond_t* changed, pthread_mutex_t* mutex, clockid_t clock,
                        const timespec* until) {
   const int64_t left = nanoseconds(*until) - now(clock);
@@ -38,12 +41,34 @@ int clockwait_by_steps(pthread_cond_t* changed, pthread_mutex_t* mutex, clockid_
   const int result = pthread_cond_timedwait(changed, mutex, &step);
   return result == ETIMEDOUT && left > kStep ? 0 : result;
 }
+const auto glibc_clockwait =
+    reinterpret_cast<decltype(&clockwait_by_steps)>(dlsym(RTLD_DEFAULT, "pthread_cond_clockwait"));
+
+// Search of a loaded object by the address of its code.
+struct Search {
+  uintptr_t address;
+  dl_find_object* result;
+};
+int contains(dl_phdr_info* object, size_t, void* data) {
+  const Search& search = *static_cast<Search*>(data);
+  bool found = false;
+  search.result->dlfo_eh_frame = nullptr;
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = object->dlpi_phdr[i];
+    const uintptr_t begin = object->dlpi_addr + part.p_vaddr;
+    found = found || (part.p_type == PT_LOAD && search.address - begin < part.p_memsz);
+    if (part.p_type == PT_GNU_EH_FRAME) {
+      search.result->dlfo_eh_frame = reinterpret_cast<void*>(begin);
+    }
+  }
+  return found ? 1 : 0;
+}
 
 }  // namespace
 
 extern "C" {
 
-// Boost refers to it in parse_environment, in a way that suits programs only (--wrap=environ). A worker in another
+// Boost's parse_environment reads this variable, in a way that only a program can (--wrap=environ). A worker in another
 // program does not call that function.
 static char* no_variables[] = {nullptr};
 char** __wrap_environ = no_variables;
@@ -53,13 +78,14 @@ ssize_t getrandom(void* bytes, size_t size, unsigned flags) {
   return syscall(SYS_getrandom, bytes, size, flags);
 }
 int getentropy(void* bytes, size_t size) {
-  ssize_t done = -1;
-  do
-    done = getrandom(bytes, std::min(size, kMaxEntropy),
-                     0);  // at most that many come at once, without a signal's break
-  while (done < 0 && errno == EINTR);
-  if (done >= 0 && static_cast<size_t>(done) != size) errno = EIO;
-  return done >= 0 && static_cast<size_t>(done) == size ? 0 : -1;
+  if (size > kMaxEntropy) {
+    errno = EIO;
+    return -1;
+  }
+  ssize_t read = -1;
+  do read = getrandom(bytes, size, 0);
+  while (read < 0 && errno == EINTR);
+  return read == static_cast<ssize_t>(size) ? 0 : -1;
 }
 int memfd_create(const char* name, unsigned flags) noexcept {
   return static_cast<int>(syscall(SYS_memfd_create, name, flags));
@@ -70,31 +96,25 @@ void __explicit_bzero_chk(void* bytes, size_t size, size_t limit) noexcept {
   asm volatile("" : : "r"(bytes) : "memory");
 }
 
-// Since glibc 2.32: false would allow libstdc++ to count references with several threads in mind, true without.
-char __libc_single_threaded = 0;
-
-// Since glibc 2.32: the name of a signal. The caller then writes its number.
-const char* sigabbrev_np(int) noexcept { return nullptr; }
-
-// Since glibc 2.30: waits until a time of any clock. An older glibc has the clock that users may set only. Of that, one
-// wait is short, and then counts as a spurious wake-up, so that setting the clock prolongs the whole by as much.
+// Since glibc 2.30.
 int pthread_cond_clockwait(pthread_cond_t* changed, pthread_mutex_t* mutex, clockid_t clock,
-                           const timespec* until) noexcept {
-  using Function = int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
-  static const auto glibc =
-      reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "pthread_cond_clockwait"));
-  return glibc != nullptr ? glibc(changed, mutex, clock, until)
-                          : clockwait_by_steps(changed, mutex, clock, until);
+                           const timespec* until) {
+  return (glibc_clockwait != nullptr ? glibc_clockwait : clockwait_by_steps)(changed, mutex, clock,
+                                                                             until);
 }
 
-// Since glibc 2.33. Before that, a header made these names calls of the functions below; their first argument is the
-// layout of the structure, of which x86-64 has one.
+// Since glibc 2.32. If true, libstdc++ counts references without regard to other threads.
+char __libc_single_threaded = 0;
+
+// Since glibc 2.32: the name of a signal. Without it, a message has the number.
+const char* sigabbrev_np(int) noexcept { return nullptr; }
+
+// Since glibc 2.33. Before, a header turned these into calls of the functions with two underscores.
 int __xstat(int version, const char* path, struct stat* result);
 int __lxstat(int version, const char* path, struct stat* result);
 int __fxstat(int version, int file, struct stat* result);
 int __fxstat64(int version, int file, struct stat64* result);
 int __fxstatat(int version, int folder, const char* path, struct stat* result, int flags);
-constexpr int kStatVersion = 1;
 
 int stat(const char* path, struct stat* result) noexcept {
   return __xstat(kStatVersion, path, result);
@@ -110,30 +130,9 @@ int fstatat(int folder, const char* path, struct stat* result, int flags) noexce
   return __fxstatat(kStatVersion, folder, path, result, flags);
 }
 
-// Since glibc 2.35: finds the unwind table of the code at an address, for exceptions. libgcc reads only dlfo_eh_frame.
-struct Search {
-  uintptr_t address;
-  dl_find_object* result;
-};
-static int is_there(dl_phdr_info* object, size_t, void* search_data) {
-  const Search& search = *static_cast<Search*>(search_data);
-  bool found = false;
-  const void* table = nullptr;
-  for (int i = 0; i < object->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& part = object->dlpi_phdr[i];
-    const uintptr_t begin = object->dlpi_addr + part.p_vaddr;
-    if (part.p_type == PT_LOAD && search.address - begin < part.p_memsz) {
-      found = true;
-      search.result->dlfo_map_start = reinterpret_cast<void*>(begin);
-      search.result->dlfo_map_end = reinterpret_cast<void*>(begin + part.p_memsz);
-    }
-    if (part.p_type == PT_GNU_EH_FRAME) table = reinterpret_cast<const void*>(begin);
-  }
-  search.result->dlfo_eh_frame = const_cast<void*>(table);
-  return found && table != nullptr ? 1 : 0;
-}
+// Since glibc 2.35: finds the table that libgcc unwinds the stack by, for exceptions. libgcc reads only dlfo_eh_frame.
 int _dl_find_object(void* address, dl_find_object* result) noexcept {
   Search search = {reinterpret_cast<uintptr_t>(address), result};
-  return dl_iterate_phdr(is_there, &search) == 1 ? 0 : -1;
+  return dl_iterate_phdr(contains, &search) == 1 && result->dlfo_eh_frame != nullptr ? 0 : -1;
 }
 }
