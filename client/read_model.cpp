@@ -18,13 +18,13 @@ Error mistake(const std::string& what) { return {ErrorCode::kUsage, "[client] " 
 
 // Returns the number if it can be a learning rate or a weight decay.
 double rate(double given, const std::string& tensor, const char* name) {
-  if (std::isfinite(given) && given >= 0.0) return given;
+  if (std::isfinite(given) && given >= 0.0) return std::abs(given);
   throw mistake("tensor " + tensor + " has " + name + " " + print_real(given) +
                 ": expected a finite number from 0");
 }
 
 double lr_scale(double lr, const std::string& tensor, const Job& job) {
-  rate(lr, tensor, "lr");
+  lr = rate(lr, tensor, "lr");
   if (lr == job.schedule.lr) return 1.0;
   if (job.schedule.lr > 0.0) return lr / job.schedule.lr;
   throw mistake("tensor " + tensor + " has lr " + print_real(lr) +

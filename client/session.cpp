@@ -1,5 +1,6 @@
 #include "client/session.h"
 
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -14,6 +15,21 @@ namespace {
 // After a task's time is over, the program may say more about it by failing.
 constexpr double kGraceS = 2.0;
 
+// Starts a thread whose signals, and those of all threads that it starts, are left to the program's
+// threads. Those that a fault raises are not: a debugger or a crash handler wants them.
+std::jthread without_signals(const std::function<std::jthread()>& start) {
+  sigset_t most;
+  sigset_t before;
+  sigfillset(&most);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
+    sigdelset(&most, fault);
+  }
+  pthread_sigmask(SIG_SETMASK, &most, &before);
+  std::jthread thread = start();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
 }  // namespace
 
 void Session::Owner::fail(const std::string& why) {
@@ -27,8 +43,11 @@ std::string Session::Owner::failure() const {
 }
 
 Session::Session(WorkerOptions options, PeerPort port)
-    : thread_(
-          [this, options = std::move(options), port = std::move(port)] { live(options, port); }) {}
+    : thread_(without_signals([&] {
+        return std::jthread([this, options = std::move(options), port = std::move(port)] {
+          live(options, port);
+        });
+      })) {}
 
 Session::~Session() { fail("[client] the program has ended its session"); }
 

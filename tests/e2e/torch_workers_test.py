@@ -71,7 +71,8 @@ def a_worker_with_another_thread_count_is_refused(lab):
     environment = {**lab.environment, "PUSHPULL_JOIN": cluster.address}
     lab.environment = environment
     first = start_script(lab, "convnet", "--threads", 1)
-    first.prints("worker: joined")
+    cluster.servers[0].prints("joined, 1 of 2")
+    first.prints("waiting for the job to start")
     second = start_script(lab, "convnet", "--threads", 2)
     code = second.ends()
     expect(code != 0 and "2 threads" in second.output() and "1 threads" in second.output(), f"{code}: {second.output()}")
@@ -195,7 +196,8 @@ def another_model_or_other_data_of_the_second_worker_is_refused(lab):
         cluster = lab.cluster(lab.job(JOB), 1, 0, workers=2)
         lab.environment = {**lab.environment, "PUSHPULL_JOIN": cluster.address}
         first = start_script(lab, "convnet")
-        first.prints("worker: joined")
+        cluster.servers[0].prints("joined, 1 of 2")
+        first.prints("waiting for the job to start")
         second = start_script(lab, "convnet", mistake)
         code = second.ends()
         expect(code != 0 and words in second.output(), f"{mistake}: {code}: {second.output()[-600:]}")
