@@ -1,12 +1,13 @@
 # PUSHPULL_BUNDLE: libpushpull.so contains all libraries but glibc's own, and runs with PUSHPULL_BUNDLE_GLIBC or newer.
 # The Python wheel needs it so: it must load on any Linux, beside another protobuf or libzmq in the same process.
 #
-# Static archives of Debian serve where they can. They are compiled for programs (-fPIE), which suits a shared library
+# Debian's static archives serve where they can. They are compiled for programs (-fPIE), which suits a shared library
 # whose symbols are all private, with these exceptions:
-#   libprotobuf.a  two of its objects address a thread's data, or stderr, as only a program can. They are compiled
-#                  anew from Debian's source package.
-#   libzmq.a       needs Kerberos, PGM and NORM, which have no archives, or none without calls of their own at start. It
-#                  is compiled from Debian's source package without them: the library shrinks and none of that runs.
+#   libprotobuf.a  arena.o addresses a thread's data, and common.o stderr, as only a program can. These two are compiled
+#                  from Debian's source package; all of protobuf would take minutes.
+#   libzmq.a       needs Kerberos, which has no archive, and PGM, which each libzmq context would start. libzmq is
+#                  compiled from Debian's source package without them. The alternative, Debian's shared libraries under
+#                  private names, would be 12 more files (3.5 MB), whose symbols those of other libraries could replace.
 # PUSHPULL_BUNDLE is the folder with these two source packages, unpacked by scripts/wheel/sources.sh.
 set(PUSHPULL_BUNDLE_GLIBC 2.17 CACHE STRING "Oldest glibc that a bundled libpushpull.so runs with")
 
