@@ -128,7 +128,7 @@ void Comparison::prepare() {
   eval_every_ =
       job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
   const ModelFigures model = figures_of(job, *dataset, options_.device);
-  result_.model_parameters = model.table.total;
+  result_.model_parameters = model.table.trainable();
   if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
 
   const MachineInfo machine = machine_info();
