@@ -4,8 +4,11 @@
 
 namespace pushpull {
 
-ExternalData::ExternalData(const ExternalSpec& spec)
-    : train_(spec.train_samples), test_(spec.test_samples), digest_(spec.data_digest) {}
+ExternalData::ExternalData(const ExternalSpec& spec, Handover& handover)
+    : handover_(handover),
+      train_(spec.train_samples),
+      test_(spec.test_samples),
+      digest_(spec.data_digest) {}
 
 int64_t ExternalData::size(Split split) const { return split == Split::kTrain ? train_ : test_; }
 
@@ -15,10 +18,18 @@ void ExternalData::read(const Request& request, float* /*block*/) const {
   }
 }
 
+void ExternalData::announce(const Announcement& soon) const {
+  handover_.announce({soon.split == Split::kTrain,
+                      soon.step,
+                      soon.micro_batch,
+                      soon.epoch,
+                      {soon.indices.begin(), soon.indices.end()}});
+}
+
 ExternalModel::ExternalModel(const ExternalSpec& spec, Handover& handover)
-    : handover_(handover), numerics_(spec.numerics) {
+    : spec_(spec), handover_(handover) {
   table_ = spec.table;
-  heads_.push_back({.name = "output", .metric = spec.metric});
+  heads_ = spec.heads;
 }
 
 float ExternalModel::train(std::span<const float> weights, const Samples& samples,
@@ -30,7 +41,7 @@ float ExternalModel::train(std::span<const float> weights, const Samples& sample
 
 void ExternalModel::evaluate(std::span<const float> weights, const Samples& samples,
                              std::span<HeadSums> sums) {
-  sums.front() = handover_.evaluate(table_, weights, samples);
+  handover_.evaluate(table_, weights, samples, sums);
 }
 
 void ExternalModel::choose(const std::string& choices) {

@@ -11,10 +11,11 @@
 
 namespace pushpull {
 
-// The caller's description, equal in all workers of a job.
+// The caller's description, equal in all workers of a job except for the weights.
 struct ExternalSpec {
   TensorTable table;
-  Metric metric = Metric::kAccuracy;  // of the one head
+  std::vector<HeadInfo> heads;
+  std::vector<float> weights;  // initial ones, table.total; empty if the servers draw them
   int64_t train_samples = 0;
   int64_t test_samples = 0;
   std::string data_digest;
@@ -24,14 +25,17 @@ struct ExternalSpec {
 // Samples without fields: the caller knows them by their index.
 class ExternalData final : public Dataset {
  public:
-  explicit ExternalData(const ExternalSpec& spec);
+  // Borrows `handover`.
+  ExternalData(const ExternalSpec& spec, Handover& handover);
 
   int64_t size(Split split) const override;
   const FieldTable& fields() const override { return fields_; }
   const std::string& digest() const override { return digest_; }
   void read(const Request& request, float* block) const override;
+  void announce(const Announcement& soon) const override;
 
  private:
+  Handover& handover_;
   const int64_t train_;
   const int64_t test_;
   const std::string digest_;
@@ -40,21 +44,22 @@ class ExternalData final : public Dataset {
 
 class ExternalModel final : public Model {
  public:
-  // Borrows `handover`.
+  // Borrows both.
   ExternalModel(const ExternalSpec& spec, Handover& handover);
 
-  // Waits for all weights first. Throws Error(kFailed) if the caller gives up.
+  std::span<const float> own_weights() const override { return spec_.weights; }
+  // Waits for all weights first. Throws Error(kFailed) if the caller gives up or has hung.
   float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
               const GradientReady& ready, const WeightsNeeded& needed) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
-  std::string numerics() const override { return numerics_; }
+  std::string numerics() const override { return spec_.numerics; }
   // Throws Error(kProtocol) unless `choices` is "".
   void choose(const std::string& choices) override;
 
  private:
+  const ExternalSpec& spec_;
   Handover& handover_;
-  const std::string numerics_;
 };
 
 }  // namespace pushpull

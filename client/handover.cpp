@@ -5,8 +5,26 @@
 
 #include "client/wait_for.h"
 #include "common/base/error.h"
+#include "common/base/strict_number.h"
 
 namespace pushpull {
+
+namespace {
+
+constexpr std::chrono::milliseconds kTimePoll{100};
+
+}  // namespace
+
+void Handover::set_time_limit(double limit, double grace) {
+  const Lock lock(mutex_);
+  limit_s_ = limit;
+  grace_ = std::chrono::duration<double>(grace);
+}
+
+void Handover::announce(HandedTask task) {
+  const Lock lock(mutex_);
+  upcoming_.add(std::move(task));
+}
 
 float Handover::train(const TensorTable& table, std::span<const float> weights,
                       const Samples& samples, std::span<float> gradients,
@@ -25,34 +43,64 @@ float Handover::train(const TensorTable& table, std::span<const float> weights,
   return loss_;
 }
 
-HeadSums Handover::evaluate(const TensorTable& table, std::span<const float> weights,
-                            const Samples& samples) {
+void Handover::evaluate(const TensorTable& table, std::span<const float> weights,
+                        const Samples& samples, std::span<HeadSums> sums) {
   Lock lock(mutex_);
+  sums_ = sums;
   try {
     post(lock, table, weights, samples, false);
-    changed_.wait(lock, [this] { return stage_ == Stage::kDone || gave_up_; });
-    if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+    await(lock, [this] { return stage_ == Stage::kDone; });
   } catch (...) {
     close();
     throw;
   }
   close();
-  return sums_;
 }
 
 // Waits until the caller has ended a void task, and posts the next one.
 void Handover::post(Lock& lock, const TensorTable& table, std::span<const float> weights,
                     const Samples& samples, bool trains) {
-  changed_.wait(lock, [this] { return stage_ == Stage::kNone || gave_up_; });
-  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
-  task_ = {trains, samples.step, samples.micro_batch,
-           std::vector<int64_t>(samples.indices.begin(), samples.indices.end())};
+  await(lock, [this] { return stage_ == Stage::kNone; });
+  task_ = {trains,
+           samples.step,
+           samples.micro_batch,
+           samples.epoch,
+           {samples.indices.begin(), samples.indices.end()},
+           samples.same_weights};
+  upcoming_.begin(task_);
   table_ = &table;
   weights_ = weights;
   given_.assign(table.tensors.size(), false);
   passed_.clear();
   stage_ = Stage::kPosted;
   changed_.notify_all();
+}
+
+// Waits until `done` returns true, and, while the caller works on a task, no longer than it may.
+void Handover::await(Lock& lock, const std::function<bool()>& done) {
+  while (!gave_up_ && !done()) {
+    if (limit_s_ > 0.0) {
+      check_time();
+      changed_.wait_for(lock, kTimePoll);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+}
+
+void Handover::check_time() const {
+  if (stage_ != Stage::kHeld && stage_ != Stage::kVoid) return;
+  const std::chrono::duration<double> held = Clock::now() - held_since_;
+  if (held < std::chrono::duration<double>(limit_s_) + grace_) return;
+  const std::string limit = print_real(limit_s_);
+  const std::string batch = std::to_string(task_.micro_batch);
+  throw Error(ErrorCode::kFailed,
+              "[task-timeout] the program has not ended the task of " +
+                  (task_.trains ? "step " + std::to_string(task_.step) + ", micro-batch " + batch
+                                : "chunk " + batch + " of an evaluation") +
+                  " for " + limit + " s (task-timeout = " + limit +
+                  "): it hangs, or needs a longer task-timeout");
 }
 
 // Passes gradients on while the caller computes the next ones.
@@ -63,15 +111,23 @@ void Handover::pass_gradients(Lock& lock, const GradientReady& ready) {
     lock.lock();
   };
   while (stage_ != Stage::kDone || !passed_.empty()) {
-    changed_.wait(lock, [this] { return stage_ == Stage::kDone || !passed_.empty() || gave_up_; });
-    if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+    await(lock, [this] { return stage_ == Stage::kDone || !passed_.empty(); });
     for (; !passed_.empty(); passed_.pop_front()) pass(passed_.front());
   }
   for (size_t tensor = given_.size(); tensor-- > 0;) {
     if (given_[tensor]) continue;
-    const TensorInfo& info = table_->tensors[tensor];
-    std::fill_n(gradients_.begin() + info.offset, info.size, 0.0F);
+    fill_missing(tensor);
     pass(tensor);
+  }
+}
+
+void Handover::fill_missing(size_t tensor) {
+  const TensorInfo& info = table_->tensors[tensor];
+  const auto to = gradients_.begin() + info.offset;
+  if (info.rule == UpdateRule::kAverage) {
+    std::copy_n(weights_.begin() + info.offset, info.size, to);
+  } else {
+    std::fill_n(to, info.size, 0.0F);
   }
 }
 
@@ -81,6 +137,7 @@ void Handover::close() {
   stage_ = held ? Stage::kVoid : Stage::kNone;
   weights_ = {};
   gradients_ = {};
+  sums_ = {};
   passed_.clear();
   changed_.notify_all();
 }
@@ -96,9 +153,12 @@ Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
   if (stage_ == Stage::kHeld || stage_ == Stage::kVoid) {
     throw Error(ErrorCode::kUsage, "[client] a task is still open: end it before the next one");
   }
-  wait_for(changed_, lock, timeout_ms, [this] { return stage_ == Stage::kPosted || ended_; });
+  wait_for(changed_, lock, timeout_ms,
+           [this] { return stage_ == Stage::kPosted || ended_ || gave_up_; });
+  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
   if (stage_ != Stage::kPosted) return ended_ ? Next::kEnd : Next::kNothingYet;
   stage_ = Stage::kHeld;
+  held_since_ = Clock::now();
   *task = task_;
   return Next::kTask;
 }
@@ -156,10 +216,16 @@ void Handover::end_training(float loss) {
   changed_.notify_all();
 }
 
-void Handover::end_evaluation(const HeadSums& sums) {
+void Handover::end_evaluation(std::span<const HeadSums> sums) {
   const Lock lock(mutex_);
   check_open(false);
-  sums_ = sums;
+  if (stage_ == Stage::kHeld) {
+    if (sums.size() != sums_.size()) {
+      throw Error(ErrorCode::kUsage, "[client] the model has " + std::to_string(sums_.size()) +
+                                         " heads, got the sums of " + std::to_string(sums.size()));
+    }
+    std::ranges::copy(sums, sums_.begin());
+  }
   stage_ = stage_ == Stage::kVoid ? Stage::kNone : Stage::kDone;
   changed_.notify_all();
 }
@@ -168,6 +234,11 @@ void Handover::give_up(const std::string& why) {
   const Lock lock(mutex_);
   if (!gave_up_) gave_up_ = why;
   changed_.notify_all();
+}
+
+std::optional<HandedTask> Handover::announced() {
+  const Lock lock(mutex_);
+  return upcoming_.take();
 }
 
 }  // namespace pushpull

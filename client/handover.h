@@ -3,54 +3,59 @@
 // void once its call has thrown; the caller's further calls for it then change nothing.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "client/upcoming_tasks.h"
 #include "common/layout/samples.h"
 #include "common/metrics/metric.h"
 #include "models/model.h"
 
 namespace pushpull {
 
-// A copy of a task for the caller.
-struct HandedTask {
-  bool trains = false;
-  int64_t step = -1;
-  int64_t micro_batch = -1;      // or chunk of an evaluation
-  std::vector<int64_t> indices;  // of samples in the split
-};
-
 class Handover {
  public:
   // ---- the trainer's thread ----
+  // Sets how long the caller may work on a task, in seconds: `limit`, of which errors speak, and
+  // `grace`, in which the caller can say more by giving up. A limit of 0 is none.
+  void set_time_limit(double limit, double grace);
+  void announce(HandedTask task);
   // Returns the mean loss of the micro-batch. Calls `ready` for each gradient that the caller has
-  // set, then for each other tensor, whose gradient is zero. Throws Error if the caller gives up.
+  // set, then for each other tensor: its gradient is zero, its statistic remains as it is. Throws
+  // Error(kFailed) if the caller gives up or does not end the task in time.
   float train(const TensorTable& table, std::span<const float> weights, const Samples& samples,
               std::span<float> gradients, const GradientReady& ready);
-  // Returns the sums over a chunk.
-  HeadSums evaluate(const TensorTable& table, std::span<const float> weights,
-                    const Samples& samples);
+  // Sets the sums of all heads over a chunk. Throws as `train`.
+  void evaluate(const TensorTable& table, std::span<const float> weights, const Samples& samples,
+                std::span<HeadSums> sums);
   // There will be no further task.
   void end();
 
   // ---- the caller's thread ----
   enum class Next { kTask, kEnd, kNothingYet };
   // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it.
-  // Throws Error(kUsage) if a task is open.
+  // Throws Error(kUsage) if a task is open, and Error(kFailed) once the caller has given up.
   Next next(int64_t timeout_ms, HandedTask* task);
   // Throw Error(kUsage) if no such task is open, or an argument does not fit the tensor.
   void copy_weights(size_t tensor, std::span<float> to);
   void set_gradient(size_t tensor, std::span<const float> from);
   void end_training(float loss);
-  void end_evaluation(const HeadSums& sums);
+  // sums: of each head. Throws Error(kUsage) if their number is another.
+  void end_evaluation(std::span<const HeadSums> sums);
+
+  // ---- any thread ----
   // The trainer's thread throws Error(kFailed) with this text from its call, and from later ones.
   void give_up(const std::string& why);
+  // Returns the next task that was announced, or nothing.
+  std::optional<HandedTask> announced();
 
  private:
   enum class Stage {
@@ -61,10 +66,14 @@ class Handover {
     kVoid,    // the call has thrown, the caller has not ended the task
   };
   using Lock = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
 
   void post(Lock& lock, const TensorTable& table, std::span<const float> weights,
             const Samples& samples, bool trains);
+  void await(Lock& lock, const std::function<bool()>& done);
+  void check_time() const;
   void pass_gradients(Lock& lock, const GradientReady& ready);
+  void fill_missing(size_t tensor);
   void close();
   void check_open(bool trains) const;
   std::span<const float> part(std::span<const float> all, size_t tensor, size_t floats) const;
@@ -75,14 +84,18 @@ class Handover {
   Stage stage_ = Stage::kNone;
   bool ended_ = false;
   std::optional<std::string> gave_up_;
+  UpcomingTasks upcoming_;
+  double limit_s_ = 0.0;  // 0: none
+  std::chrono::duration<double> grace_{0.0};
   HandedTask task_;
+  Clock::time_point held_since_;
   const TensorTable* table_ = nullptr;
   std::span<const float> weights_;
   std::span<float> gradients_;
   std::vector<bool> given_;    // by tensor
   std::deque<size_t> passed_;  // tensors whose gradients `train` has not seen yet
   float loss_ = 0.0F;
-  HeadSums sums_;
+  std::span<HeadSums> sums_;  // of the evaluation that is open
 };
 
 }  // namespace pushpull

@@ -1,8 +1,8 @@
 #include "client/pushpull.h"
 
+#include <openssl/crypto.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -10,16 +10,21 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "client/read_model.h"
 #include "client/session.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/keys/key_file.h"
 
 struct pp_session {
   std::unique_ptr<pushpull::Session> session;
   const pid_t process = getpid();
   pushpull::HandedTask task;
+  pushpull::HandedTask announced;
   mutable std::mutex mutex;
   std::string error;  // of the first failure; guarded by mutex
 };
@@ -29,6 +34,8 @@ namespace {
 using pushpull::Error;
 using pushpull::ErrorCode;
 
+constexpr size_t kMaxWhyBytes = 1000;  // of pp_fail
+
 std::string text(const char* given) { return given == nullptr ? "" : given; }
 
 // A forked process has a copy of the session without its threads. Locks nothing: the other process
@@ -37,14 +44,17 @@ bool is_forked(const pp_session* session) {
   return session != nullptr && session->process != getpid();
 }
 
+// Keeps the first error.
+void note_error(pp_session* session, const std::string& why) {
+  const std::lock_guard lock(session->mutex);
+  if (session->error.empty()) session->error = why;
+}
+
 // Returns 0, or the code of what `action` throws, which the session keeps.
 int guarded(pp_session* session, const std::function<void()>& action) {
   if (is_forked(session)) return static_cast<int>(ErrorCode::kUsage);
   const auto fail = [session](ErrorCode code, const std::string& why) {
-    if (session != nullptr) {
-      const std::lock_guard lock(session->mutex);
-      if (session->error.empty()) session->error = why;
-    }
+    if (session != nullptr) note_error(session, why);
     return static_cast<int>(code);
   };
   try {
@@ -73,42 +83,31 @@ pushpull::WorkerOptions worker_options(const pp_options& given) {
   }
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";
-  if (given.insecure == 0) options.keys = pushpull::find_keys(text(given.key));
+  // `pushpull run --insecure` sets this variable for the program of --worker.
+  const bool insecure = given.insecure != 0 ||
+                        (text(given.key).empty() && text(std::getenv("PUSHPULL_INSECURE")) == "1");
+  if (!insecure) options.keys = pushpull::find_keys(text(given.key));
   return options;
 }
 
-pushpull::TensorInfo tensor_info(const pp_tensor& given) {
-  pushpull::TensorInfo info;
-  info.name = text(given.name);
-  info.shape.assign(given.shape, given.shape + given.dimensions);
-  const bool is_whole = std::ranges::all_of(info.shape, [](int64_t side) { return side > 0; });
-  if (info.name.empty() || !is_whole) {
-    throw Error(ErrorCode::kUsage, "[client] tensor '" + info.name + "' of shape " +
-                                       pushpull::shape_text(info.shape) +
-                                       ": expected a name and sizes from 1");
-  }
-  info.init = given.init == PP_UNIFORM  ? pushpull::InitKind::kUniform
-              : given.init == PP_NORMAL ? pushpull::InitKind::kNormal
-                                        : pushpull::InitKind::kConstant;
-  info.value = given.value;
-  info.decay = given.no_decay == 0;
-  return info;
+void set_task(const pushpull::HandedTask& from, pp_task* to) {
+  *to = {from.trains ? PP_TRAIN : PP_EVALUATE,
+         from.step,
+         from.micro_batch,
+         from.epoch,
+         from.indices.data(),
+         from.indices.size(),
+         from.same_weights ? 1 : 0};
 }
 
-pushpull::ExternalSpec external_spec(const pp_model& model) {
-  pushpull::ExternalSpec spec;
-  for (size_t i = 0; i < model.tensor_count; ++i) spec.table.add(tensor_info(model.tensors[i]));
-  spec.metric = model.metric == PP_MEAN_SQUARED_ERROR ? pushpull::Metric::kMeanSquaredError
-                                                      : pushpull::Metric::kAccuracy;
-  spec.train_samples = model.train_samples;
-  spec.test_samples = model.test_samples;
-  spec.data_digest = text(model.data_digest);
-  spec.numerics = text(model.numerics);
-  if (spec.table.total > 0 && spec.train_samples > 0 && spec.test_samples >= 0) return spec;
-  throw Error(ErrorCode::kUsage, "[client] a model needs a tensor and training samples, got " +
-                                     std::to_string(model.tensor_count) + " tensors and " +
-                                     std::to_string(model.train_samples) + " + " +
-                                     std::to_string(model.test_samples) + " samples");
+pp_job job_of(const pushpull::Job& job) {
+  return {job.seed,
+          job.global_batch,
+          job.micro_batch,
+          job.schedule.lr,
+          job.optimizer.weight_decay,
+          job.task_timeout_s,
+          job.strategy.traits().same_bits ? 1 : 0};
 }
 
 }  // namespace
@@ -117,6 +116,8 @@ int pp_open(const pp_options* options, pp_session** session) {
   *session = new pp_session;
   pp_session* const made = *session;
   return guarded(made, [&] {
+    // unless the program has begun to use OpenSSL, exit() does not free what our threads still use
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     const pp_options given = options == nullptr ? pp_options{} : *options;
     made->session = std::make_unique<pushpull::Session>(
         worker_options(given), pushpull::PeerPort{text(given.listen), text(given.advertise)});
@@ -127,12 +128,15 @@ int pp_join(pp_session* session, int timeout_ms, pp_job* job) {
   return guarded(session, [&] {
     const std::optional<pushpull::Job> found = opened(session).wait_joined(timeout_ms);
     *job = {};
-    if (found) *job = {found->seed, found->global_batch, found->micro_batch};
+    if (found) *job = job_of(*found);
   });
 }
 
 int pp_attach(pp_session* session, const pp_model* model) {
-  return guarded(session, [&] { opened(session).attach(external_spec(*model)); });
+  return guarded(session, [&] {
+    opened(session).attach(
+        [model](const pushpull::Job& job) { return pushpull::read_model(*model, job); });
+  });
 }
 
 int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
@@ -143,8 +147,18 @@ int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
     if (next == Next::kEnd) return opened(session).wait_end();
     task->kind = PP_NOTHING_YET;
     if (next == Next::kNothingYet) return;
-    *task = {session->task.trains ? PP_TRAIN : PP_EVALUATE, session->task.step,
-             session->task.micro_batch, session->task.indices.data(), session->task.indices.size()};
+    set_task(session->task, task);
+  });
+}
+
+int pp_announced(pp_session* session, pp_task* task) {
+  return guarded(session, [&] {
+    *task = {};
+    task->kind = PP_NOTHING_YET;
+    std::optional<pushpull::HandedTask> next = opened(session).tasks().announced();
+    if (!next) return;
+    session->announced = std::move(*next);
+    set_task(session->announced, task);
   });
 }
 
@@ -160,9 +174,22 @@ int pp_end(pp_session* session, float loss) {
   return guarded(session, [&] { opened(session).tasks().end_training(loss); });
 }
 
-int pp_report(pp_session* session, double loss_sum, int64_t counted, double metric_sum) {
+int pp_report(pp_session* session, const pp_sums* sums, size_t heads) {
   return guarded(session, [&] {
-    opened(session).tasks().end_evaluation({loss_sum, counted, metric_sum});
+    std::vector<pushpull::HeadSums> all;
+    for (size_t i = 0; i < heads; ++i) {
+      all.push_back({sums[i].loss, sums[i].counted, sums[i].metric});
+    }
+    opened(session).tasks().end_evaluation(all);
+  });
+}
+
+int pp_fail(pp_session* session, const char* why) {
+  return guarded(session, [&] {
+    const std::string reason =
+        why == nullptr ? "[client] the program has failed" : pushpull::printable(why, kMaxWhyBytes);
+    opened(session).fail(reason);
+    note_error(session, reason);
   });
 }
 

@@ -1,20 +1,23 @@
-// A worker of a pushpull job with a model and data of the caller's own, in C.
+// A worker of a pushpull job with a model and data of the caller's own, in C. docs/c-api.md describes
+// its use.
 //
 //     pp_session* session = NULL;
 //     int code = pp_open(&options, &session);
 //     if (code == 0) code = pp_join(session, -1, &job);
 //     if (code == 0) code = pp_attach(session, &model);
 //     while (code == 0 && (code = pp_next(session, -1, &task)) == 0 && task.kind != PP_END) {
-//       ... pp_weights, forward ...
+//       if (!task.same_weights) { ... pp_weights of each tensor ... }
+//       ... forward over the samples with task.indices ...
 //       if (task.kind == PP_TRAIN) { ... backward, pp_gradient ...; code = pp_end(session, loss); }
-//       else code = pp_report(session, loss_sum, counted, metric_sum);
+//       else code = pp_report(session, sums, heads);
 //     }
 //     pp_free(session);
 //
 // Functions return 0, or an exit code of docs/exit-codes.md; pp_error has the line that says why. A
-// session has one caller's thread; only pp_error may be called by others. The library starts threads
-// of its own. It changes no signal, no standard stream and no locale, and never ends the process. In a
-// forked process all functions refuse the session.
+// session has one caller's thread; only pp_error, pp_fail and pp_announced may be called by others.
+// The library starts threads of its own. It changes no signal, no standard stream, no locale and no
+// environment variable, and never ends the process. In a forked process all functions refuse the
+// session.
 #ifndef PUSHPULL_CLIENT_PUSHPULL_H
 #define PUSHPULL_CLIENT_PUSHPULL_H
 
@@ -42,10 +45,14 @@ typedef struct pp_options {
 typedef struct pp_job {
   uint64_t seed;
   int64_t global_batch;
-  int64_t micro_batch;
+  int64_t micro_batch;   // 0: the worker has not joined yet
+  double learning_rate;  // the job's lr, before its schedule
+  double weight_decay;
+  double task_timeout;  // seconds; 0: none
+  int same_bits;        // not 0: the strategy promises the same bits for any number of workers
 } pp_job;
 
-// The servers make the initial weights, from the job's seed.
+// The servers make the initial weights, from the job's seed, unless the model has weights.
 typedef enum pp_init {
   PP_CONSTANT = 0,  // every element is value
   PP_UNIFORM = 1,   // from -value to value
@@ -59,29 +66,53 @@ typedef struct pp_tensor {
   pp_init init;
   float value;
   int no_decay;  // not 0: weight decay leaves it out, unless the job's no-decay decides
+  // The tensor's own, in place of the job's; NULL: the job's. The job's schedule multiplies lr, too.
+  const double* lr;
+  const double* weight_decay;
+  // Not 0: a running statistic, such as BatchNorm's. pp_gradient passes its value in the micro-batch,
+  // and the servers set it to (1 - average_momentum) old + average_momentum mean of these values.
+  int is_average;
+  float average_momentum;  // 0 to 1
 } pp_tensor;
 
-typedef enum pp_metric { PP_ACCURACY = 0, PP_MEAN_SQUARED_ERROR = 1 } pp_metric;
+typedef enum pp_metric {
+  PP_ACCURACY = 0,            // counts correct targets
+  PP_MEAN_SQUARED_ERROR = 1,  // adds squared errors
+  PP_EXACT_MATCH = 2,         // counts targets that are correct as a whole
+  PP_PERPLEXITY = 3           // adds losses
+} pp_metric;
 
-// The same in all workers of a job. The library copies it.
+// An output of the model with a loss and a metric. The first one drives charts and targets.
+typedef struct pp_head {
+  const char* name;  // 1 to 64 of a-z, 0-9 and '-'
+  pp_metric metric;
+} pp_head;
+
+// The same in all workers of a job, except weights. The library copies it.
 typedef struct pp_model {
   const pp_tensor* tensors;
   size_t tensor_count;
+  const pp_head* heads;
+  size_t head_count;  // 0: nothing is evaluated
+  // Initial weights of all tensors, one after the other; NULL: the servers draw them by init. The job
+  // begins with those of the worker with the lowest rank, unless it resumes.
+  const float* weights;
   int64_t train_samples;
   int64_t test_samples;
   const char* data_digest;  // text that differs if the data differ
   const char* numerics;     // text that differs if the arithmetic may differ in a bit
-  pp_metric metric;
 } pp_model;
 
 typedef enum pp_kind { PP_END = 0, PP_TRAIN = 1, PP_EVALUATE = 2, PP_NOTHING_YET = 3 } pp_kind;
 
 typedef struct pp_task {
   pp_kind kind;
-  int64_t step;            // PP_TRAIN
+  int64_t step;            // PP_EVALUATE: -1
   int64_t micro_batch;     // PP_TRAIN: of the step; PP_EVALUATE: chunk of the test split
-  const int64_t* indices;  // of samples in the split; valid until the next pp_next
+  int64_t epoch;           // PP_TRAIN
+  const int64_t* indices;  // of samples in the split
   size_t samples;
+  int same_weights;  // not 0: the weights are those of the task before; they need not be copied again
 } pp_task;
 
 // Begins to join a job with model = external. Sets *session even if it fails, for pp_error; free it
@@ -90,26 +121,48 @@ PP_API int pp_open(const pp_options* options, pp_session** session);
 // Waits until the worker has joined, at most for timeout_ms, or as long as it takes if that is < 0.
 // Sets *job: its micro_batch is 0 if the worker has not joined yet.
 PP_API int pp_join(pp_session* session, int timeout_ms, pp_job* job);
-// Declares the model and the data. Call once, before pp_next.
+// Declares the model and the data. Call once, after the worker has joined and before pp_next.
 PP_API int pp_attach(pp_session* session, const pp_model* model);
 
 // Waits for the next task, as pp_join does: PP_NOTHING_YET if there is none in time, PP_END after the
 // end of the job, whose code it returns if it has failed. The former task must have ended.
+// task->indices are valid until the next call.
 PP_API int pp_next(pp_session* session, int timeout_ms, pp_task* task);
+// Returns, without waiting, the next task that this worker will probably get, so that its samples can
+// be read ahead: each once, in order, or PP_NOTHING_YET. A task that was announced may not come, and
+// one may come that was not announced. One thread at a time, also while a task is open.
+// task->indices are valid until the next call.
+PP_API int pp_announced(pp_session* session, pp_task* task);
 // Copies the weights of a tensor in the task. floats: the tensor's elements.
 PP_API int pp_weights(pp_session* session, size_t tensor, float* to, size_t floats);
 // PP_TRAIN: copies the gradient of the micro-batch's mean loss for a tensor, which may be on its way
 // to a server from then on. Once for each tensor, best in backward order.
 PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
-// PP_TRAIN: ends the task with the micro-batch's mean loss. A tensor without a gradient has zeros.
+// PP_TRAIN: ends the task with the micro-batch's mean loss. A tensor without a gradient has zeros, a
+// running statistic without a value keeps the task's weights.
 PP_API int pp_end(pp_session* session, float loss);
-// PP_EVALUATE: ends the task with the sum of the losses of `counted` targets, and the sum of the
-// metric: correct targets, or squared errors.
-PP_API int pp_report(pp_session* session, double loss_sum, int64_t counted, double metric_sum);
+
+// Sums over the counted targets of a chunk, for one head.
+typedef struct pp_sums {
+  double loss;
+  int64_t counted;
+  double metric;  // see pp_metric
+} pp_sums;
+
+// PP_EVALUATE: ends the task.
+//   sums: of each head, in the order of pp_model.
+PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
+
+// Ends the worker, because the program cannot go on: it leaves the job with `why`, one line, as the
+// reason, and on-worker-loss decides about the job. Later calls return 1; pp_error returns `why`
+// unless an earlier call has failed. Does not wait: pp_free does, until the reason is sent. Any
+// thread, once pp_open has returned.
+PP_API int pp_fail(pp_session* session, const char* why);
 
 // Returns the line of the first failure, or "". Valid until pp_free.
 PP_API const char* pp_error(const pp_session* session);
-// Ends the session. If the job goes on, it loses this worker. Accepts NULL.
+// Ends the session. If the job goes on, it loses this worker. Waits until the worker has left, which
+// takes up to a second if the servers do not answer. Accepts NULL.
 PP_API void pp_free(pp_session* session);
 
 // Log lines of the library, of all sessions, go to `log`, or to standard error if it is NULL. Called

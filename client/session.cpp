@@ -1,5 +1,6 @@
 #include "client/session.h"
 
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -9,16 +10,57 @@
 
 namespace pushpull {
 
-Session::Session(WorkerOptions options, PeerPort port)
-    : thread_(
-          [this, options = std::move(options), port = std::move(port)] { live(options, port); }) {}
+namespace {
 
-Session::~Session() {
-  owner_.stop();
-  handover_.give_up("[client] the program has ended its session");
+// After a task's time is over, the program may say more about it by failing.
+constexpr double kGraceS = 2.0;
+
+// Starts a thread that blocks all signals, as the threads that it starts will do: the program's
+// threads get them. It does not block those that a fault raises, for a debugger or a crash handler.
+std::jthread without_signals(const std::function<std::jthread()>& start) {
+  sigset_t most;
+  sigset_t before;
+  sigfillset(&most);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
+    sigdelset(&most, fault);
+  }
+  pthread_sigmask(SIG_SETMASK, &most, &before);
+  std::jthread thread = start();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+void Session::Owner::fail(const std::string& why) {
   const std::lock_guard lock(mutex_);
-  stopping_ = true;
+  if (failure_.empty()) failure_ = why;
+}
+
+std::string Session::Owner::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Session::Session(WorkerOptions options, PeerPort port)
+    : thread_(without_signals([&] {
+        return std::jthread(
+            [this, options = std::move(options), port = std::move(port)] { live(options, port); });
+      })) {}
+
+Session::~Session() { fail("[client] the program has ended its session"); }
+
+void Session::fail(const std::string& why) {
+  owner_.fail(why);
+  handover_.give_up(owner_.failure());
+  const std::lock_guard lock(mutex_);
   changed_.notify_all();
+}
+
+// Throws if the session has failed.
+void Session::check() const {
+  const std::string failure = owner_.failure();
+  if (!failure.empty()) throw Error(ErrorCode::kFailed, failure);
 }
 
 void Session::live(const WorkerOptions& options, const PeerPort& port) {
@@ -53,23 +95,28 @@ Computation Session::wait_attached(const Job& job) {
   std::unique_lock lock(mutex_);
   job_ = job;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return spec_ || stopping_; });
-  if (!spec_) throw Error(ErrorCode::kFailed, "[client] the program has ended its session");
-  return {std::make_unique<ExternalData>(*spec_),
+  changed_.wait(lock, [this] { return spec_ || !owner_.failure().empty(); });
+  check();
+  handover_.set_time_limit(job.task_timeout_s, kGraceS);
+  return {std::make_unique<ExternalData>(*spec_, handover_),
           std::make_unique<ExternalModel>(*spec_, handover_)};
 }
 
 std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  wait_for(changed_, lock, timeout_ms, [this] { return job_ || end_; });
+  wait_for(changed_, lock, timeout_ms,
+           [this] { return job_ || end_ || !owner_.failure().empty(); });
+  check();
   if (!job_ && end_) throw Error(end_->code, end_->text);
   return job_;
 }
 
-void Session::attach(ExternalSpec spec) {
+void Session::attach(const std::function<ExternalSpec(const Job& job)>& read) {
   const std::lock_guard lock(mutex_);
+  check();
+  if (!job_) throw Error(ErrorCode::kUsage, "[client] the worker has not joined yet");
   if (spec_) throw Error(ErrorCode::kUsage, "[client] the session has a model already");
-  spec_ = std::move(spec);
+  spec_ = read(*job_);
   changed_.notify_all();
 }
 

@@ -2,10 +2,9 @@
 // thread.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -23,7 +22,7 @@ class Session {
  public:
   // Begins to join.
   Session(WorkerOptions options, PeerPort port);
-  // The job loses this worker unless it is over.
+  // Fails with a reason, unless the job is over, and waits until the worker has left.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -32,28 +31,36 @@ class Session {
   // job, or nothing if there is none yet. Throws Error if the worker could not join, or if the job's
   // model is not external.
   std::optional<Job> wait_joined(int64_t timeout_ms);
-  // Declares the caller's model. Throws Error(kUsage) if called twice.
-  void attach(ExternalSpec spec);
+  // Declares the caller's model: `read` makes it for the job. Throws Error(kUsage) if the worker has
+  // not joined or has a model, and as `read` does.
+  void attach(const std::function<ExternalSpec(const Job& job)>& read);
   // Returns the tasks, which end with the worker's life. Throws Error(kUsage) before attach.
   Handover& tasks();
   // Waits for the end of the worker's life. Throws Error if the job or this worker has failed.
   void wait_end();
 
+  // Makes the worker leave the job with this reason. All calls that wait or come later throw
+  // Error(kFailed) with it. Does not wait. Any thread.
+  void fail(const std::string& why);
+
  private:
-  // A library has no signals and ends no process. It asks the worker once to leave.
+  // A library has no signals and ends no process.
   class Owner final : public WorkerOwner {
    public:
-    void stop() { stop_.store(true); }
-    int take_signal() override { return stop_.exchange(false) ? SIGTERM : 0; }
+    // Keeps the first reason.
+    void fail(const std::string& why);
+    std::string failure() const override;
     void end_now(int /*code*/) override {}
 
    private:
-    std::atomic<bool> stop_ = false;
+    mutable std::mutex mutex_;
+    std::string failure_;  // guarded by mutex_
   };
 
   void live(const WorkerOptions& options, const PeerPort& port);
   Computation wait_attached(const Job& job);
   void note_end(const JobEnd& end);
+  void check() const;
 
   Owner owner_;
   Handover handover_;
@@ -64,7 +71,6 @@ class Session {
   std::optional<Job> job_;
   std::optional<ExternalSpec> spec_;
   std::optional<JobEnd> end_;
-  bool stopping_ = false;
 
   std::jthread thread_;  // last: it ends before the members that it uses
 };

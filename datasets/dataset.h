@@ -41,6 +41,18 @@ class Dataset {
   // sample on; the rest of the block is left as it is. Integers are within their field's range.
   // Thread-safe. An index out of range is a programming error (PP_ASSERT).
   virtual void read(const Request& request, float* block) const = 0;
+
+  // Samples that the model will probably get soon. Views: copy the indices.
+  struct Announcement {
+    Split split = Split::kTrain;
+    int64_t step = -1;         // -1 in an evaluation
+    int64_t micro_batch = -1;  // of the step; in an evaluation the chunk
+    int64_t epoch = 0;
+    std::span<const int64_t> indices;
+  };
+  // Announces samples in the order of their use; some more than once. Only data sets without fields
+  // are told, which read samples by themselves. The trainer's thread.
+  virtual void announce(const Announcement& /*soon*/) const {}
 };
 
 // Opens job.dataset. `digits` ships with the program: it is searched in $PUSHPULL_SHARE, then in

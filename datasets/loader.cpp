@@ -68,9 +68,11 @@ struct Loader::Impl {
 
   // Reads the samples with the batch's indices into the batch.
   void read(MicroBatch& batch, int64_t step) const {
-    const int64_t epoch = step / sampler.steps_per_epoch();
-    dataset.read({Split::kTrain, epoch, batch.indices, layout}, batch.block.data());
+    batch.epoch = epoch_of(step);
+    dataset.read({Split::kTrain, batch.epoch, batch.indices, layout}, batch.block.data());
   }
+
+  int64_t epoch_of(int64_t step) const { return step / sampler.steps_per_epoch(); }
 
   // The loader's thread: repeatedly reads the oldest queued micro-batch.
   void run() {
@@ -190,6 +192,16 @@ Loader::~Loader() = default;
 
 void Loader::hint(int64_t step, int64_t index) {
   if (impl_->thread.joinable()) impl_->hint(step, index);
+}
+
+void Loader::announce(int64_t step, std::span<const Range> micro_batches) {
+  if (impl_->layout.words() > 0) return;
+  const int64_t epoch = impl_->epoch_of(step);
+  for (const Range& range : micro_batches) {
+    for (int64_t m = range.lo; m < range.hi; ++m) {
+      impl_->dataset.announce({Split::kTrain, step, m, epoch, impl_->sampler.indices(step, m)});
+    }
+  }
 }
 
 bool Loader::ready(int64_t step, int64_t index) const {

@@ -37,7 +37,8 @@ std::unique_ptr<Dealer> coordinator_socket(zmq::context_t& context, const Worker
 }  // namespace
 
 WorkerLife::WorkerLife(const WorkerOptions& options, WorkerOwner& owner)
-    : context_(make_context(data_io_threads())),
+    : owner_(owner),
+      context_(make_context(data_io_threads())),
       trace_(checked(options).trace),
       control_(coordinator_socket(control_context_, options), join_options(options), owner,
                options.keys) {}
@@ -51,6 +52,8 @@ JobEnd WorkerLife::run(const MakeWork& make) {
   JobEnd end;
   try {
     end = run_terms(make);
+    const std::string failure = owner_.failure();
+    if (!end.success && !failure.empty()) throw Error(ErrorCode::kFailed, failure);
   } catch (const Error& e) {
     control_.leave(static_cast<int>(e.code()), e.what());
     throw;

@@ -31,7 +31,8 @@ class WorkerLife {
   WorkerLife(const WorkerOptions& options, WorkerOwner& owner);
 
   // Lives until the job is over for this worker, and returns its end, which the log has too. Call
-  // once. Throws Error if the worker cannot join, or, after it has left, if its work fails.
+  // once. Throws Error if the worker cannot join, or, after it has left, if its work or its owner
+  // fails.
   JobEnd run(const MakeWork& make);
 
  private:
@@ -39,6 +40,7 @@ class WorkerLife {
   JobEnd run_term(Work& work);
   std::optional<wire::State> wait_for_training();
 
+  WorkerOwner& owner_;
   Log log_{"worker"};
   zmq::context_t control_context_{1};
   zmq::context_t context_;

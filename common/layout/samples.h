@@ -15,6 +15,10 @@ struct Samples {
   std::span<const int64_t> indices;
   // All fields, see BatchLayout. Empty if the model reads the data itself.
   std::span<const float> block;
+  // Of the step. 0 in an evaluation.
+  int64_t epoch = 0;
+  // The weights are certainly those of the model's call before.
+  bool same_weights = false;
 };
 
 }  // namespace pushpull

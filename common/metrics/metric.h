@@ -22,12 +22,14 @@ bool counts_targets(Metric metric);
 // Returns whether a larger value is the better one.
 bool higher_is_better(Metric metric);
 
+constexpr int64_t kMaxTargets = int64_t{1} << 20;  // of a sample
+
 // A head of a model: an output with a loss and a metric. The first head of a model drives charts and
 // targets.
 struct HeadInfo {
   std::string name;  // "label"; unique in its model, 1 to 64 of a-z, 0-9 and '-'
   Metric metric = Metric::kAccuracy;
-  int64_t targets = 1;  // of a sample, at most: 1, or the length of a sequence
+  int64_t targets = 1;  // of a sample, at most: 1, or a sequence's length
 
   friend bool operator==(const HeadInfo&, const HeadInfo&) = default;
 };

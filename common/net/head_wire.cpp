@@ -10,7 +10,6 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxHeads = 64;
-constexpr int64_t kMaxTargets = int64_t{1} << 20;
 
 std::string text(const HeadInfo& head) {
   return head.name + " (" + to_string(head.metric) + ", " + std::to_string(head.targets) +

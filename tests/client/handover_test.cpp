@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/error.h"
@@ -21,8 +23,15 @@ using testing::HasSubstr;
 class HandoverTest : public testing::Test {
  protected:
   HandoverTest() {
-    table_.add({.name = "a", .shape = {2}});
-    table_.add({.name = "b", .shape = {1}});
+    table_.add(tensor("a", 2));
+    table_.add(tensor("b", 1));
+  }
+
+  static TensorInfo tensor(const std::string& name, int64_t size) {
+    TensorInfo info;
+    info.name = name;
+    info.shape = {size};
+    return info;
   }
 
   // Trains on another thread, as the trainer does.
@@ -88,6 +97,16 @@ TEST_F(HandoverTest, ATensorWithoutAGradientHasZeros) {
   EXPECT_THAT(ready_, ElementsAre(1, 0));
 }
 
+TEST_F(HandoverTest, AStatisticWithoutAValueRemainsAsItIs) {
+  table_.tensors[0].rule = UpdateRule::kAverage;
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  handover_.set_gradient(1, std::array{0.5F});
+  handover_.end_training(0.0F);
+  loss.get();
+  EXPECT_THAT(gradients_, ElementsAre(1.0F, 2.0F, 0.5F));
+}
+
 TEST_F(HandoverTest, WrongCallsAreRefusedByName) {
   EXPECT_THAT(error_of([&] { handover_.end_training(0.0F); }), HasSubstr("no task to train"));
   std::future<float> loss = train();
@@ -123,14 +142,20 @@ TEST_F(HandoverTest, AVoidTaskEndsWithoutEffectBeforeTheNextOneBegins) {
 }
 
 TEST_F(HandoverTest, AnEvaluationReturnsTheSumsOfTheCaller) {
-  std::future<HeadSums> sums = std::async(std::launch::async, [this] {
-    return handover_.evaluate(table_, weights_, {-1, 3, indices_, {}});
+  std::array<HeadSums, 2> sums;
+  std::future<void> ended = std::async(std::launch::async, [this, &sums] {
+    handover_.evaluate(table_, weights_, {-1, 3, indices_, {}}, sums);
   });
   const auto task = next();
   ASSERT_TRUE(task && !task->trains);
   EXPECT_EQ(task->micro_batch, 3);
-  handover_.end_evaluation({4.0, 2, 1.0});
-  EXPECT_EQ(sums.get(), (HeadSums{4.0, 2, 1.0}));
+  const HeadSums first{4.0, 2, 1.0};
+  const HeadSums second{5.0, 3, 2.0};
+  EXPECT_THAT(error_of([&] { handover_.end_evaluation(std::array{first}); }),
+              HasSubstr("the model has 2 heads, got the sums of 1"));
+  handover_.end_evaluation(std::array{first, second});
+  ended.get();
+  EXPECT_THAT(sums, ElementsAre(first, second));
 }
 
 TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {
@@ -139,6 +164,52 @@ TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {
   handover_.give_up("the script ended");
   EXPECT_THAT(error_of([&] { loss.get(); }), HasSubstr("the script ended"));
   EXPECT_THAT(error_of([&] { train().get(); }), HasSubstr("the script ended"));
+}
+
+TEST_F(HandoverTest, GivingUpEndsAWaitOfTheCaller) {
+  std::future<std::string> waiting =
+      std::async(std::launch::async, [this] { return error_of([&] { next(); }); });
+  handover_.give_up("another thread has failed");
+  EXPECT_THAT(waiting.get(), HasSubstr("another thread has failed"));
+}
+
+TEST_F(HandoverTest, ATaskThatTakesTooLongIsNamed) {
+  handover_.set_time_limit(0.05, 0.05);
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  EXPECT_THAT(error_of([&] { loss.get(); }),
+              HasSubstr("[task-timeout] the program has not ended the task of step 4, micro-batch "
+                        "7 for 0.05 s (task-timeout = 0.05)"));
+  handover_.end_training(0.0F);  // void
+  std::array<HeadSums, 1> sums;
+  std::future<void> ended = std::async(std::launch::async, [this, &sums] {
+    handover_.evaluate(table_, weights_, {-1, 3, indices_, {}}, sums);
+  });
+  ASSERT_TRUE(next());
+  EXPECT_THAT(error_of([&] { ended.get(); }), HasSubstr("chunk 3 of an evaluation"));
+}
+
+TEST_F(HandoverTest, OnlyAnOpenTaskHasATimeLimit) {
+  handover_.set_time_limit(0.05, 0.0);
+  std::future<float> loss = train();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_TRUE(next());
+  handover_.end_training(2.0F);
+  EXPECT_EQ(loss.get(), 2.0F);
+}
+
+TEST_F(HandoverTest, AnAnnouncedTaskIsToldUntilItBegins) {
+  handover_.announce({true, 4, 7, 0, {11, 12}});
+  handover_.announce({true, 4, 8, 0, {13}});
+  const auto first = handover_.announced();
+  ASSERT_TRUE(first);
+  EXPECT_THAT(first->indices, ElementsAre(11, 12));
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  EXPECT_EQ(handover_.announced()->micro_batch, 8);
+  EXPECT_FALSE(handover_.announced());
+  handover_.end_training(0.0F);
+  loss.get();
 }
 
 TEST_F(HandoverTest, AfterTheEndThereIsNoTask) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +24,9 @@ using testing::HasSubstr;
 class UnaskedOwner final : public WorkerOwner {
  public:
   void end_now(int code) override { ADD_FAILURE() << code; }
+  std::string failure() const override { return fails() ? "[test] the owner fails" : ""; }
+
+  std::function<bool()> fails = [] { return false; };
 };
 
 // Keeps, in order, what the worker and the coordinator have seen.
@@ -87,7 +91,8 @@ class WorkerLifeTest : public testing::Test {
                                                                    : wire::PHASE_FINISHED);
       state.header.mutable_state()->set_rank(3);
       state.header.mutable_state()->set_declared(true);
-      if (header.has_declare() || story_.events().size() > 2) router.send(peer, state);
+      const bool may_finish = finishes_ && story_.events().size() > 2;
+      if (header.has_declare() || may_finish) router.send(peer, state);
     };
   }
 
@@ -107,6 +112,7 @@ class WorkerLifeTest : public testing::Test {
   UnaskedOwner owner_;
   Story story_;
   wire::Leave left_;
+  bool finishes_ = true;
 };
 
 TEST_F(WorkerLifeTest, JoinsDeclaresRunsItsWorkAndLeaves) {
@@ -124,6 +130,28 @@ TEST_F(WorkerLifeTest, WorkThatFailsLeavesWithItsError) {
   wait_for_leave();
   EXPECT_EQ(left_.code(), static_cast<int>(ErrorCode::kData));
   EXPECT_THAT(left_.text(), HasSubstr("the disk is gone"));
+}
+
+TEST_F(WorkerLifeTest, AnOwnerThatFailsEndsTheWorkAndIsTheReason) {
+  finishes_ = false;
+  owner_.fails = [this] { return story_.events().size() > 2; };
+  FakeCoordinator coordinator(answers());
+  EXPECT_THROW(live(coordinator.address(), false), Error);
+  wait_for_leave();
+  EXPECT_THAT(story_.events(), ElementsAre("made for 10 steps", "declared: the test's",
+                                           "runs as worker 3", "destroyed", "left with 1"));
+  EXPECT_THAT(left_.text(), HasSubstr("the owner fails"));
+}
+
+TEST_F(WorkerLifeTest, AnOwnerThatFailsEndsTheWaitForTheCoordinator) {
+  owner_.fails = [] { return true; };
+  FakeCoordinator coordinator([](Router&, const PeerId&, const Message&) {});
+  try {
+    live(coordinator.address(), false);
+    FAIL() << "it lived";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("the owner fails"));
+  }
 }
 
 TEST_F(WorkerLifeTest, AnAddressThatIsNoneIsRefusedBeforeAnySocketOpens) {

@@ -26,17 +26,27 @@ int64_t Evaluator::samples(int64_t chunk) const {
   return std::min(chunk_size_, dataset_.size(Split::kTest) - chunk * chunk_size_);
 }
 
-std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t chunk) {
+void Evaluator::find_indices(int64_t chunk) {
   PP_ASSERT(chunk >= 0 && chunk < chunks());
-  PP_ASSERT(std::ssize(weights) == model_.table().total);
-  const int64_t valid = samples(chunk);
-  indices_.resize(static_cast<size_t>(valid));
+  indices_.resize(static_cast<size_t>(samples(chunk)));
   std::iota(indices_.begin(), indices_.end(), chunk * chunk_size_);
+}
+
+void Evaluator::announce(int64_t chunk) {
+  if (layout_.words() > 0) return;
+  find_indices(chunk);
+  dataset_.announce({.split = Split::kTest, .micro_batch = chunk, .indices = indices_});
+}
+
+std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t chunk,
+                                         bool same_weights) {
+  PP_ASSERT(std::ssize(weights) == model_.table().total);
+  find_indices(chunk);
   // pads with zeros rather than an earlier chunk's samples, so that the bits depend on this chunk
   // alone
-  if (valid < chunk_size_) std::fill(block_.begin(), block_.end(), 0.0F);
+  if (std::ssize(indices_) < chunk_size_) std::fill(block_.begin(), block_.end(), 0.0F);
   dataset_.read({Split::kTest, 0, indices_, layout_}, block_.data());
-  model_.evaluate(weights, {-1, chunk, indices_, block_}, sums_);
+  model_.evaluate(weights, {-1, chunk, indices_, block_, 0, same_weights}, sums_);
   return sums_;
 }
 

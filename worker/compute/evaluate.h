@@ -23,11 +23,17 @@ class Evaluator {
   // Returns the number of samples in the chunk: job.micro_batch, or fewer in the last one.
   int64_t samples(int64_t chunk) const;
 
+  // Announces a chunk that `run` will probably get to a data set that reads by itself.
+  void announce(int64_t chunk);
   // Returns the sums of the model's heads over the chunk, valid until the next call.
   //   weights: model.table().total floats.
-  std::span<const HeadSums> run(std::span<const float> weights, int64_t chunk);
+  //   same_weights: they are those of the model's call before.
+  std::span<const HeadSums> run(std::span<const float> weights, int64_t chunk,
+                                bool same_weights = false);
 
  private:
+  void find_indices(int64_t chunk);
+
   const Dataset& dataset_;
   Model& model_;
   const int64_t chunk_size_;

@@ -165,6 +165,8 @@ void Control::note_news() {
 void Control::take_signal(int64_t now_ms) {
   const int signal = owner_.take_signal();
   if (signal != 0 && member_.on_signal(now_ms, signal)) owner_.end_now(128 + signal);
+  const std::string failure = owner_.failure();
+  if (!failure.empty()) member_.fail(ErrorCode::kFailed, failure);
 }
 
 // Requires mutex_.

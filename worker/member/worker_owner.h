@@ -2,9 +2,11 @@
 // and its end.
 #pragma once
 
+#include <string>
+
 namespace pushpull {
 
-// All functions are called by the control thread.
+// The control thread calls all functions.
 class WorkerOwner {
  public:
   virtual ~WorkerOwner() = default;
@@ -15,6 +17,10 @@ class WorkerOwner {
   // Returns a descriptor that is readable while take_signal would return a signal, or -1. It wakes
   // the control thread at once.
   virtual int signal_fd() const { return -1; }
+
+  // Returns why the program around the worker cannot go on, one line, or "". The worker then leaves
+  // the job with this reason. Called as take_signal, and by the trainer's thread.
+  virtual std::string failure() const { return {}; }
 
   // Called if the worker must end without waiting for its computation: after a second SIGINT, or,
   // once, if the computation did not stop in time. A program exits here, with this exit code. If the

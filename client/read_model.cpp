@@ -1,0 +1,149 @@
+#include "client/read_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
+
+namespace pushpull {
+
+namespace {
+
+std::string text(const char* given) { return given == nullptr ? "" : given; }
+
+Error mistake(const std::string& what) { return {ErrorCode::kUsage, "[client] " + what}; }
+
+// Returns the number if it can be a learning rate or a weight decay.
+double rate(double given, const std::string& tensor, const char* name) {
+  if (std::isfinite(given) && given >= 0.0) return std::abs(given);
+  throw mistake("tensor " + tensor + " has " + name + " " + print_real(given) +
+                ": expected a finite number from 0");
+}
+
+double lr_scale(double lr, const std::string& tensor, const Job& job) {
+  lr = rate(lr, tensor, "lr");
+  if (lr == job.schedule.lr) return 1.0;
+  if (job.schedule.lr > 0.0) return lr / job.schedule.lr;
+  throw mistake("tensor " + tensor + " has lr " + print_real(lr) +
+                " of its own, which needs a job with lr > 0: the job's is 0");
+}
+
+InitKind init_kind(pp_init given, const std::string& tensor) {
+  switch (given) {
+    case PP_CONSTANT:
+      return InitKind::kConstant;
+    case PP_UNIFORM:
+      return InitKind::kUniform;
+    case PP_NORMAL:
+      return InitKind::kNormal;
+  }
+  throw mistake("tensor " + tensor + ": there is no pp_init " + std::to_string(given));
+}
+
+TensorInfo read_tensor(const pp_tensor& given, const Job& job) {
+  TensorInfo info;
+  info.name = text(given.name);
+  info.shape.assign(given.shape, given.shape + given.dimensions);
+  const bool is_whole = std::ranges::all_of(info.shape, [](int64_t side) { return side > 0; });
+  if (info.name.empty() || !is_whole) {
+    throw mistake("tensor '" + info.name + "' of shape " + shape_text(info.shape) +
+                  ": expected a name and sizes from 1");
+  }
+  info.init = init_kind(given.init, info.name);
+  info.value = given.value;
+  if (!std::isfinite(info.value)) {
+    throw mistake("tensor " + info.name + ": its init value is not finite");
+  }
+  info.decay = given.no_decay == 0;
+  if (given.is_average != 0) {
+    info.rule = UpdateRule::kAverage;
+    info.average_momentum = given.average_momentum;
+    if (!(info.average_momentum >= 0.0F && info.average_momentum <= 1.0F)) {
+      throw mistake("tensor " + info.name + " has average_momentum " +
+                    print_real(info.average_momentum) + ": expected 0 to 1");
+    }
+    return info;
+  }
+  if (given.lr != nullptr) info.lr_scale = lr_scale(*given.lr, info.name, job);
+  if (given.weight_decay != nullptr) {
+    info.weight_decay = rate(*given.weight_decay, info.name, "weight_decay");
+  }
+  return info;
+}
+
+TensorTable read_tensors(const pp_model& given, const Job& job) {
+  TensorTable table;
+  std::set<std::string> names;
+  for (size_t i = 0; i < given.tensor_count; ++i) {
+    TensorInfo info = read_tensor(given.tensors[i], job);
+    if (!names.insert(info.name).second) throw mistake("two tensors are called " + info.name);
+    table.add(std::move(info));
+  }
+  if (table.total == 0) throw mistake("a model needs a tensor, got none");
+  return table;
+}
+
+Metric metric_of_head(pp_metric given, const std::string& head) {
+  switch (given) {
+    case PP_ACCURACY:
+      return Metric::kAccuracy;
+    case PP_MEAN_SQUARED_ERROR:
+      return Metric::kMeanSquaredError;
+    case PP_EXACT_MATCH:
+      return Metric::kExactMatch;
+    case PP_PERPLEXITY:
+      return Metric::kPerplexity;
+  }
+  throw mistake("head " + head + ": there is no pp_metric " + std::to_string(given));
+}
+
+// How many targets a sample has is the caller's business.
+std::vector<HeadInfo> read_heads(const pp_model& given) {
+  std::vector<HeadInfo> heads;
+  std::set<std::string> names;
+  for (size_t i = 0; i < given.head_count; ++i) {
+    const std::string name = text(given.heads[i].name);
+    if (!is_head_name(name)) {
+      throw mistake("head '" + name + "': expected a name of 1 to 64 of a-z, 0-9 and '-'");
+    }
+    if (!names.insert(name).second) throw mistake("two heads are called " + name);
+    heads.push_back({name, metric_of_head(given.heads[i].metric, name), kMaxTargets});
+  }
+  return heads;
+}
+
+std::vector<float> read_weights(const float* given, const TensorTable& table) {
+  if (given == nullptr) return {};
+  for (const TensorInfo& tensor : table.tensors) {
+    const float* const first = given + tensor.offset;
+    const auto is_finite = [](float x) { return std::isfinite(x); };
+    const float* const bad = std::find_if_not(first, first + tensor.size, is_finite);
+    if (bad == first + tensor.size) continue;
+    throw mistake("the initial weights of " + tensor.name + " are not finite: element " +
+                  std::to_string(bad - first) + " is " + std::to_string(*bad));
+  }
+  return {given, given + table.total};
+}
+
+}  // namespace
+
+ExternalSpec read_model(const pp_model& given, const Job& job) {
+  ExternalSpec spec;
+  spec.table = read_tensors(given, job);
+  spec.heads = read_heads(given);
+  spec.weights = read_weights(given.weights, spec.table);
+  if (given.train_samples < 1 || given.test_samples < 0) {
+    throw mistake("a model needs training samples, got " + std::to_string(given.train_samples) +
+                  " + " + std::to_string(given.test_samples));
+  }
+  spec.train_samples = given.train_samples;
+  spec.test_samples = spec.heads.empty() ? 0 : given.test_samples;
+  spec.data_digest = text(given.data_digest);
+  spec.numerics = text(given.numerics);
+  return spec;
+}
+
+}  // namespace pushpull

@@ -1,0 +1,176 @@
+#include "client/read_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class ReadModelTest : public testing::Test {
+ protected:
+  ReadModelTest() {
+    job_.schedule.lr = 0.5;
+    tensors_[0].name = "bias";
+    tensors_[0].shape = shape_.data();
+    tensors_[0].dimensions = 1;
+    tensors_[1].name = "weight";
+    tensors_[1].shape = shape_.data();
+    tensors_[1].dimensions = 2;
+    heads_[0] = {"answer", PP_ACCURACY};
+    heads_[1] = {"words", PP_PERPLEXITY};
+    model_.tensors = tensors_.data();
+    model_.tensor_count = tensors_.size();
+    model_.heads = heads_.data();
+    model_.head_count = heads_.size();
+    model_.train_samples = 10;
+    model_.test_samples = 4;
+  }
+
+  ExternalSpec read() const { return read_model(model_, job_); }
+  // Returns the line of the mistake, or "".
+  std::string mistake() const {
+    try {
+      read();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      return e.what();
+    }
+    return "";
+  }
+
+  Job job_;
+  const std::array<int64_t, 2> shape_ = {2, 3};
+  std::array<pp_tensor, 2> tensors_{};
+  std::array<pp_head, 2> heads_{};
+  pp_model model_{};
+};
+
+TEST_F(ReadModelTest, TensorsHeadsAndSamplesAreTakenOver) {
+  const ExternalSpec spec = read();
+  EXPECT_EQ(spec.table.total, 8);
+  EXPECT_EQ(spec.table.tensors[1].name, "weight");
+  EXPECT_THAT(spec.table.tensors[1].shape, ElementsAre(2, 3));
+  EXPECT_EQ(spec.table.tensors[0].lr_scale, 1.0);
+  EXPECT_EQ(spec.table.tensors[0].weight_decay, std::nullopt);
+  EXPECT_EQ(spec.heads[0].metric, Metric::kAccuracy);
+  EXPECT_EQ(spec.heads[1].name, "words");
+  EXPECT_EQ(spec.heads[1].metric, Metric::kPerplexity);
+  EXPECT_THAT(spec.weights, IsEmpty());
+  EXPECT_EQ(spec.test_samples, 4);
+}
+
+TEST_F(ReadModelTest, EachMetricIsItsOwn) {
+  heads_[0].metric = PP_MEAN_SQUARED_ERROR;
+  heads_[1].metric = PP_EXACT_MATCH;
+  EXPECT_EQ(read().heads[0].metric, Metric::kMeanSquaredError);
+  EXPECT_EQ(read().heads[1].metric, Metric::kExactMatch);
+}
+
+TEST_F(ReadModelTest, ATensorsOwnRateIsAFactorOfTheJobs) {
+  const double lr = 0.05;
+  const double decay = 0.0;
+  tensors_[1].lr = &lr;
+  tensors_[1].weight_decay = &decay;
+  const ExternalSpec spec = read();
+  EXPECT_DOUBLE_EQ(spec.table.tensors[1].lr_scale, 0.1);
+  EXPECT_EQ(spec.table.tensors[1].weight_decay, 0.0);
+  EXPECT_EQ(spec.table.tensors[0].lr_scale, 1.0);
+}
+
+TEST_F(ReadModelTest, ARunningStatisticHasARuleOfItsOwn) {
+  tensors_[0].is_average = 1;
+  tensors_[0].average_momentum = 0.25F;
+  EXPECT_EQ(read().table.tensors[0].rule, UpdateRule::kAverage);
+  EXPECT_EQ(read().table.tensors[0].average_momentum, 0.25F);
+  tensors_[0].average_momentum = 1.5F;
+  EXPECT_THAT(mistake(), HasSubstr("bias has average_momentum 1.5"));
+}
+
+TEST_F(ReadModelTest, OwnWeightsAreCopied) {
+  std::array<float, 8> weights{1, 2, 3, 4, 5, 6, 7, 8};
+  model_.weights = weights.data();
+  const ExternalSpec spec = read();
+  weights = {};
+  EXPECT_THAT(spec.weights, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  weights[3] = kNan;
+  EXPECT_THAT(mistake(), HasSubstr("initial weights of weight are not finite: element 1 is nan"));
+}
+
+TEST_F(ReadModelTest, WithoutHeadsNothingIsEvaluated) {
+  model_.head_count = 0;
+  EXPECT_EQ(read().test_samples, 0);
+}
+
+TEST_F(ReadModelTest, ARateNeedsAJobWithARate) {
+  const double lr = 0.1;
+  tensors_[1].lr = &lr;
+  job_.schedule.lr = 0.0;
+  EXPECT_THAT(mistake(), HasSubstr("weight has lr 0.1 of its own"));
+  const double none = 0.0;
+  tensors_[1].lr = &none;
+  EXPECT_EQ(mistake(), "");
+}
+
+TEST_F(ReadModelTest, RatesAreFiniteAndNotNegative) {
+  for (const double bad : {-0.1, static_cast<double>(kNan), HUGE_VAL}) {
+    tensors_[0].lr = &bad;
+    EXPECT_THAT(mistake(), HasSubstr("tensor bias has lr"));
+    tensors_[0].lr = nullptr;
+    tensors_[0].weight_decay = &bad;
+    EXPECT_THAT(mistake(), HasSubstr("tensor bias has weight_decay"));
+    tensors_[0].weight_decay = nullptr;
+  }
+}
+
+TEST_F(ReadModelTest, MistakesInTensorsAreNamed) {
+  tensors_[1].name = "bias";
+  EXPECT_THAT(mistake(), HasSubstr("two tensors are called bias"));
+  tensors_[1].name = nullptr;
+  EXPECT_THAT(mistake(), HasSubstr("tensor '' of shape [2, 3]"));
+  tensors_[1].name = "weight";
+  const std::array<int64_t, 2> empty = {2, 0};
+  tensors_[1].shape = empty.data();
+  EXPECT_THAT(mistake(), HasSubstr("tensor 'weight' of shape [2, 0]"));
+  tensors_[1].shape = shape_.data();
+  tensors_[1].value = kNan;
+  EXPECT_THAT(mistake(), HasSubstr("weight: its init value is not finite"));
+  tensors_[1].value = 0.0F;
+  tensors_[1].init = static_cast<pp_init>(9);
+  EXPECT_THAT(mistake(), HasSubstr("weight: there is no pp_init 9"));
+  model_.tensor_count = 0;
+  EXPECT_THAT(mistake(), HasSubstr("a model needs a tensor"));
+}
+
+TEST_F(ReadModelTest, MistakesInHeadsAreNamed) {
+  heads_[1].name = "answer";
+  EXPECT_THAT(mistake(), HasSubstr("two heads are called answer"));
+  heads_[1].name = "Two Words";
+  EXPECT_THAT(mistake(), HasSubstr("head 'Two Words': expected a name"));
+  heads_[1] = {"words", static_cast<pp_metric>(7)};
+  EXPECT_THAT(mistake(), HasSubstr("words: there is no pp_metric 7"));
+}
+
+TEST_F(ReadModelTest, SamplesAreNeeded) {
+  model_.train_samples = 0;
+  EXPECT_THAT(mistake(), HasSubstr("training samples, got 0 + 4"));
+  model_.train_samples = 10;
+  model_.test_samples = -1;
+  EXPECT_THAT(mistake(), HasSubstr("got 10 + -1"));
+}
+
+}  // namespace
+}  // namespace pushpull
