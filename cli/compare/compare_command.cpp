@@ -163,7 +163,7 @@ void Comparison::prepare_model() {
   check_job_against_data(job, dataset->size(Split::kTrain));
   steps_ = total_steps(job, dataset->size(Split::kTrain));
   const ModelFigures model = figures_of(job, *dataset, options_.device);
-  result_.model_parameters = model.table.total;
+  result_.model_parameters = model.table.trainable();
   if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
 }
 

@@ -86,7 +86,7 @@ struct CompareResult {
   std::string job_ini;                           // the part of the job that all runs share
   std::string began;                             // ISO 8601, UTC
   double seconds = 0.0;                          // of the whole comparison
-  int64_t model_parameters = 0;                  // 0 until they are known
+  int64_t model_parameters = 0;                  // trainable, as in summary.json; 0: not known yet
   std::string metric;                            // of all runs; "" until it is known
   std::optional<double> target;                  // value of the metric
   std::string straggler;                         // "0:4"; empty = none
