@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/io/head_json.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/layout/tensor_table.h"
@@ -160,6 +161,8 @@ int eval_command(int argc, const char* const* argv) {
   const std::string& path = folder->second;
   const Checkpoint checkpoint = read_checkpoint(path);
   const Job job = job_of(checkpoint, line, path);
+  refuse_external(job, "[eval] " + path,
+                  "load model.safetensors there; the run's own evaluations are in summary.json");
   const std::unique_ptr<Dataset> dataset = open_dataset(job, "", checkpoint.state.tokenizer);
   const auto flag = line.local.find("device");
   const device::DeviceName device =

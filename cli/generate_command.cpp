@@ -11,6 +11,7 @@
 #include "common/base/random.h"
 #include "common/base/strict_number.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/layout/fields.h"
@@ -133,6 +134,7 @@ int generate_command(int argc, const char* const* argv) {
   const Sampling sampling = sampling_of(line);
   const Checkpoint checkpoint = read_checkpoint(path);
   Job job = parse_job_text(checkpoint.state.job_ini, path);
+  refuse_external(job, "[generate] " + path, "load model.safetensors there and generate with it");
   if (checkpoint.state.tokenizer.empty()) {
     throw Error(ErrorCode::kData, "[generate] " + path + ": model = " + job.model +
                                       " was trained on dataset = " + job.dataset +

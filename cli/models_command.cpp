@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/layout/tensor_table.h"
@@ -185,6 +186,8 @@ int models_command(int argc, const char* const* argv) {
     return 0;
   }
   const Job job = parse_job(line.own("job", ""), line.keys);
+  refuse_external(job, "[models] " + line.own("job", "the job"),
+                  "summary.json of a run has the number of its parameters");
   // The data give the shape of the fields, the number of classes and the vocabulary.
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
   if (json) {

@@ -83,7 +83,10 @@ pushpull::WorkerOptions worker_options(const pp_options& given) {
   }
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";
-  if (given.insecure == 0) options.keys = pushpull::find_keys(text(given.key));
+  // `pushpull run --insecure` sets this variable for the program of --worker.
+  const bool insecure = given.insecure != 0 ||
+                        (text(given.key).empty() && text(std::getenv("PUSHPULL_INSECURE")) == "1");
+  if (!insecure) options.keys = pushpull::find_keys(text(given.key));
   return options;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Breaks the state machines of joining, heartbeats, repeats, leaving and grants on purpose, one rule at a time,
-and reports which test of the simulation catches it, with which seed. tests/simulation/mutations/README.md describes
-the files.
+"""Breaks the state machines of joining, heartbeats, repeats, initial weights, leaving and grants on purpose, one rule at
+a time, and reports which test of the simulation catches it, with which seed. tests/simulation/mutations/README.md
+describes the files.
 
     scripts/mutations.py [--seeds N] [--build DIR] [--filter TESTS] [MUTATION...]
     scripts/mutations.py --check     # only checks that each still applies to the sources; builds nothing
@@ -113,7 +113,8 @@ def main():
     parser.add_argument("mutations", nargs="*", help="names of files; default: all")
     parser.add_argument("--seeds", type=int, default=10_000, help="limit for each test")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/mutations", help="folder for the copy")
-    parser.add_argument("--filter", default="MembershipSimulation.*:HostileSimulation.ForgedMessagesChangeNoWeights",
+    parser.add_argument("--filter", default="MembershipSimulation.*:OwnWeightsSimulation.*:"
+                        "HostileSimulation.ForgedMessagesChangeNoWeights",
                         help="tests to run")
     parser.add_argument("--check", action="store_true", help="only report whether each applies")
     options = parser.parse_args()

@@ -32,10 +32,16 @@ def convnet():
     return nn.Sequential(*block(1, 16), *block(16, 32), nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
 
 
+def many():
+    """100 layers of 72 weights: 200 small tensors."""
+    return nn.Sequential(*(nn.Linear(8, 8) for _ in range(99)), nn.Linear(8, 10))
+
+
 # model, samples of a micro-batch, shape of a sample: the same as JOBS of speed_measure.py
 MODELS = {"mlp": (lambda: mlp(784, 1024), 128, (784,)),
           "convnet": (convnet, 100, (1, 28, 28)),
-          "mlp-wide": (lambda: mlp(4096, 4096), 64, (4096,))}
+          "mlp-wide": (lambda: mlp(4096, 4096), 64, (4096,)),
+          "many": (many, 8, (8,))}
 
 
 def process(rank, processes, port, kind, name, seconds):

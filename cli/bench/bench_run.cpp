@@ -120,11 +120,11 @@ class Workers {
   Workers(const std::string& program, const std::string& address, const ScratchFolder& folder,
           const BenchOptions& options) {
     for (int64_t i = 0; i < options.workers; ++i) {
-      std::vector<std::string> words = {"--join", address};
+      std::vector<std::string> words = {program, "--join", address};
       if (options.insecure) words.emplace_back("--insecure");
       const auto more = worker_words(folder, i, options.bytes.front(), false);
       words.insert(words.end(), more.begin(), more.end());
-      children_.push_back(std::make_unique<Child>(program, words, false));
+      children_.push_back(std::make_unique<Child>(StartPlan{words, {}}, false));
     }
     logs_.resize(children_.size());
     ended_.resize(children_.size());

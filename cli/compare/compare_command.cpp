@@ -72,6 +72,8 @@ class Comparison {
 
  private:
   void prepare();
+  void prepare_model();
+  void learn_model(const CompareRun& run);
   void make_labs();
   void describe();
   void check_target() const;
@@ -95,6 +97,7 @@ class Comparison {
   std::optional<LinkLabs> labs_;
   std::map<Variant, Tuned> chosen_;
   std::vector<std::string> notes_before_;
+  bool model_is_known_ = false;  // a user's
   int64_t eval_every_ = 0;
   int64_t steps_ = 0;
   int64_t began_ms_ = 0;
@@ -122,14 +125,10 @@ int Comparison::run() {
 // Prepares what all runs share. Throws before any run starts if the data do not fit the job.
 void Comparison::prepare() {
   const Job& job = options_.job;
-  const std::unique_ptr<Dataset> dataset = open_dataset(job);
-  check_job_against_data(job, dataset->size(Split::kTrain));
-  steps_ = total_steps(job, dataset->size(Split::kTrain));
+  steps_ = job.steps;
+  if (options_.worker.empty()) prepare_model();
   eval_every_ =
       job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
-  const ModelFigures model = figures_of(job, *dataset, options_.device);
-  result_.model_parameters = model.table.total;
-  if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
 
   const MachineInfo machine = machine_info();
   result_.machine = machine.text;
@@ -141,8 +140,9 @@ void Comparison::prepare() {
   result_.version = PUSHPULL_VERSION;
   result_.began = utc_now();
   result_.target = options_.target;
-  check_target();
+  if (options_.worker.empty()) check_target();
   result_.straggler = options_.straggler;
+  result_.worker = options_.worker;
   result_.device = options_.device;
   result_.server_device = options_.server_device;
   result_.strategies = options_.strategies;
@@ -156,9 +156,36 @@ void Comparison::prepare() {
   notes_before_ = notes_before(result_, options_.servers, job.threads, job.micro_batches());
 }
 
+// Opens the data and plans the model.
+void Comparison::prepare_model() {
+  const Job& job = options_.job;
+  const std::unique_ptr<Dataset> dataset = open_dataset(job);
+  check_job_against_data(job, dataset->size(Split::kTrain));
+  steps_ = total_steps(job, dataset->size(Split::kTrain));
+  const ModelFigures model = figures_of(job, *dataset, options_.device);
+  result_.model_parameters = model.table.trainable();
+  if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
+}
+
+// Takes the figures of a user's model from the first run that has finished.
+void Comparison::learn_model(const CompareRun& run) {
+  if (options_.worker.empty() || model_is_known_ || !run.failure.empty()) return;
+  model_is_known_ = true;
+  result_.model_parameters = run.model_parameters;
+  result_.metric = run.metric;
+  std::cout << "  model       " << run.model_parameters << " parameters, measures "
+            << (run.metric.empty() ? "nothing" : run.metric) << std::endl;
+  check_target();
+}
+
 // Refuses an accuracy as the target of a model that measures something else.
 void Comparison::check_target() const {
   if (!options_.target) return;
+  if (!options_.worker.empty() && result_.metric.empty()) {
+    throw Error(ErrorCode::kUsage, "[compare] --target " + print_real(*options_.target) +
+                                       ": the program of the workers measures nothing; give its "
+                                       "model a head, or remove the target");
+  }
   const MetricStyle style = style_of(result_.metric);
   if (options_.target_is_accuracy && !style.counts) {
     throw Error(ErrorCode::kUsage, "[compare] --target-accuracy: model = " + options_.job.model +
@@ -197,8 +224,11 @@ void Comparison::describe() {
   std::ostringstream text;
   text << "comparing " << joined(options_.strategies)
        << (result_.codecs.empty() ? "" : "; codecs " + joined(result_.codecs)) << "\n"
-       << "  job         " << job.model << " on " << job.dataset << ", " << result_.model_parameters
-       << " parameters, " << steps_ << " steps of " << job.global_batch << " samples\n"
+       << "  job         "
+       << (options_.worker.empty() ? job.model + " on " + job.dataset + ", " +
+                                         std::to_string(result_.model_parameters) + " parameters"
+                                   : options_.worker)
+       << ", " << steps_ << " steps of " << job.global_batch << " samples\n"
        << "  workers     " << joined(options_.workers) << "; servers " << options_.servers
        << "; seeds " << joined(options_.seeds) << "\n"
        << "  machine     " << result_.machine << "\n"
@@ -238,6 +268,7 @@ bool Comparison::run_all(const std::vector<PlannedRun>& plan, std::vector<Compar
     }
     ++runs_done_;
     report(run);
+    learn_model(run);
     done.push_back(std::move(run));
     result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
     try {
@@ -288,6 +319,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   line.local["servers"] = std::to_string(options_.servers);
   line.local["workers"] = std::to_string(planned.variant.workers);
   line.local["out"] = folder;
+  if (!options_.worker.empty()) line.local["worker"] = options_.worker;
   if (!options_.device.empty()) line.local["device"] = options_.device;
   if (!options_.server_device.empty()) line.local["server-device"] = options_.server_device;
   LauncherOptions launcher = plan_run(line, program_dir_, false);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/run/link_lab.h"
+#include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/nearest_name.h"
 #include "common/base/strict_number.h"
@@ -267,6 +268,14 @@ Job parse_with(const CompareOptions& options, const std::string& strategy,
   }
 }
 
+// The evaluations of all runs are at the same steps, which follow from the number of steps.
+void check_length(const CompareOptions& options) {
+  if (options.worker.empty() || options.job.steps > 0) return;
+  refuse_compare("model = external: give the length as steps, not epochs = " +
+                 std::to_string(options.job.epochs) +
+                 ": only the program of the workers knows how many samples an epoch has");
+}
+
 // Reports a key that is wrong under every strategy as an error of the job, not of one strategy.
 void check_jobs(CompareOptions& options) {
   parse_with(options, "sync", {}, "");
@@ -307,6 +316,9 @@ const std::vector<KeyHelp>& compare_options() {
       {"device", "cpu",
        "of the workers of every run: cpu, auto, cuda (in turns), cuda:N, or several: "
        "cuda:0,cuda:1"},
+      {"worker", "",
+       "command of the workers of every run, for model = external, as of pushpull run; needs "
+       "steps"},
       {"server-device", "cpu",
        "where the servers of every run keep weights: cpu, auto, cuda (in turns), cuda:N"},
       {"out", "pushpull-compare", "folder for the report, compare.json, compare.csv and all runs"},
@@ -323,7 +335,7 @@ std::string compare_help() {
                     "[--link RATE,DELAY[,LOSS]]",
                     "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
                     "[--device cuda] [--server-device cuda]",
-                    "                 --out DIR [--KEY VALUE ...]"},
+                    "                 [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
                    compare_options());
 }
 
@@ -378,6 +390,9 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   const int64_t seeds = count("seeds", line.own("seeds", "3"), kMaxSeeds);
   check_backups(options);
   check_jobs(options);
+  worker_command(line, options.job, "compare");  // throws for a wrong one before any run
+  options.worker = line.own("worker", "");
+  check_length(options);
   if (options.job.seed > std::numeric_limits<uint64_t>::max() - static_cast<uint64_t>(seeds)) {
     refuse_compare("--seeds " + std::to_string(seeds) + " from seed " +
                    std::to_string(options.job.seed) +

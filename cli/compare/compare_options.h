@@ -36,6 +36,7 @@ struct CompareOptions {
   std::vector<std::string> codecs = {
       ""};  // as Codec::to_string() prints them; empty = the job's own
   std::vector<TuneKey> tune;
+  std::string worker;  // command of the workers, as typed; empty = pushpull-worker
   // Values of flags of `pushpull run`; empty = the CPU.
   std::string device;  // of the workers
   std::string server_device;

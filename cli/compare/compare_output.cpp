@@ -234,12 +234,14 @@ std::string compare_json(const CompareResult& result) {
   json["cores"] = result.cores;
   json["congestion_control"] = text_or_null(result.congestion_control);
   json["libraries"] = result.libraries;
-  json["model_parameters"] = result.model_parameters;
+  json["model_parameters"] =
+      result.model_parameters > 0 ? ordered_json(result.model_parameters) : ordered_json();
   const bool counts = style_of(result.metric).counts;
   json["target_accuracy"] = counts ? json_number(result.target) : ordered_json();
   json["metric"] = text_or_null(result.metric);
   json["target"] = json_number(result.target);
   json["straggler"] = text_or_null(result.straggler);
+  json["worker"] = text_or_null(result.worker);
   json["device"] = text_or_null(result.device);
   json["server_device"] = text_or_null(result.server_device);
   json["links"] = links_json(result.links);

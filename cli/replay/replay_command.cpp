@@ -15,6 +15,7 @@
 #include "common/io/safetensors.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
+#include "common/job/external_job.h"
 #include "common/job/key_help.h"
 #include "ps/files/run_recorder.h"
 #include "worker/program/devices.h"
@@ -259,6 +260,7 @@ int replay_command(int argc, const char* const* argv) {
   std::optional<Job> given;
   if (!job_file.empty()) given = parse_job(job_file, {});
   const Job job = job_to_replay(record, given, job_file);
+  refuse_external(job, "[replay] " + line.positional.front(), "start the job again with it");
   const std::optional<size_t> stop = stop_at(line, record);
   const std::unique_ptr<Dataset> dataset = open_dataset(job, line.own("data-dir", ""));
   const device::DeviceName device =

@@ -116,6 +116,7 @@ std::string facts(const CompareResult& result, const ReportData& data) {
   out += fact("libraries", libraries);
   out += fact("machine", result.machine);
   if (result.cores > 0) out += fact("cores", std::to_string(result.cores));
+  if (!result.worker.empty()) out += fact("program of the workers", result.worker);
   out += fact("device of the workers", result.device);
   out += fact("device of the servers", result.server_device);
   out += fact("TCP congestion control", result.congestion_control);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
@@ -88,6 +89,7 @@ FirstHead first_head(const json& evaluation) {
 }
 
 void read_summary(const json& summary, CompareRun& run) {
+  run.model_parameters = integer(summary, "model_parameters").value_or(0);
   run.initial_weights_sha256 = text(summary, "initial_weights_sha256");
   run.data_order_sha256 = text(summary, "data_order_sha256");
   run.weights_sha256 = text(summary, "weights_sha256");
@@ -110,6 +112,21 @@ void read_summary(const json& summary, CompareRun& run) {
   run.pushes_dropped = integer(summary, "pushes_dropped").value_or(0);
   run.cpu_seconds = by_role(summary, "cpu_seconds");
   run.peak_mib = by_role(summary, "peak_rss_mib");
+}
+
+constexpr std::string_view kLauncherTag = "[run] ";
+
+// Returns how the process in a line such as "[run] worker 0 (pid 7) ended with exit code 1" explains
+// its end: its last line, such as an exception, or else that line. Returns `other` if it is another
+// line.
+std::string words_of_failed(const std::string& line,
+                            const std::map<std::string, std::string>& last_of,
+                            const std::string& other) {
+  const size_t pid = line.find(" (pid ");
+  if (pid == std::string::npos || line.find(" ended with ") == std::string::npos) return other;
+  const auto last = last_of.find(line.substr(kLauncherTag.size(), pid - kLauncherTag.size()));
+  const bool early = line.find(" before training began") != std::string::npos;
+  return last == last_of.end() || early ? line.substr(0, line.find("; ")) : last->second;
 }
 
 std::string one_line(std::string_view text) {
@@ -190,23 +207,31 @@ std::string failure_line(const std::string& log, int exit_code) {
   std::string cause;   // the last error before the other processes were stopped, which then report
                        // that
   std::string last_error;
+  std::string own;  // of a process that has failed the job and reported no error of ours
   std::string last_line;
+  std::map<std::string, std::string> last_of;  // process -> its last line
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
     if (trim(line).empty()) continue;
     last_line = line;
-    if (killed.empty() && line.starts_with("[run] ") && line.find(" was killed by ") != line.npos) {
+    const bool of_launcher = line.starts_with(kLauncherTag);
+    if (killed.empty() && of_launcher && line.find(" was killed by ") != line.npos) {
       killed = line.substr(0, line.find(';'));
     }
-    if (cause.empty() && line.starts_with("[run] ") && line.find("; stopping") != line.npos) {
+    if (cause.empty() && of_launcher && line.find("; stopping") != line.npos) {
       cause = last_error;
     }
+    if (of_launcher && last_error.empty()) own = words_of_failed(line, last_of, own);
+    const size_t bar = line.find(" | ");
+    if (bar != std::string::npos) last_of[line.substr(0, bar)] = line.substr(bar + 3);
     const size_t error = line.find("error: [");
     if (error != std::string::npos) last_error = line.substr(line.find('[', error));
   }
-  const bool by_signal = exit_code > 128 && !killed.empty();
-  const std::string& error = cause.empty() ? last_error : cause;
-  const std::string& best = by_signal ? killed : error.empty() ? last_line : error;
+  if (exit_code > 128 && !killed.empty()) cause = killed;
+  std::string best = last_line;
+  for (const std::string& better : {last_error, own, cause}) {
+    if (!better.empty()) best = better;
+  }
   if (best.empty()) return "exit code " + std::to_string(exit_code) + ", and its log is empty";
   return one_line(best) + " (exit code " + std::to_string(exit_code) + ")";
 }

@@ -42,6 +42,7 @@ struct CompareRun {
   std::string failure;
   int exit_code = 0;
 
+  int64_t model_parameters = 0;  // 0 in files of older programs
   std::string initial_weights_sha256;
   std::string data_order_sha256;
   std::string weights_sha256;
@@ -85,12 +86,13 @@ struct CompareResult {
   std::string job_ini;                           // the part of the job that all runs share
   std::string began;                             // ISO 8601, UTC
   double seconds = 0.0;                          // of the whole comparison
-  int64_t model_parameters = 0;
-  std::string metric;            // of all runs; "" until it is known
-  std::optional<double> target;  // value of the metric
-  std::string straggler;         // "0:4"; empty = none
-  std::string device;            // of the workers, as typed; empty = the CPU
-  std::string server_device;     // of the servers, likewise
+  int64_t model_parameters = 0;                  // trainable, as in summary.json; 0: not known yet
+  std::string metric;                            // of all runs; "" until it is known
+  std::optional<double> target;                  // value of the metric
+  std::string straggler;                         // "0:4"; empty = none
+  std::string worker;         // command of the workers, as typed; empty = pushpull-worker
+  std::string device;         // of the workers, as typed; empty = the CPU
+  std::string server_device;  // of the servers, likewise
   std::vector<LinkMeasured> links;
   std::vector<std::string> strategies;  // in the order given
   std::vector<std::string> codecs;      // from --codecs, likewise; empty = the job's

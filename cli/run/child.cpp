@@ -5,10 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/error.h"
 
@@ -34,8 +37,39 @@ struct Pipe {
   }
 };
 
-// Runs between fork and exec: only async-signal-safe calls.
-[[noreturn]] void become(char* const* argv, pid_t parent, int in, int out, int err, int announce) {
+// Strings as exec takes them.
+class PointerList {
+ public:
+  explicit PointerList(std::vector<std::string> strings) : strings_(std::move(strings)) {
+    for (std::string& string : strings_) pointers_.push_back(string.data());
+    pointers_.push_back(nullptr);
+  }
+  char** get() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> strings_;
+  std::vector<char*> pointers_;
+};
+
+// Returns this process's environment with the plan's variables.
+std::vector<std::string> environment_of(const StartPlan& plan) {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const bool is_planned = std::ranges::any_of(plan.environment, [&](const auto& planned) {
+      return text.substr(0, text.find('=')) == planned.first;
+    });
+    if (!is_planned) all.emplace_back(text);
+  }
+  for (const auto& [name, value] : plan.environment) {
+    if (value) all.push_back(name + "=" + *value);
+  }
+  return all;
+}
+
+// Runs between fork and exec: only calls that allocate nothing.
+[[noreturn]] void become(char* const* argv, char** environment, pid_t parent, int in, int out,
+                         int err, int announce) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) {
     _exit(128 + SIGTERM);  // the parent died before prctl took effect
@@ -55,30 +89,40 @@ struct Pipe {
   } else if (announce >= 0) {
     dup2(announce, Child::kAnnounceFd);
   }
-  execv(argv[0], argv);
+  environ = environment;
+  execvp(argv[0], argv);
   constexpr std::string_view kText = "[run] this program cannot be executed\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
   _exit(127);
 }
 
+// Reaps what is left of a killed group, as far as this process has become its parent
+// (PR_SET_CHILD_SUBREAPER). Waits at most a second: a process that is stuck in the kernel stays.
+void reap_group(pid_t group) {
+  constexpr int kMostMs = 1000;
+  constexpr useconds_t kMicroseconds = 1000;
+  for (int ms = 0; ms < kMostMs;) {
+    const pid_t reaped = waitpid(-group, nullptr, WNOHANG);
+    if (reaped < 0) return;
+    if (reaped > 0) continue;
+    usleep(kMicroseconds);
+    ++ms;
+  }
+}
+
 }  // namespace
 
-Child::Child(const std::string& program, const std::vector<std::string>& arguments, bool announce) {
-  if (access(program.c_str(), X_OK) != 0) {
+Child::Child(const StartPlan& plan, bool announce) {
+  const std::string& program = plan.words.front();
+  if (program.find('/') != std::string::npos && access(program.c_str(), X_OK) != 0) {
     throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());
   }
   Pipe out_pipe;
   Pipe err_pipe;
   Pipe announce_pipe;
   const UniqueFd in(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  std::vector<std::string> words{program};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
+  PointerList words(plan.words);
+  PointerList environment(environment_of(plan));
 
   const pid_t parent = getpid();
   pid_ = fork();
@@ -86,8 +130,8 @@ Child::Child(const std::string& program, const std::vector<std::string>& argumen
     throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());
   }
   if (pid_ == 0) {
-    become(argv.data(), parent, in.get(), out_pipe.writer.get(), err_pipe.writer.get(),
-           announce ? announce_pipe.writer.get() : -1);
+    become(words.get(), environment.get(), parent, in.get(), out_pipe.writer.get(),
+           err_pipe.writer.get(), announce ? announce_pipe.writer.get() : -1);
   }
   setpgid(pid_, pid_);  // in the parent too, so that send() finds the group at once
   out = std::move(out_pipe.reader);
@@ -101,6 +145,7 @@ Child::~Child() {
   if (!ended_) {
     send(SIGKILL);
     waitpid(pid_, nullptr, 0);
+    reap_group(pid_);
   }
 }
 
@@ -111,11 +156,17 @@ void Child::send(int signal) const {
 }
 
 std::optional<Ending> Child::poll_end() {
-  int status = 0;
-  if (ended_ || waitpid(pid_, &status, WNOHANG) != pid_) {
+  // The process is reaped last: until then, no other process can get its number.
+  siginfo_t info{};
+  if (ended_ || waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != pid_) {
     return std::nullopt;
   }
+  send(SIGKILL);
+  int status = 0;
+  waitpid(pid_, &status, 0);
   ended_ = true;
+  reap_group(pid_);
   if (WIFSIGNALED(status)) {
     return Ending{.code = 0, .signal = WTERMSIG(status)};
   }

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/supervisor.h"
+#include "cli/run/ending.h"
+#include "cli/run/start_plan.h"
 #include "common/base/unique_fd.h"
 
 namespace pushpull {
@@ -20,12 +21,11 @@ class Child {
   // The child's file descriptor of the announcement pipe.
   static constexpr int kAnnounceFd = 3;
 
-  // Starts `program` with `arguments` (without its own name), with empty standard input and default
-  // signal handlers.
+  // Starts a program, with empty standard input and default signal handlers.
   //   announce: opens kAnnounceFd in the child, for writing.
   // Throws Error(kFailed) with program and reason.
-  Child(const std::string& program, const std::vector<std::string>& arguments, bool announce);
-  // Kills the process if it still runs, and waits for it.
+  Child(const StartPlan& plan, bool announce);
+  // Kills the process group if the process still runs, and waits for the process.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -33,7 +33,8 @@ class Child {
   pid_t pid() const { return pid_; }
   // Sends a signal to the process group.
   void send(int signal) const;
-  // Returns how the process ended, once; empty while it runs or after that.
+  // Returns how the process ended, once; empty while it runs or after that. Kills its group then:
+  // processes that it has started and left behind.
   std::optional<Ending> poll_end();
 
   // Non-blocking reading ends. Reset them at end of file.

@@ -70,17 +70,24 @@ bool Ending::is_for_good() const {
   }
 }
 
+int Ending::exit_code() const {
+  if (too_early) return static_cast<int>(ErrorCode::kFailed);
+  return signal != 0 ? 128 + signal : code;
+}
+
 bool Ending::is_for_good_here() const {
   constexpr int kNotExecuted = 127;
   const bool cannot_run = code == kNotExecuted || code == static_cast<int>(ErrorCode::kDevice);
-  return is_for_good() || (signal == 0 && cannot_run);
+  return is_for_good() || too_early || (signal == 0 && cannot_run);
 }
 
 std::string Ending::describe() const {
   if (signal != 0) {
     return "was killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
   }
-  return "ended with " + code_text(code);
+  return "ended with " + code_text(code) +
+         (too_early ? " before training began; a worker must join the job and stay until its end"
+                    : "");
 }
 
 }  // namespace pushpull

@@ -1,7 +1,6 @@
 #include "cli/run/launcher.h"
 
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +15,10 @@
 #include <utility>
 
 #include "cli/run/child.h"
+#include "cli/run/group_guard.h"
 #include "cli/run/merged_view.h"
+#include "cli/run/signal_queue.h"
+#include "cli/run/start_plan.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
@@ -25,57 +27,16 @@
 namespace pushpull {
 namespace {
 
-// Makes signals readable for the duration of a job.
-class SignalQueue {
- public:
-  SignalQueue() {
-    sigset_t mask;
-    sigemptyset(&mask);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) {
-      sigaddset(&mask, signal);
-    }
-    for (const int signal : {SIGHUP, SIGTSTP}) {
-      struct sigaction action {};
-      sigaction(signal, nullptr, &action);
-      if (action.sa_handler != SIG_IGN) {  // nohup(1) and shells without job control ignore them
-        sigaddset(&mask, signal);
-      }
-    }
-    sigprocmask(SIG_BLOCK, &mask, &before_);
-    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not stop a training run
-    fd_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
-    if (fd_.get() < 0) {
-      throw Error(ErrorCode::kFailed, "[run] cannot make a signalfd");
-    }
-  }
-  ~SignalQueue() {
-    std::signal(SIGPIPE, pipe_before_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-  SignalQueue(const SignalQueue&) = delete;
-  SignalQueue& operator=(const SignalQueue&) = delete;
-
-  int fd() const { return fd_.get(); }
-  // Returns the oldest pending signal, or 0 if there is none.
-  int take() {
-    signalfd_siginfo info{};
-    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                              : 0;
-  }
-
- private:
-  sigset_t before_{};
-  void (*pipe_before_)(int) = SIG_DFL;
-  UniqueFd fd_;
-};
-
 class Launcher {
  public:
   explicit Launcher(const LauncherOptions& options)
       : options_(options),
         supervisor_(options.supervisor),
+        view_(/*repeats=*/!options.worker_command.empty()),
         slots_(supervisor_.slots()),
-        console_(options.out_fd, options.err_fd) {}
+        console_(options.out_fd, options.err_fd) {
+    if (!options.worker_command.empty()) guard_.emplace();
+  }
 
   int run();
 
@@ -91,9 +52,12 @@ class Launcher {
     std::function<void(const std::string&)> take;
   };
 
+  // Returns true for a worker that is a user's program.
+  bool is_users(size_t slot) const { return guard_ && supervisor_.is_worker(slot); }
   void start(size_t slot);
   void start_the_others();
   void announced(const std::string& bytes);
+  int64_t leader_of(int64_t pid) const;
   void listens(const std::string& address);
   void listens_again(const std::string& address);
   void act(const SupervisorActions& actions);
@@ -113,9 +77,11 @@ class Launcher {
   SignalQueue signals_;
   Supervisor supervisor_;
   MergedView view_;
+  std::optional<GroupGuard> guard_;  // of workers that are users' programs
   std::vector<Slot> slots_;
   LineSplitter announcement_;
-  std::string address_;                    // of the coordinator; empty until it listens
+  std::string address_;  // of the coordinator; empty until it listens
+  bool training_began_ = false;
   std::optional<Ending> coordinator_end_;  // as the coordinator has reported it
   int64_t announce_deadline_ms_ = 0;
   Console console_;  // a reader that stalls cannot block the job: the job's files hold all output
@@ -146,36 +112,10 @@ int Launcher::run() {
 }
 
 void Launcher::start(size_t slot) {
-  std::vector<std::string> arguments;
-  if (slot == 0) {
-    arguments = options_.coordinator_arguments;
-    arguments.insert(arguments.end(), {"--announce-fd", std::to_string(Child::kAnnounceFd)});
-  } else {
-    arguments = {"--join", address_};
-  }
-  const size_t number = slot - static_cast<size_t>(options_.supervisor.servers);  // of a worker
-  if (!supervisor_.is_worker(slot) && !options_.server_devices.empty()) {
-    arguments.insert(arguments.end(), {"--device", options_.server_devices.at(slot)});
-  }
-  if (supervisor_.is_worker(slot) && !options_.worker_devices.empty()) {
-    arguments.insert(arguments.end(), {"--device", options_.worker_devices.at(number)});
-  }
-  if (supervisor_.is_worker(slot) && !options_.trace_dir.empty()) {
-    arguments.insert(arguments.end(), {"--trace", options_.trace_dir + "/worker-" +
-                                                      std::to_string(number) + ".json"});
-  }
-  if (options_.insecure) arguments.emplace_back("--insecure");
-  std::vector<std::string> words;
-  if (!options_.places.empty()) {
-    const Place& place = options_.places.at(slot);
-    words = place.prefix;
-    arguments.insert(arguments.end(), place.arguments.begin(), place.arguments.end());
-  }
-  words.push_back(supervisor_.is_worker(slot) ? options_.worker_program : options_.server_program);
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  slots_[slot].child = std::make_unique<Child>(
-      words.front(), std::vector<std::string>(words.begin() + 1, words.end()), slot == 0);
+  slots_[slot].child =
+      std::make_unique<Child>(plan_start(options_, slot, address_), /*announce=*/slot == 0);
   supervisor_.started(slot, slots_[slot].child->pid());
+  if (is_users(slot)) guard_->watch(slots_[slot].child->pid());
 }
 
 void Launcher::start_the_others() {
@@ -201,6 +141,7 @@ void Launcher::announced(const std::string& bytes) {
       continue;
     }
     if (line == "started") {
+      training_began_ = true;
       supervisor_.training_began();
       continue;
     }
@@ -208,6 +149,7 @@ void Launcher::announced(const std::string& bytes) {
     std::string word;
     int64_t pid = 0;  // or a code
     if (!(words >> word >> pid)) continue;
+    if (guard_ && word != "ended") pid = leader_of(pid);
     if (word == "lost") act(supervisor_.given_up(pid, now_ms()));
     if (word == "ended") coordinator_end_ = Ending{.code = static_cast<int>(pid), .signal = 0};
     int code = 0;
@@ -216,6 +158,14 @@ void Launcher::announced(const std::string& bytes) {
       supervisor_.blamed(pid, code, reason);
     }
   }
+}
+
+// A user's command may start the worker as a process of its own: the group's leader is ours.
+int64_t Launcher::leader_of(int64_t pid) const {
+  const pid_t group = getpgid(static_cast<pid_t>(pid));
+  const bool is_ours = std::ranges::any_of(
+      slots_, [group](const Slot& of) { return of.child != nullptr && of.child->pid() == group; });
+  return is_ours ? group : pid;
 }
 
 void Launcher::listens(const std::string& address) {
@@ -311,9 +261,12 @@ void Launcher::reap() {
     if (slots_[slot].child == nullptr) {
       continue;
     }
-    if (const std::optional<Ending> ending = slots_[slot].child->poll_end()) {
+    if (std::optional<Ending> ending = slots_[slot].child->poll_end()) {
+      if (is_users(slot)) guard_->forget(slots_[slot].child->pid());
       hear_coordinator();
       finish_output(slot);
+      ending->too_early =
+          is_users(slot) && ending->success() && !training_began_ && !supervisor_.stopping();
       // A coordinator that is killed after its report of the end has done its work.
       const bool done = slot == 0 && coordinator_end_ && ending->signal != 0;
       act(supervisor_.ended(slot, done ? *coordinator_end_ : *ending, now_ms()));

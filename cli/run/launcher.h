@@ -21,6 +21,7 @@ struct LauncherOptions {
   SupervisorOptions supervisor;
   std::string server_program;
   std::string worker_program;
+  std::vector<std::string> worker_command;         // of --worker; empty = worker_program
   std::vector<std::string> server_devices;         // --device of each server; empty = none given
   std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
   std::string trace_dir;                           // folder for the workers' traces; "" = none

@@ -66,9 +66,9 @@ void MergedView::line(size_t source, const std::string& prefix, const std::strin
     } else {
       ++left_out_;
     }
-  } else if (ending_) {
+  } else if (ending_ && !(repeats_ && source == cause_)) {
     show_of_others(line, out);
-  } else if (!is_repeat(line)) {
+  } else if (!is_repeat(line) || repeats_) {
     show(line, out);
   }
 }
@@ -84,10 +84,11 @@ void MergedView::say(const std::string& text, std::vector<Output>& out) {
 void MergedView::release(size_t cause, std::vector<Output>& out) {
   holding_ = false;
   ending_ = true;
+  cause_ = cause;
   allowance_ = kLinesAfterTheEnd;
   const std::vector<Line> held = std::exchange(held_, {});
   for (const Line& line : held) {
-    if (line.source == cause && !is_repeat(line)) {
+    if (line.source == cause && (!is_repeat(line) || repeats_)) {
       show(line, out);
     }
   }

@@ -35,14 +35,18 @@ struct Output {
 
 class MergedView {
  public:
+  //   repeats: shows text that another source has already shown, such as the output of users'
+  //   programs; after release(), only that of the cause.
+  explicit MergedView(bool repeats = false) : repeats_(repeats) {}
+
   // Takes the coordinator's standard output. Passes on whole lines, and at once a progress line
   // (one with a '\r').
   void progress(std::string_view bytes, std::vector<Output>& out);
   // Ends the coordinator's stream: shows the rest, and ends its line.
   void end_progress(std::vector<Output>& out);
 
-  // Takes a line of `source` (one number per slot), shown as `prefix` + text. Drops text that
-  // another source has already shown.
+  // Takes a line of `source` (one number per slot), shown as `prefix` + text. Without `repeats`,
+  // drops text that another source has already shown.
   void line(size_t source, const std::string& prefix, const std::string& text,
             std::vector<Output>& out);
   // Takes a line of the launcher or the coordinator. It is never held or dropped.
@@ -66,12 +70,14 @@ class MergedView {
   void show(const Line& line, std::vector<Output>& out);
   void show_of_others(const Line& line, std::vector<Output>& out);
 
+  const bool repeats_;
   std::string unfinished_;       // of the coordinator's standard output
   bool progress_shown_ = false;  // the cursor is on or after a progress line
   std::deque<Line> recent_;      // the latest kRemembered lines
   std::vector<Line> held_;
   bool holding_ = false;
   bool ending_ = false;
+  size_t cause_ = 0;       // once ending
   int64_t allowance_ = 0;  // lines of others that may still be shown after release()
   int64_t left_out_ = 0;
 };

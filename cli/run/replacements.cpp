@@ -8,6 +8,7 @@ namespace pushpull {
 void Replacements::started(size_t slot) {
   Slot& of = all_[slot];
   of.given_up = false;
+  of.ended_well = false;
   of.kill_ms.reset();
   of.pending.reset();
 }
@@ -22,11 +23,18 @@ bool Replacements::ended(size_t slot, const Ending& ending, int64_t now_ms) {
   return false;
 }
 
+bool Replacements::ended_well(size_t slot) {
+  forget(slot);
+  all_[slot].ended_well = true;
+  return all_[slot].given_up;
+}
+
 std::optional<Replacements::Pending> Replacements::given_up(size_t slot, bool alive,
                                                             int64_t now_ms) {
   Slot& of = all_[slot];
   of.given_up = true;
   if (alive) of.kill_ms = now_ms + options_.leave_ms;
+  if (of.ended_well) return Pending{.slot = slot, .ending = {}};
   return std::exchange(of.pending, std::nullopt);
 }
 

@@ -45,10 +45,13 @@ class Replacements {
   // The process has ended, and may be replaced. Returns true if it must be replaced now; otherwise
   // its end is pending.
   bool ended(size_t slot, const Ending& ending, int64_t now_ms);
+  // The process has ended with code 0. Returns true if it must be replaced now, because the
+  // coordinator has given it up; otherwise it is replaced if the coordinator gives it up later.
+  bool ended_well(size_t slot);
   // Call for every other end of a process.
   void forget(size_t slot) { all_[slot].kill_ms.reset(); }
-  // The coordinator has given the process up. Returns the pending end of a process that must be
-  // replaced now.
+  // The coordinator has given the process up. Returns the end of a process that must be replaced
+  // now.
   std::optional<Pending> given_up(size_t slot, bool alive, int64_t now_ms);
   // Counts one replacement and returns a text such as "starting a replacement, 1 of at most 3".
   std::string count(size_t slot);
@@ -74,7 +77,8 @@ class Replacements {
  private:
   struct Slot {
     int64_t made = 0;
-    bool given_up = false;  // the running process, by the coordinator
+    bool given_up = false;  // the latest process, by the coordinator
+    bool ended_well = false;
     std::optional<int64_t> kill_ms;
     std::optional<Pending> pending;
   };

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/run/link_lab.h"
+#include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
@@ -20,6 +21,8 @@
 namespace pushpull {
 namespace {
 
+// From the job's end until a user's program must end, which may save its results.
+constexpr int64_t kFinishOfUsersMs = 60000;
 constexpr int64_t kMaxProcesses = 1024;  // per role; a larger number is a typing mistake
 
 int64_t count(const CommandLine& line, const std::string& flag) {
@@ -50,6 +53,9 @@ const std::vector<KeyHelp>& run_options() {
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
+      {"worker", "",
+       "command of a worker of your own, for model = external: 'python3 train.py'; it gets the "
+       "job's address in PUSHPULL_JOIN"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
       {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
       {"link", "",
@@ -83,6 +89,8 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   const std::string file = line.own("job", "");
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
+  options.worker_command = worker_command(line, job, "run");
+  if (!options.worker_command.empty()) options.supervisor.finish_ms = kFinishOfUsersMs;
   options.supervisor.on_worker_loss = job.on_worker_loss;
   options.supervisor.on_server_loss = job.on_server_loss;
   options.supervisor.quarantine = job.on_bad_gradient == OnBadGradient::kQuarantine;
@@ -117,7 +125,8 @@ int run_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, run_options());
   if (line.help) {
     std::cout << help_text("pushpull run: trains on this machine, with real servers and workers",
-                           {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]"},
+                           {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]",
+                            "pushpull run --job FILE --workers W --worker 'COMMAND'"},
                            run_options());
     return 0;
   }
@@ -125,15 +134,15 @@ int run_command(int argc, const char* const* argv) {
     std::cout << "pushpull " PUSHPULL_VERSION "\n";
     return 0;
   }
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string dir = self.parent_path().string();
+  LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;
   }
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string dir = self.parent_path().string();
   if (line.local.contains("trace")) {
     std::filesystem::create_directories(line.local.at("trace"));
   }
-  LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
   const std::optional<LinkSpec> link = parse_link(line.own("link", "none"));
   if (!link) {
     return launch(options);

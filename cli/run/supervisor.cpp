@@ -103,6 +103,9 @@ SupervisorActions Supervisor::ended(size_t slot, const Ending& ending, int64_t n
     fail_pending(now_ms, actions);
     // A worker that came too late would wait for the coordinator.
     actions.end = replacements_.replaced_from(static_cast<size_t>(options_.servers));
+  } else if (is_worker(slot) && ending.success() && replacements_.ended_well(slot) &&
+             may_replace(slot)) {
+    replace(slot, ending, actions);
   }
   if (phase_ == Phase::kSettling && all_ended()) settle(actions);
   // A signal that arrives after the job is done changes nothing.
@@ -287,14 +290,15 @@ SupervisorActions Supervisor::tick(int64_t now_ms) {
     stop(actions, SIGTERM);
     return actions;
   }
-  const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kFinishing;
-  if (!ending || now_ms < began_ms_ + options_.grace_ms) return actions;
+  const bool finishing = phase_ == Phase::kFinishing;
+  const int64_t most_ms = finishing ? options_.finish_ms : options_.grace_ms;
+  if (!(finishing || phase_ == Phase::kStopping) || now_ms < began_ms_ + most_ms) return actions;
   for (size_t slot = 0; slot < slots(); ++slot) {
     if (!members_[slot].alive) continue;
-    actions.say.push_back(who(slot) + "did not end within " +
-                          std::to_string(options_.grace_ms / 1000) + " s; killed");
+    actions.say.push_back(who(slot) + "did not end within " + std::to_string(most_ms / 1000) +
+                          " s; killed");
     // With on-worker-loss = abort, the job succeeds only if every process does.
-    if (phase_ == Phase::kFinishing && !may_be_lost(slot, {.code = 0, .signal = SIGKILL})) {
+    if (finishing && !may_be_lost(slot, {.code = 0, .signal = SIGKILL})) {
       exit_code_ = 128 + SIGKILL;
     }
   }
@@ -311,6 +315,7 @@ std::optional<int64_t> Supervisor::deadline_ms() const {
     case Phase::kSettling:
       return began_ms_ + options_.settle_ms;
     case Phase::kFinishing:
+      return replacements_.deadline_ms(began_ms_ + options_.finish_ms);
     case Phase::kStopping:
       return replacements_.deadline_ms(began_ms_ + options_.grace_ms);
     case Phase::kKilled:

@@ -133,6 +133,11 @@ void check_strategy(const Job& job, const Settings& given) {
                ", where equal jobs give equal weights: remove it, or take " +
                strategies_with(&StrategyTraits::recordable));
   }
+  if (!job.record.empty() && job.model == "external") {
+    refuse_job(setting_text(job, given, "record") + " cannot be replayed with " +
+               setting_text(job, given, "model") +
+               ": only the program of the workers has the model; remove record");
+  }
   // error feedback: a replay would need every push of every incarnation, even of lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
     refuse_job(setting_text(job, given, "record") + " cannot be kept with " +

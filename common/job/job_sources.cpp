@@ -55,11 +55,12 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Returns whether programs (common/device, common/keys, datasets) or tests read this variable
+// Returns whether programs (client, common/device, common/keys, datasets) or tests read this variable
 // themselves. Such a variable is not a key of the job.
 bool is_local_variable(const std::string& name) {
   return name == "PUSHPULL_SHARE" || name == "PUSHPULL_CUDA_LIBS" || name == "PUSHPULL_KEY_FILE" ||
-         name == "PUSHPULL_KEY_FD" || name.starts_with("PUSHPULL_TEST_");
+         name == "PUSHPULL_KEY_FD" || name == "PUSHPULL_LIBRARY" || name == "PUSHPULL_JOIN" ||
+         name == "PUSHPULL_INSECURE" || name.starts_with("PUSHPULL_TEST_");
 }
 
 }  // namespace

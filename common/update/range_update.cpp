@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "common/base/error.h"
@@ -88,19 +89,27 @@ const float* TreeSum::block(int64_t lo, int64_t n) {
 
 RangeUpdate::RangeUpdate(const TensorTable& table, Range elements,
                          const OptimizerOptions& optimizer)
-    : size_(elements.size()), optimizer_(optimizer), undecayed_(optimizer) {
-  undecayed_.weight_decay = 0.0;
+    : size_(elements.size()), optimizer_(optimizer) {
   for (size_t t = 0; t < table.tensors.size(); ++t) {
     const TensorInfo& tensor = table.tensors[t];
     const int64_t lo = std::max(elements.lo, tensor.offset);
     const int64_t hi = std::min(elements.hi, tensor.offset + tensor.size);
     if (lo >= hi) continue;
-    segments_.push_back({{lo - elements.lo, hi - elements.lo},
-                         t,
-                         lo - tensor.offset,
-                         tensor,
-                         !optimizer.no_decay.contains(tensor)});
+    segments_.push_back(
+        {{lo - elements.lo, hi - elements.lo}, t, lo - tensor.offset, tensor, group_of(tensor)});
   }
+}
+
+size_t RangeUpdate::group_of(const TensorInfo& tensor) {
+  Group group{optimizer_, optimizer_, tensor.lr_scale};
+  if (optimizer_.no_decay.contains(tensor)) {
+    group.options.weight_decay = group.of_changes.weight_decay = 0.0;
+  }
+  if (tensor.weight_decay) group.options.weight_decay = *tensor.weight_decay;
+  const auto found = std::ranges::find(groups_, group);
+  const auto index = static_cast<size_t>(found - groups_.begin());
+  if (found == groups_.end()) groups_.push_back(std::move(group));
+  return index;
 }
 
 void RangeUpdate::initialise(uint64_t seed, float* out) const {
@@ -138,16 +147,16 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
                         SumHalves sum, std::span<float* const> state, float* out,
                         const float* read) const {
   PP_ASSERT(state.size() == state_vectors());
-  const UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates,
-                              info.stream};
+  UpdateContext context{0.0, info.divisor, info.clip, updates, info.stream};
   for (const Segment& segment : segments_) {
     const Range here{std::max(stride.lo, segment.elements.lo),
                      std::min(stride.hi, segment.elements.hi)};
     if (here.lo >= here.hi) continue;
     const SumHalves g = sum + (here.lo - stride.lo);
     const bool compensate = read != nullptr && info.delay_compensation != 0.0;
+    context.learning_rate = rate_of(groups_[segment.group], info);
     if (segment.tensor.rule == UpdateRule::kOptimizer && !compensate) {
-      move(options_of(segment), context, here, before, g, state, out);
+      move(options_of(segment, info), context, here, before, g, state, out);
     } else {
       move_unlike(segment, info, here, context, before, g, state, out, read);
     }
@@ -176,7 +185,7 @@ void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Ra
       UpdateContext of_mean = context;
       of_mean.divisor = 1.0;
       of_mean.clip = 1.0;
-      move(options_of(segment), of_mean, {lo, lo + count}, before, mean.data(), state, out);
+      move(options_of(segment, info), of_mean, {lo, lo + count}, before, mean.data(), state, out);
     } else if (info.changes) {
       update_range(OptimizerOptions{}, {1.0, info.divisor, 1.0, context.updates}, n, before + lo, g,
                    {}, out + lo);
@@ -189,24 +198,33 @@ void RangeUpdate::move_unlike(const Segment& segment, const UpdateInfo& info, Ra
 
 void RangeUpdate::add_rules(const UpdateInfo& info, int64_t updates, bool has_read,
                             std::vector<RuleSegment>& out) const {
-  UpdateContext context{info.learning_rate * info.share, info.divisor, info.clip, updates};
+  UpdateContext context{0.0, info.divisor, info.clip, updates};
   const DelayCompensation delay{info.divisor, info.clip, info.delay_compensation};
   const bool compensate = has_read && info.delay_compensation != 0.0;
   if (compensate) context.divisor = context.clip = 1.0;
-  const auto trained = [&](const OptimizerOptions& options) {
-    ElementRule rule = optimizer_rule(options, context);
+  const auto trained = [&](const Segment& segment) {
+    context.learning_rate = rate_of(groups_[segment.group], info);
+    ElementRule rule = optimizer_rule(options_of(segment, info), context);
     rule.compensates = compensate;
     rule.compensation = compensation_scalars(delay);
     return rule;
   };
-  const ElementRule decayed = trained(optimizer_);
-  const ElementRule undecayed = trained(undecayed_);
   const ElementRule change = optimizer_rule({}, {1.0, info.divisor, 1.0, updates});
+  // Adam's corrections take longer than the other work on a small tensor: once for each group.
+  std::array<std::optional<ElementRule>, 4> known;
+  const auto moved = [&](const Segment& segment) {
+    if (segment.group >= known.size()) return trained(segment);
+    std::optional<ElementRule>& rule = known[segment.group];
+    if (!rule) rule = trained(segment);
+    return *rule;
+  };
   for (const Segment& segment : segments_) {
-    const bool counts = segment.tensor.rule == UpdateRule::kOptimizer;
-    const ElementRule& moved = segment.decays ? decayed : undecayed;
-    out.push_back({segment.elements, counts ? moved : change, counts});
-    if (counts || info.changes) continue;
+    if (segment.tensor.rule == UpdateRule::kOptimizer) {
+      out.push_back({segment.elements, moved(segment), true});
+      continue;
+    }
+    out.push_back({segment.elements, change, false});
+    if (info.changes) continue;
     out.back().rule = average_rule(segment.tensor.average_momentum, info.share, info.divisor);
   }
 }

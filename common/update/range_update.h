@@ -1,8 +1,8 @@
 // One update of a range of the flat vector, in one pass: TreeSum adds the partial gradients along
 // the fixed tree, block by block, so that sums stay in the cache; RangeUpdate initialises and
-// updates the range, each tensor in it by its own rule and with or without weight decay. Servers
-// have a RangeUpdate for each slice; workers that update by themselves have one for the whole
-// vector. Holds no weights.
+// updates the range, each tensor in it by its own rule, with its own factor of the learning rate
+// and its own weight decay, if it has them. Servers have a RangeUpdate for each slice; workers that
+// update by themselves have one for the whole vector. Holds no weights.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +84,8 @@ struct UpdateInfo {
   double share = 1.0;          // divisor / micro-batches of a step
   double clip = 1.0;           // factor of the gradient
   // The sum is one of weight changes (start minus end of a round of local:H): running statistics
-  // change by their mean; trainable weights use it as the gradient.
+  // change by their mean; trainable weights use it as the gradient, all with the same rate: those of
+  // the tensors have shaped the changes.
   bool changes = false;
   double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0 = off
   bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
@@ -127,17 +128,30 @@ class RangeUpdate {
   double all_squares(const float* sum, double divisor) const;
 
  private:
+  // The settings of tensors that are updated alike.
+  struct Group {
+    OptimizerOptions options;
+    OptimizerOptions of_changes;  // under UpdateInfo::changes
+    double lr_scale = 1.0;
+
+    friend bool operator==(const Group&, const Group&) = default;
+  };
   // The part of a tensor within the range.
   struct Segment {
     Range elements;
     size_t index = 0;   // of the tensor in its table
     int64_t first = 0;  // the tensor's element at elements.lo
     TensorInfo tensor;
-    bool decays = true;  // weight decay applies
+    size_t group = 0;  // index in groups_
   };
 
-  const OptimizerOptions& options_of(const Segment& segment) const {
-    return segment.decays ? optimizer_ : undecayed_;
+  size_t group_of(const TensorInfo& tensor);
+  const OptimizerOptions& options_of(const Segment& segment, const UpdateInfo& info) const {
+    const Group& group = groups_[segment.group];
+    return info.changes ? group.of_changes : group.options;
+  }
+  double rate_of(const Group& group, const UpdateInfo& info) const {
+    return info.learning_rate * (info.changes ? 1.0 : group.lr_scale) * info.share;
   }
   void move(const OptimizerOptions& options, const UpdateContext& context, Range elements,
             const float* before, SumHalves sum, std::span<float* const> state, float* out) const;
@@ -147,7 +161,7 @@ class RangeUpdate {
 
   int64_t size_;
   OptimizerOptions optimizer_;
-  OptimizerOptions undecayed_;  // the same without weight decay
+  std::vector<Group> groups_;
   std::vector<Segment> segments_;
 };
 

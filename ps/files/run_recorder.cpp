@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/strict_number.h"
 #include "common/io/checkpoint.h"
 #include "common/io/file.h"
 #include "common/io/sha256.h"
@@ -20,8 +21,10 @@ std::string table_sha256(const TensorTable& table) {
     text << t.name.size() << ":" << t.name;
     for (const int64_t size : t.shape) text << " " << size;
     text << " rule " << static_cast<int>(t.rule) << " init " << static_cast<int>(t.init) << " "
-         << std::bit_cast<uint32_t>(t.value) << " " << std::bit_cast<uint32_t>(t.average_momentum)
-         << "\n";
+         << std::bit_cast<uint32_t>(t.value) << " " << std::bit_cast<uint32_t>(t.average_momentum);
+    if (t.lr_scale != 1.0) text << " lr " << print_real(t.lr_scale);
+    if (t.weight_decay) text << " decay " << print_real(*t.weight_decay);
+    text << "\n";
   }
   const std::string all = text.str();
   return sha256_hex(std::as_bytes(std::span(all.data(), all.size())));

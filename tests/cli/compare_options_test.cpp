@@ -142,7 +142,10 @@ TEST(CompareOptions, RefusesAndNamesMistakes) {
                           {{"--tune", "lr=0.5,-1"}, "lr=-1"},
                           {{"--tune", "mometum=0.5"}, "'mometum'"},
                           {{"--tune", "model=1"}, "'model'"},
-                          {{"--tune", "steps=1,2"}, "'steps'"}}) {
+                          {{"--tune", "steps=1,2"}, "'steps'"},
+                          {{"--worker", "sh"}, "[compare] --worker: the job has model = mlp"},
+                          {{"--model=external"}, "[compare] model = external"},
+                          {{"--model=external", "--worker", "sh 'a"}, "' without its end"}}) {
     EXPECT_THAT(refusal(words), AllOf(StartsWith("["), HasSubstr(named)));
   }
 }

@@ -222,6 +222,17 @@ TEST(CompareRead, TheLastErrorOfTheLogIsTheReasonOfAFailure) {
                    "server 0: error: [job] ended by SIGTERM (server 0 (vm, pid 5))\n",
                    137),
       "[run] worker 0 (pid 7) was killed by signal 9 (SIGKILL) (exit code 137)");
+  EXPECT_EQ(failure_line("worker 0 | Traceback (most recent call last):\n"
+                         "worker 0 | RuntimeError: my own mistake\n"
+                         "[run] worker 0 (pid 7) ended with exit code 1; stopping the others\n"
+                         "server 0: error: [job] ended by SIGTERM (server 0 (vm, pid 5))\n",
+                         1),
+            "RuntimeError: my own mistake (exit code 1)");
+  EXPECT_EQ(failure_line("worker 1 | hello\n"
+                         "[run] worker 1 (pid 7) ended with exit code 0 before training began; a "
+                         "worker must join; stopping the others\n",
+                         1),
+            "[run] worker 1 (pid 7) ended with exit code 0 before training began (exit code 1)");
   EXPECT_THAT(failure_line("", 137), HasSubstr("137"));
   EXPECT_THAT(failure_line("error: [x] \x1b[31m\x01 odd\n", 1), Not(HasSubstr("\x1b")));
 }

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Returns the output of a call, in order: "<" marks standard output, "!" standard error.
 template <class Call>
@@ -91,6 +92,18 @@ TEST(MergedView, AfterAFailureShowsTheCauseFirstAndAFewOthers) {
   EXPECT_THAT(line(view, 5, "late"), IsEmpty());
   EXPECT_THAT(line(view, 6, "from 1"), IsEmpty()) << "the same text was shown";
   EXPECT_EQ(view.left_out(), 3) << "sources 4 and 6, and the late line";
+}
+
+TEST(MergedView, ShowsEveryLineOfUsersProgramsUntilAFailureAndThenOfTheCause) {
+  MergedView view(/*repeats=*/true);
+  EXPECT_THAT(line(view, 1, "epoch 1"), ElementsAre("!1| epoch 1\n"));
+  EXPECT_THAT(line(view, 2, "epoch 1"), ElementsAre("!2| epoch 1\n"));
+  view.hold();
+  for (const size_t source : {1, 2, 3}) line(view, source, "Traceback");
+  EXPECT_THAT(shown([&](auto& out) { view.release(2, out); }), ElementsAre("!2| Traceback\n"))
+      << "those of the others are repeats";
+  for (int i = 0; i < 9; ++i) EXPECT_THAT(line(view, 2, "RuntimeError"), Not(IsEmpty()));
+  EXPECT_THAT(line(view, 1, "RuntimeError"), IsEmpty());
 }
 
 }  // namespace

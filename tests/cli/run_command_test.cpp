@@ -96,6 +96,15 @@ TEST(RunCommand, RefusesAStragglerThatIsNotAWorker) {
               AllOf(HasSubstr("2:4"), HasSubstr("only 2"), HasSubstr("0 to 1")));
 }
 
+TEST(RunCommand, ACommandOfTheUserTakesThePlaceOfTheWorker) {
+  const LauncherOptions options = plan_run(
+      parse({"--steps=10", "--model=external", "--worker", "sh -c 'exit 1'"}), "/b", false);
+  EXPECT_THAT(options.worker_command, ElementsAre("sh", "-c", "exit 1"));
+  EXPECT_EQ(options.supervisor.finish_ms, 60000);
+  EXPECT_TRUE(plan_run(parse({"--steps=10"}), "/b", false).worker_command.empty());
+  EXPECT_THAT(refusal({"--steps=10", "--worker", "sh"}), HasSubstr("[run] --worker: the job has"));
+}
+
 TEST(RunCommand, RefusesAnImpossibleJobBeforeItStartsAProcess) {
   EXPECT_EQ(refusal({"--steps", "10"}), "");
   EXPECT_THAT(refusal({"--steps", "10", "--workers", "0"}), HasSubstr("--workers is '0'"));

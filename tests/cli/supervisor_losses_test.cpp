@@ -207,5 +207,35 @@ TEST(SupervisorLosses, AReplacementThatComesTooLateIsAskedToEndWithTheJob) {
   EXPECT_EQ(supervisor.exit_code(), 0);
 }
 
+TEST(SupervisorLosses, AWorkerThatHasLeftIsReplacedOnceTheCoordinatorReportsIt) {
+  for (const bool told_first : {true, false}) {
+    Supervisor supervisor = make_training(OnWorkerLoss::kWait);
+    SupervisorActions actions;
+    if (told_first) {
+      EXPECT_FALSE(supervisor.given_up(103, 5000).restart);
+    }
+    actions = supervisor.ended(3, kDone, 5100);
+    if (!told_first) {
+      EXPECT_FALSE(actions.restart) << "the job may be done";
+      actions = supervisor.given_up(103, 5200);
+    }
+    EXPECT_EQ(actions.restart, 3U);
+    EXPECT_THAT(actions.say, ElementsAre("[run] worker 1 (pid 103) ended with exit code 0; "
+                                         "starting a replacement, 1 of at most 3"));
+    supervisor.started(3, 203);
+    end_all(supervisor, {0, 1, 2, 3, 4}, kDone);
+    EXPECT_TRUE(supervisor.all_ended());
+    EXPECT_EQ(supervisor.exit_code(), 0);
+  }
+}
+
+TEST(SupervisorLosses, AWorkerThatEndsTooEarlyIsNotReplaced) {
+  Supervisor supervisor = make_gathering(OnWorkerLoss::kWait);
+  EXPECT_TRUE(supervisor.ended(3, {.code = 0, .signal = 0, .too_early = true}, 5000).hold);
+  EXPECT_THAT(supervisor.tick(6000).say, ElementsAre(HasSubstr("before training began")));
+  end_all(supervisor, {0, 1, 2, 4}, code(143));
+  EXPECT_EQ(supervisor.exit_code(), 1);
+}
+
 }  // namespace
 }  // namespace pushpull

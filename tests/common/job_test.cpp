@@ -54,6 +54,12 @@ TEST(Job, ARecordCannotHoldResidualsOfCodecs) {
   EXPECT_EQ(parse(with("pull-codec", "bf16")).pull_codec.kind, CodecKind::kBf16);
 }
 
+TEST(Job, ARecordNeedsAModelThatReplayCanCompute) {
+  const Flags recorded = {{"strategy", "async"}, {"record", "run.rec"}, {"model", "external"}};
+  EXPECT_THAT(error_of(recorded), AllOf(HasSubstr("record = run.rec (--record)"),
+                                        HasSubstr("model = external (--model)")));
+}
+
 TEST(Job, ReadsEveryKindOfValue) {
   const Job job = parse_job_text(
       "# a comment\n"
@@ -131,6 +137,8 @@ TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   const ScopedVariable share("PUSHPULL_SHARE", "x");
   const ScopedVariable libraries("PUSHPULL_CUDA_LIBS", "/opt/lib");
   const ScopedVariable test("PUSHPULL_TEST_ANYTHING", "1");
+  const ScopedVariable join("PUSHPULL_JOIN", "tcp://127.0.0.1:1");
+  const ScopedVariable insecure("PUSHPULL_INSECURE", "1");
   EXPECT_NO_THROW(parse({}));
 }
 

@@ -2,6 +2,8 @@
 // the number of the enumerator.
 //   optimizer_steps update KIND WEIGHT_DECAY LR STEPS N < weights, then STEPS gradient sums of four
 //     micro-batches; N raw floats each. Writes the weights after each step.
+//   optimizer_steps groups KIND WEIGHT_DECAY LR LR_SCALE OWN_DECAY STEPS N: the same of a model with
+//     two tensors of N floats each, the second with LR_SCALE and OWN_DECAY.
 //   optimizer_steps schedule KIND LR STEP GAMMA MIN TOTAL: one rate per line.
 #include <cstdio>
 #include <cstring>
@@ -9,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/tensor_table.h"
 #include "common/update/optimizer.h"
+#include "common/update/range_update.h"
 #include "common/update/schedule.h"
 
 namespace {
@@ -45,6 +49,39 @@ int update(const std::vector<std::string>& args) {
   return std::cin && std::cout.flush() ? 0 : 1;
 }
 
+int groups(const std::vector<std::string>& args) {
+  pushpull::OptimizerOptions options;
+  options.kind = static_cast<pushpull::OptimizerKind>(std::stoi(args.at(0)));
+  options.weight_decay = std::stod(args.at(1));
+  pushpull::UpdateInfo info;
+  info.learning_rate = std::stod(args.at(2));
+  info.divisor = 4.0;
+  const int64_t steps = std::stoll(args.at(5));
+  pushpull::TensorTable table;
+  for (const char* name : {"first", "second"}) {
+    pushpull::TensorInfo tensor;
+    tensor.name = name;
+    tensor.shape = {std::stoll(args.at(6))};
+    table.add(tensor);
+  }
+  table.tensors[1].lr_scale = std::stod(args.at(3));
+  table.tensors[1].weight_decay = std::stod(args.at(4));
+  const pushpull::Range all{0, table.total};
+  const pushpull::RangeUpdate rules(table, all, options);
+  const auto n = static_cast<size_t>(table.total);
+  std::vector<float> w = read_floats(n);
+  std::vector<std::vector<float>> slots(rules.state_vectors(), std::vector<float>(n));
+  std::vector<float*> state;
+  for (std::vector<float>& slot : slots) state.push_back(slot.data());
+  for (int64_t step = 1; step <= steps; ++step) {
+    const std::vector<float> sum = read_floats(n);
+    rules.apply(all, info, step, w.data(), sum.data(), state, w.data());
+    std::cout.write(reinterpret_cast<const char*>(w.data()),
+                    static_cast<std::streamsize>(n * sizeof(float)));
+  }
+  return std::cin && std::cout.flush() ? 0 : 1;
+}
+
 int schedule(const std::vector<std::string>& args) {
   pushpull::ScheduleOptions options;
   options.kind = static_cast<pushpull::ScheduleKind>(std::stoi(args.at(0)));
@@ -63,6 +100,7 @@ int schedule(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
-  return args.at(0) == "update" ? update({args.begin() + 1, args.end()})
-                                : schedule({args.begin() + 1, args.end()});
+  const std::vector<std::string> rest(args.begin() + 1, args.end());
+  if (args.at(0) == "groups") return groups(rest);
+  return args.at(0) == "update" ? update(rest) : schedule(rest);
 }

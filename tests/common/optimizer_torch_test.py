@@ -18,15 +18,15 @@ SIZE = 1003
 LR = 0.01
 
 
-def torch_optimizers(w, decay):
-    """Returns PyTorch's optimizers, in the order of OptimizerKind."""
+def torch_optimizers(params, decay):
+    """Returns PyTorch's optimizers, in the order of OptimizerKind. params: tensors, or groups of them."""
     sgd, optim = torch.optim.SGD, torch.optim
     return {
-        "sgd": lambda: sgd([w], lr=LR, weight_decay=decay),
-        "momentum": lambda: sgd([w], lr=LR, weight_decay=decay, momentum=0.9),
-        "nesterov": lambda: sgd([w], lr=LR, weight_decay=decay, momentum=0.9, nesterov=True),
-        "adam": lambda: optim.Adam([w], lr=LR, weight_decay=decay),
-        "adamw": lambda: optim.AdamW([w], lr=LR, weight_decay=decay),
+        "sgd": lambda: sgd(params, lr=LR, weight_decay=decay),
+        "momentum": lambda: sgd(params, lr=LR, weight_decay=decay, momentum=0.9),
+        "nesterov": lambda: sgd(params, lr=LR, weight_decay=decay, momentum=0.9, nesterov=True),
+        "adam": lambda: optim.Adam(params, lr=LR, weight_decay=decay),
+        "adamw": lambda: optim.AdamW(params, lr=LR, weight_decay=decay),
     }
 
 
@@ -46,16 +46,34 @@ def worst_update_error(kind, name, decay):
     command = [PROGRAM, "update", str(kind), str(decay), str(LR), str(STEPS), str(SIZE)]
     ours = floats(subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True).stdout)
     ours = ours.reshape(STEPS, SIZE)
-    optimizer = torch_optimizers(w, decay)[name]()
+    return worst_error(torch_optimizers([w], decay)[name](), [w], gradients, ours)
+
+
+def worst_error(optimizer, tensors, gradients, ours):
     worst = 0.0
     for step in range(STEPS):
-        before = w.clone()
-        w.grad = gradients[step].clone()
+        before = torch.cat(tensors).clone()
+        for w, g in zip(tensors, gradients[step].split(SIZE)):
+            w.grad = g.clone()
         optimizer.step()
         # A weight near 0 is the difference of larger ones, so the error is relative to the larger of the two.
-        scale = torch.maximum(w.abs(), before.abs()).clamp(min=LR)
-        worst = max(worst, ((ours[step] - w).abs() / scale).max().item())
+        after = torch.cat(tensors)
+        scale = torch.maximum(after.abs(), before.abs()).clamp(min=LR)
+        worst = max(worst, ((ours[step] - after).abs() / scale).max().item())
     return worst
+
+
+def worst_group_error(kind, name, decay, lr_scale, own_decay):
+    """Returns the worst error of two tensors, of which the second has a rate and a weight decay of its own."""
+    torch.manual_seed(kind)
+    tensors = [torch.randn(SIZE), torch.randn(SIZE)]
+    gradients = torch.randn(STEPS, 2 * SIZE)
+    command = [PROGRAM, "groups"] + [str(x) for x in (kind, decay, LR, lr_scale, own_decay, STEPS, SIZE)]
+    stdin = raw(torch.cat(tensors)) + raw(gradients * 4)
+    ours = floats(subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True).stdout)
+    groups = [dict(params=[tensors[0]]), dict(params=[tensors[1]], lr=LR * lr_scale, weight_decay=own_decay)]
+    optimizer = torch_optimizers(groups, decay)[name]()
+    return worst_error(optimizer, tensors, gradients, ours.reshape(STEPS, 2 * SIZE))
 
 
 def torch_rates(make, lr, total):
@@ -86,9 +104,12 @@ def main():
         failures += not error <= limit
         print(f"{what}: largest relative error {error:.1e}, at most {limit:.0e}")
 
-    for kind, name in enumerate(torch_optimizers(torch.zeros(1), 0.0)):
+    for kind, name in enumerate(torch_optimizers([torch.zeros(1)], 0.0)):
         for decay in (0.0, 0.05):
             report(f"{name}, decay {decay}", worst_update_error(kind, name, decay), 1e-5)
+            for scale, own in ((0.5, 0.0), (2.0, 0.1)):
+                what = f"{name}, decay {decay}, beside it lr times {scale} and decay {own}"
+                report(what, worst_group_error(kind, name, decay, scale, own), 1e-5)
     scheduler = torch.optim.lr_scheduler
     step_lr = lambda o, step, gamma, low, total: scheduler.StepLR(o, step, gamma)
     cosine = lambda o, step, gamma, low, total: scheduler.CosineAnnealingLR(o, total, low)

@@ -117,12 +117,14 @@ def servers_of_every_run_get_their_device(lab):
 
 
 def an_unreached_target_is_no_number(lab):
-    out, text = compare(lab, {**MLP, "steps": 5}, "--strategies", "sync", "--workers", 1, "--seeds", 2,
+    out, text = compare(lab, {**MLP, "model": "convnet", "steps": 5}, "--strategies", "sync", "--workers", 1, "--seeds", 2,
                         "--target-accuracy", "0.9999")
     for run in result_of(out)["runs"]:
         expect(run["seconds_to_target"] is None and run["samples_to_target"] is None, f"{run}")
     expect(all(row["seconds_to_target"] == "" for row in rows_of(out)), "a number in compare.csv")
     expect("never" in text and "0 of 2" in text, text)
+    run = json.loads((out / result_of(out)["runs"][0]["out"] / "summary.json").read_text())
+    expect(result_of(out)["model_parameters"] == run["model_parameters"], f"{run['model_parameters']}: running statistics")
 
 
 def tuning_gives_every_strategy_the_same_tries(lab):

@@ -173,6 +173,17 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
     expect(not [n for n in namespaces if not alive(n.name)], f"left behind: {namespaces}")
 
 
+def users_programs_run_on_the_hosts_of_links(lab):
+    labs = Netlab(lab).need()
+    program = (lab.bin_dir / "../tests/linear_regression").resolve()
+    job = lab.job({"model": "external", "global-batch": 64, "micro-batch": 8, "steps": 15})
+    wanted = lab.train(job, worker=program)["weights_sha256"]
+    run = lab.run(job, servers=2, workers=2, worker=f"env A=b {program}", link="50mbit,3ms")
+    expect(run.code == 0 and "another network" in run.text, f"exit code {run.code}: {run.text[-800:]}")
+    expect(run.summary()["weights_sha256"] == wanted, "the weights differ")
+    labs.expect_removed()
+
+
 def over_a_slow_link_pulls_overlap_pushes_and_nothing_is_sent_twice(lab):
     Netlab(lab).need()
     # a step's pushes take 2 s, twice the interval after which a worker repeats a pull

@@ -1,5 +1,5 @@
 """Trains whole jobs with real processes and with PyTorch, from the same initial weights on the same batches.
-Compares the final weights, optimizer state and evaluation, and runs the Python of docs/pytorch.md:
+Compares the final weights, optimizer state and evaluation, and runs the Python of docs/torch-weights.md:
 torch_job_check.py BIN_DIR SOURCE_DIR. Exit code 77 (skipped) without PyTorch."""
 import argparse
 import contextlib
@@ -82,8 +82,8 @@ class Failures:
 
 
 def documented(source_dir):
-    """Returns the Python blocks of docs/pytorch.md."""
-    with open(f"{source_dir}/docs/pytorch.md") as file:
+    """Returns the Python blocks of docs/torch-weights.md."""
+    with open(f"{source_dir}/docs/torch-weights.md") as file:
         return re.findall(r"^```python\n(.*?)^```", file.read(), re.MULTILINE | re.DOTALL)
 
 
@@ -92,7 +92,7 @@ def define(blocks):
     names = {}
     for block in blocks:
         if block.startswith(("import ", "from ", "class ", "def ")):
-            exec(compile(block, "docs/pytorch.md", "exec"), names)
+            exec(compile(block, "docs/torch-weights.md", "exec"), names)
     return names
 
 
@@ -221,22 +221,22 @@ class Check:
             self.failures.expect(moved > VISIBLE, f"{label}: {key} moves no tensor ({moved:.1e})")
 
     def documentation(self):
-        """Runs docs/pytorch.md from top to bottom, then trains from the weights that it writes."""
+        """Runs docs/torch-weights.md from top to bottom, then trains from the weights that it writes."""
         with tempfile.TemporaryDirectory() as folder, working_directory(folder):
             Cluster(self.bin_dir, folder).run(
                 {"model": "convnet", "dataset": "digits", "steps": 20})
             names = {}
             for block in self.blocks:
-                exec(compile(block, "docs/pytorch.md", "exec"), names)
+                exec(compile(block, "docs/torch-weights.md", "exec"), names)
             again = names["read_safetensors"]("start.safetensors")
             weights = names["weights"]
             self.failures.expect(again.keys() == weights.keys() and
                                  all(torch.equal(again[name], weights[name]) for name in weights),
-                                 "docs/pytorch.md: weights differ after a round trip")
+                                 "docs/torch-weights.md: weights differ after a round trip")
             Cluster(self.bin_dir, folder).run(
                 {"model": "convnet", "dataset": "digits", "steps": 1,
                  "init-from": "start.safetensors"}, out="second")
-        print("docs/pytorch.md: its Python runs")
+        print("docs/torch-weights.md: its Python runs")
 
 
 @contextlib.contextmanager

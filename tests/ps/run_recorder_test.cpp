@@ -188,6 +188,12 @@ TEST(RunRecorder, DigestDiffersIfTheTableDiffers) {
   other.tensors[0].value += 1.0F;
   EXPECT_NE(table_sha256(other), table_sha256(table_of(3000)));
   EXPECT_NE(table_sha256(table_of(3001)), table_sha256(table_of(3000)));
+  other = table_of(3000);
+  other.tensors[0].lr_scale = 0.5;
+  EXPECT_NE(table_sha256(other), table_sha256(table_of(3000)));
+  other = table_of(3000);
+  other.tensors[0].weight_decay = 0.0;
+  EXPECT_NE(table_sha256(other), table_sha256(table_of(3000)));
 }
 
 }  // namespace

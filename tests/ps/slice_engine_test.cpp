@@ -56,6 +56,8 @@ TensorTable any_table(Dice& dice) {
     info.init = t % 2 == 0 ? InitKind::kUniform : InitKind::kNormal;
     info.value = 0.5F;
     info.decay = t % 3 != 1;
+    if (t % 4 == 2) info.lr_scale = 0.25;
+    if (t % 5 == 3) info.weight_decay = t == 3 ? 0.02 : 0.0;
     table.add(info);
   }
   return table;

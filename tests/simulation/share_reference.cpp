@@ -25,8 +25,9 @@ void move(const Toy& toy, const OptimizerOptions& optimizer, const UpdateContext
     }
     std::array<float*, 2> here{};
     for (size_t s = 0; s < slots.size(); ++s) here[s] = slots[s].data() + t.offset;
-    update_range(options_for(optimizer, t), context, n, w, g, std::span(here.data(), slots.size()),
-                 w);
+    UpdateContext own = context;
+    own.learning_rate *= t.lr_scale;
+    update_range(options_for(optimizer, t), own, n, w, g, std::span(here.data(), slots.size()), w);
   }
 }
 

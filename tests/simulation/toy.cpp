@@ -40,6 +40,7 @@ TensorInfo tensor(const std::string& name, int64_t size, InitKind init, float va
 OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo& tensor) {
   OptimizerOptions options = optimizer;
   if (tensor.name == (optimizer.no_decay.patterns ? "weight" : "bias")) options.weight_decay = 0.0;
+  if (tensor.weight_decay) options.weight_decay = *tensor.weight_decay;
   return options;
 }
 
@@ -63,6 +64,9 @@ Toy::Toy(const Job& job, int64_t elements, bool counting)
   table_.add(running);
   table_.add(tensor("bias", bias, InitKind::kNormal, 0.1F));
   table_.tensors.back().decay = false;
+  if (!own) return;
+  table_.tensors.front().lr_scale = 0.5;
+  table_.tensors.back().weight_decay = 0.03;
 }
 
 void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
@@ -254,7 +258,9 @@ void Reference::update(FlatState& state) const {
     }
     std::array<float*, 2> slots{};
     for (size_t s = 0; s < state.slots.size(); ++s) slots[s] = state.slots[s].data() + t.offset;
-    update_range(options_for(job_.optimizer, t), context, n, w, g,
+    UpdateContext own = context;
+    own.learning_rate *= t.lr_scale;
+    update_range(options_for(job_.optimizer, t), own, n, w, g,
                  std::span(slots.data(), state.slots.size()), w);
   }
   ++state.step;

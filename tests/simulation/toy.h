@@ -27,7 +27,8 @@
 namespace pushpull::sim {
 
 // Returns the optimizer's options for a tensor of the toy. The toy declares that its bias has no
-// weight decay; with patterns in no-decay (see scenario.cpp) its weight has none instead.
+// weight decay; with patterns in no-decay (see scenario.cpp) its weight has none instead. Under an
+// external model the bias has a decay and the weight a learning rate of its own.
 OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo& tensor);
 
 class Toy {

@@ -1,0 +1,34 @@
+// Kills process groups when this process has ended for any reason, even by SIGKILL: workers of
+// users' programs start processes of their own, which PR_SET_PDEATHSIG does not reach. A process
+// forked for this waits for the end of a pipe. Such processes also become children of this one when
+// their own parent has ended (PR_SET_CHILD_SUBREAPER), so that `Child` can wait for their end. One thread, and no other one in the process.
+#pragma once
+
+#include <sys/types.h>
+
+#include "common/base/unique_fd.h"
+
+namespace pushpull {
+
+class GroupGuard {
+ public:
+  // Throws Error(kFailed) if no process can be started.
+  GroupGuard();
+  // Kills the groups that are still watched.
+  ~GroupGuard();
+  GroupGuard(const GroupGuard&) = delete;
+  GroupGuard& operator=(const GroupGuard&) = delete;
+
+  // When this process has ended: kills the group once its leader has ended, too, after 10 s at most.
+  void watch(pid_t group) { tell(group); }
+  // Call before another process can get the leader's number.
+  void forget(pid_t group) { tell(-group); }
+
+ private:
+  void tell(pid_t message) const;
+
+  UniqueFd pipe_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,57 @@
+// Signals as readable events, for the duration of a job. One thread.
+#pragma once
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "common/base/error.h"
+#include "common/base/unique_fd.h"
+
+namespace pushpull {
+
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) {
+      sigaddset(&mask, signal);
+    }
+    for (const int signal : {SIGHUP, SIGTSTP}) {
+      struct sigaction action {};
+      sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) {  // nohup(1) and shells without job control ignore them
+        sigaddset(&mask, signal);
+      }
+    }
+    sigprocmask(SIG_BLOCK, &mask, &before_);
+    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed pager must not stop a training run
+    fd_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (fd_.get() < 0) {
+      throw Error(ErrorCode::kFailed, "[run] cannot make a signalfd");
+    }
+  }
+  ~SignalQueue() {
+    std::signal(SIGPIPE, pipe_before_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int fd() const { return fd_.get(); }
+  // Returns the oldest pending signal, or 0 if there is none.
+  int take() {
+    signalfd_siginfo info{};
+    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                              : 0;
+  }
+
+ private:
+  sigset_t before_{};
+  void (*pipe_before_)(int) = SIG_DFL;
+  UniqueFd fd_;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,24 @@
+// How each process of a job is started: its command line and its environment. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pushpull {
+
+struct LauncherOptions;
+
+struct StartPlan {
+  std::vector<std::string> words;  // the first one is found as execvp(3) does
+  // Variables that the process gets beside the launcher's own, or instead. Without a value: removed.
+  std::vector<std::pair<std::string, std::optional<std::string>>> environment;
+};
+
+// Returns the plan of the process in `slot`: servers, then workers.
+//   address: of the coordinator, which is slot 0 and has none yet.
+StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address);
+
+}  // namespace pushpull

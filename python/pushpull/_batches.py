@@ -1,0 +1,171 @@
+"""Batches of a data set, by index: read by this process, or ahead of time by processes of their own."""
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import traceback
+
+from pushpull._error import DATA, Error
+from pushpull._seeds import DATA as DATA_SEED
+from pushpull._seeds import seed_all
+
+_POLL_S = 0.1
+
+
+class Split:
+    """A map-style data set with the function that makes a batch of its samples."""
+
+    def __init__(self, data, collate):
+        self._data, self._collate = data, collate
+
+    def read(self, indices):
+        many = getattr(self._data, "__getitems__", None)
+        samples = many(indices) if many else [self._data[index] for index in indices]
+        return self._collate(samples)
+
+
+class Batches:
+    """The batches of both splits.
+
+    splits: by kind of task.
+    workers: number of processes that read ahead; 0: none.
+    context: of multiprocessing, with the reductions of the framework.
+    """
+
+    def __init__(self, splits, seed, workers=0, ahead=2, context=multiprocessing):
+        self._splits, self._seed = splits, seed
+        self._readers = [_Reader(splits, seed, context) for _ in range(workers)]
+        self._most = workers * ahead
+        self._asked = {}  # key of a batch: its reader
+        self._ready = {}
+
+    def expect(self, session):
+        """Lets the processes read what the session announces, as far ahead as they may."""
+        while len(self._asked) + len(self._ready) < self._most:
+            task = session.announced()
+            if task is None:
+                return
+            self._ask(task)
+
+    def get(self, task):
+        """Returns the batch of a task, given as Session.announced gives it."""
+        key = task[:3]
+        if not self._readers:
+            return read(self._splits, self._seed, task)
+        if key not in self._asked and key not in self._ready:
+            self._ask(task)
+        while key not in self._ready:
+            self._collect()
+        for old in [other for other in self._ready if other[0] == key[0] and other[1:] < key[1:]]:
+            del self._ready[old]  # announced, but given to another worker
+        batch, failure = self._ready.pop(key)
+        if failure:
+            raise Error(f"[data] a process that reads samples failed: {failure}", DATA)
+        return batch
+
+    def close(self):
+        for reader in self._readers:
+            reader.close()
+        self._readers = []
+
+    def _ask(self, task):
+        if task[:3] in self._asked or task[:3] in self._ready:
+            return
+        reader = min(self._readers, key=lambda one: one.open)
+        reader.ask(task)
+        self._asked[task[:3]] = reader
+
+    def _collect(self):
+        connections = {reader.connection: reader for reader in self._readers}
+        for connection in multiprocessing.connection.wait(list(connections), _POLL_S):
+            key, batch, failure = connections[connection].take()
+            self._asked.pop(key, None)
+            self._ready[key] = (batch, failure)
+        for reader in self._readers:
+            reader.check()
+
+
+def read(splits, seed, task):
+    kind, step, micro_batch, _, indices = task
+    seed_all(seed, DATA_SEED, kind, step, micro_batch)
+    return splits[kind].read(indices)
+
+
+class _Reader:
+    """A process that reads batches."""
+
+    def __init__(self, splits, seed, context):
+        self.connection, theirs = context.Pipe()
+        self.open = 0  # batches asked for and not taken
+        self._process = context.Process(target=_serve, args=(theirs, splits, seed, os.getpid()), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, task):
+        self.open += 1
+        self._send(task)
+
+    def _send(self, message):
+        try:
+            self.connection.send(message)
+        except OSError:
+            self.check()
+
+    def take(self):
+        try:
+            answer = self.connection.recv()
+        except (EOFError, ConnectionError):
+            self._process.join(1)
+            self.check()
+            raise
+        self.open -= 1
+        return answer
+
+    def check(self):
+        code = self._process.exitcode
+        if code is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+            raise Error(f"[data] process {self._process.pid}, which reads samples, {how}", DATA)
+
+    def close(self):
+        try:
+            self.connection.send(None)  # other readers have copies of the connection, so closing it says nothing
+        except OSError:
+            pass
+        self.connection.close()
+        self._process.join(1)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join()
+
+
+def _serve(connection, splits, seed, parent):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and ends this process
+    _use_one_thread()
+    while True:
+        while not connection.poll(1):
+            if os.getppid() != parent:
+                return
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        if task is None:
+            return
+        batch, failure = None, None
+        try:
+            batch = read(splits, seed, task)
+        except Exception as error:  # told to the parent, whatever the data set raises
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            failure = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+        try:
+            connection.send((task[:3], batch, failure))
+        except OSError:
+            return
+
+
+def _use_one_thread():
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)

@@ -1,0 +1,35 @@
+"""Reads checkpoints of a job (docs/checkpoints.md)."""
+import json
+import pathlib
+import struct
+
+from pushpull._error import DATA, Error
+
+
+def read_checkpoint(path):
+    """Returns the tensors of a checkpoint by name, for `load_state_dict(..., strict=False)`.
+
+    path: the folder of the checkpoints, of which the newest complete one is read, the folder of one checkpoint, or a
+    safetensors file with 32-bit floats.
+    Raises Error if there is none.
+    """
+    import torch
+
+    file = _file_of(pathlib.Path(path))
+    with open(file, "rb") as opened:
+        (length,) = struct.unpack("<Q", opened.read(8))
+        header = json.loads(opened.read(length))
+        data = bytearray(opened.read())
+    header.pop("__metadata__", None)
+    return {name: torch.frombuffer(data, dtype=torch.float32, offset=entry["data_offsets"][0],
+                                   count=torch.Size(entry["shape"]).numel()).reshape(entry["shape"])
+            for name, entry in header.items()}
+
+
+def _file_of(path):
+    if path.is_file():
+        return path
+    complete = [path] if (path / "DONE").exists() else sorted(step.parent for step in path.glob("step-*/DONE"))
+    if not complete:
+        raise Error(f"[checkpoint] no complete checkpoint in {path}", DATA)
+    return complete[-1] / "model.safetensors"

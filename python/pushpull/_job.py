@@ -1,0 +1,113 @@
+"""The common part of the jobs of all frameworks: heads, declarations, sums of an evaluation. One thread uses a job."""
+import ctypes
+import math
+
+from pushpull import _library
+from pushpull._error import USAGE, Error
+
+
+class BaseJob:
+    """A job that this process works for. `join` of the framework's module makes it."""
+
+    def __init__(self, session):
+        self._session = session
+        self._heads = {}  # by name: metric
+
+    @property
+    def seed(self):
+        """Returns the job's seed. Seed the model's initial weights with it: it is equal in all workers."""
+        return self._session.facts.seed
+
+    @property
+    def global_batch(self):
+        return self._session.facts.global_batch
+
+    @property
+    def micro_batch(self):
+        return self._session.facts.micro_batch
+
+    def leave(self):
+        """Ends the session. The job loses this worker if it is not over."""
+        self._session.close()
+
+    def _set_heads(self, metrics):
+        self._heads = {"output": metrics} if isinstance(metrics, str) else dict(metrics)
+        for name, metric in self._heads.items():
+            if metric not in _library.METRICS:
+                raise Error(f"[attach] metric '{metric}' of head {name}: expected one of {', '.join(_library.METRICS)}", USAGE)
+
+    def _declare(self, entries, weights, train_samples, test_samples, digest, numerics):
+        """Declares the model.
+
+        entries: (name, shape, group or None, average momentum or None) of each tensor.
+        weights: address of the initial weights.
+        """
+        tensors = (_library.Tensor * len(entries))()
+        keep = []  # memory that the array points to
+        for tensor, (name, shape, group, momentum) in zip(tensors, entries):
+            sizes = (ctypes.c_int64 * len(shape))(*shape)
+            keep.append(sizes)
+            tensor.name, tensor.shape, tensor.dimensions = name.encode(), sizes, len(shape)
+            tensor.lr = _pointer_to(group and group.lr, keep)
+            tensor.weight_decay = _pointer_to(group and group.weight_decay, keep)
+            tensor.is_average, tensor.average_momentum = int(momentum is not None), momentum or 0.0
+        heads = (_library.Head * len(self._heads))(
+            *(_library.Head(name.encode(), _library.METRICS.index(metric)) for name, metric in self._heads.items()))
+        self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics)
+
+    def _sums(self, samples, results):
+        """Returns the sums of an evaluation.
+
+        results: the arguments of `report`, by head, or by None for the only head.
+        """
+        unknown = [name for name in results if name is not None and name not in self._heads]
+        if unknown or (None in results and len(self._heads) > 1):
+            raise Error(f"[report] results of {unknown or 'no head'}: the heads are {', '.join(self._heads)}", USAGE)
+        sums = []
+        for name, metric in self._heads.items():
+            given = results.get(name, results.get(None))
+            if given is None or given.get("loss") is None:
+                raise Error(f"[report] head {name} lacks its loss", USAGE)
+            sums.append(_head_sums(name, metric, samples, **given))
+        return sums
+
+
+def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, count=None):
+    counted = int(samples if count is None else count)
+    total = float(loss) * counted if counted else 0.0
+    if metric == "perplexity":
+        return total, counted, total
+    if metric == "mean squared error":
+        return total, counted, total if squared_error is None else float(squared_error)
+    if correct is None:
+        raise Error(f"[report] head {name} lacks correct=, the number of its correct targets", USAGE)
+    return total, counted, float(correct)
+
+
+def _pointer_to(value, keep):
+    if value is None:
+        return None
+    if not math.isfinite(value) or value < 0:
+        raise Error(f"[attach] a group's lr or weight_decay is {value}: expected a number from 0", USAGE)
+    keep.append(ctypes.c_double(value))
+    return ctypes.pointer(keep[-1])
+
+
+
+def size_of(data, split):
+    """Returns the number of samples. Raises Error if the data set has no length."""
+    try:
+        return len(data)
+    except TypeError:
+        raise Error(f"[attach] the {split} data set ({type(data).__name__}) has no length: a job needs one whose samples "
+                    f"have indices, with __len__ and __getitem__", USAGE) from None
+
+
+def find_group(groups, name):
+    return next((group for group in groups if group.fits(name)), None)
+
+
+def check_groups(groups, names):
+    for group in groups:
+        if not any(group.fits(name) for name in names):
+            raise Error(f"[attach] group '{group.pattern}' fits no parameter, of: {', '.join(list(names)[:8])}", USAGE)

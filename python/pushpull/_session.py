@@ -1,0 +1,194 @@
+"""A worker's session with a job, for the jobs of all frameworks (torch.py, numpy.py). One thread uses it."""
+import atexit
+import ctypes
+import os
+import sys
+import weakref
+
+from pushpull import _library
+from pushpull._error import FAILED, STOPPED, USAGE, Error
+from pushpull._watch import Watch
+
+_WAIT_MS = 100  # the longest wait in the library, so that Ctrl-C is noticed
+
+_open_sessions = weakref.WeakSet()
+
+
+class Session:
+    """Joins a job. Raises Error if that fails.
+
+    address: tcp://HOST:PORT of the first server; None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
+    timeout: seconds to wait for the server.
+    key: file with the job's key; None: as pushpull-worker finds it.
+    """
+
+    def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None):
+        encoded = [None if text is None else os.fsencode(text) for text in (address, key, listen, advertise)]
+        options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3])
+        _install_hooks()
+        self._library = _library.library()
+        self._handle = ctypes.c_void_p()
+        self._process = os.getpid()
+        self._ended = None  # why no task follows, once that is so
+        self._failure = None  # the Error of pp_fail or of the watch
+        self._watch = None
+        _open_sessions.add(self)
+        self.call("pp_open", ctypes.byref(options), ctypes.byref(self._handle))
+        self.facts = _library.JobFacts()
+        while self.facts.micro_batch == 0:
+            self.call("pp_join", self._handle, _WAIT_MS, ctypes.byref(self.facts))
+        self.task = _library.Task()
+        self._hint = _library.Task()
+        if self.facts.task_timeout > 0:
+            self._watch = Watch(self, self.facts.task_timeout)
+
+    def call(self, name, *arguments):
+        """Calls a function of the library. Raises Error with its line."""
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            raise self._failure or Error(self.error(), code)
+
+    def error(self):
+        """Returns the line of the first failure, or ""."""
+        text = self._library.pp_error(self._handle)
+        return text.decode(errors="replace")
+
+    def attach(self, tensors, heads, weights, train_samples, test_samples, data_digest, numerics):
+        """Declares the model.
+
+        tensors, heads: arrays of _library.Tensor and _library.Head, kept by the caller during the call.
+        weights: address of the initial weights of all tensors, or None.
+        """
+        model = _library.Model(tensors, len(tensors), heads, len(heads), weights, train_samples, test_samples,
+                               data_digest.encode(), numerics.encode())
+        self.call("pp_attach", self._handle, ctypes.byref(model))
+
+    def next(self, meanwhile=lambda: None):
+        """Waits for the next task, which self.task then describes. Returns False after the end of the job.
+
+        meanwhile: called before each wait.
+        """
+        self.check_process()
+        if self._ended:
+            raise Error(self._ended, USAGE)
+        while True:
+            meanwhile()
+            self.call("pp_next", self._handle, _WAIT_MS, ctypes.byref(self.task))
+            if self.task.kind == _library.END:
+                self._ended = "[client] the job is over: it has no further task"
+                return False
+            if self.task.kind != _library.NOTHING_YET:
+                if self._watch:
+                    self._watch.begin(self.task)
+                return True
+
+    def announced(self):
+        """Returns the next task that will probably come, as (kind, step, micro-batch, epoch, indices), or None."""
+        self.call("pp_announced", self._handle, ctypes.byref(self._hint))
+        if self._hint.kind == _library.NOTHING_YET:
+            return None
+        return (self._hint.kind, self._hint.step, self._hint.micro_batch, self._hint.epoch,
+                self._hint.indices[:self._hint.samples])
+
+    def indices(self):
+        """Returns the indices of the task's samples."""
+        return self.task.indices[:self.task.samples]
+
+    def weights(self, tensor, address, elements):
+        self.call("pp_weights", self._handle, tensor, address, elements)
+
+    def gradient(self, tensor, address, elements):
+        self.call("pp_gradient", self._handle, tensor, address, elements)
+
+    def end(self, loss):
+        self._end_watch()
+        self.call("pp_end", self._handle, loss)
+
+    def report(self, sums):
+        """Ends an evaluation's task. sums: (loss, counted, metric) of each head."""
+        self._end_watch()
+        array = (_library.Sums * len(sums))(*(_library.Sums(*each) for each in sums))
+        self.call("pp_report", self._handle, array, len(sums))
+
+    def fail(self, text, code=FAILED):
+        """Leaves the job with this line as the reason. Any thread."""
+        if self._handle and self._process == os.getpid():
+            self._failure = self._failure or Error(text, code)
+            self._library.pp_fail(self._handle, text.replace("\n", " ").encode())
+
+    @property
+    def failure(self):
+        """Returns the Error that ended the session by `fail`, or None."""
+        return self._failure
+
+    def check_process(self):
+        if self._process != os.getpid():
+            raise Error("[client] the session belongs to the process that has joined: a forked process has none", USAGE)
+
+    def close(self):
+        """Ends the session: the job loses this worker if it is not over. May be called twice."""
+        if self._process != os.getpid() or not self._handle:
+            return
+        self._end_watch()
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        self._ended = self._ended or "[client] the session is closed"
+        self._library.pp_free(handle)
+
+    def __del__(self):
+        if hasattr(self, "_handle"):
+            self.close()
+
+    def _end_watch(self):
+        if self._watch:
+            self._watch.end()
+
+
+# ---- the end of the program ----
+
+_hooks_installed = False
+
+
+def _install_hooks():
+    global _hooks_installed
+    if _hooks_installed:
+        return
+    _hooks_installed = True
+    atexit.register(_close_all)
+    before = sys.excepthook
+
+    def hook(kind, error, trace):
+        _on_uncaught(before, kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _close_all():
+    for session in list(_open_sessions):
+        session.close()
+
+
+def _on_uncaught(before, kind, error, trace):
+    """Tells the job why the script ends. An Error is shown as one line, and its code is the script's."""
+    failures = [session.failure for session in _open_sessions if session.failure]
+    shown = error if isinstance(error, Error) else None
+    if issubclass(kind, KeyboardInterrupt) and failures:
+        shown = failures[0]  # the watch has interrupted the script
+    for session in list(_open_sessions):
+        session.fail(str(error) if isinstance(error, Error) else reason_of(kind, error, trace))
+    if shown is None:
+        before(kind, error, trace)
+        return
+    kind = "" if shown.code == STOPPED else "error: "
+    print(f"pushpull: {kind}{shown}", file=sys.stderr, flush=True)
+    raise SystemExit(shown.code)
+
+
+def reason_of(kind, error, trace):
+    """Returns an exception with its place, in one line."""
+    place = ""
+    if trace is not None:
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
+    text = " ".join(str(error).split())
+    return f"[script] {kind.__name__}{': ' if text else ''}{text}{place}"

@@ -1,0 +1,145 @@
+"""Copies weights from the session into a module, and its gradients into the session while backward goes on."""
+import torch
+
+from pushpull._error import USAGE, Error
+
+
+class Exchange:
+    """Used by the thread that computes, and by autograd's threads inside its backward."""
+
+    def __init__(self, session, entries):
+        self._session, self._entries = session, entries
+        self._takes = False  # hooks give gradients to the session
+        self._given = bytearray(len(entries))
+        self._hooks = [_register(index, entry.tensor, self._on_gradient)
+                       for index, entry in enumerate(entries) if not entry.is_average]
+        self._on_device = any(entry.tensor.is_cuda for entry in entries)
+        self._copies = _DeviceCopies(self._send) if self._on_device else None
+
+    def begin(self, same_weights, again=False):
+        """Begins a task: copies its weights.
+
+        same_weights: the parameters have them.
+        again: the task was begun before and not ended: gradients that were given stay.
+        """
+        for index, entry in enumerate(self._entries):
+            if entry.is_average or not same_weights:
+                self._copy_weights(index, entry)
+        for entry in self._entries:
+            if not entry.is_average:
+                entry.tensor.grad = None
+        self._again = again
+        if not again:
+            self._given = bytearray(len(self._entries))
+        self._takes = False
+
+    def take(self, takes):
+        """Gradients of backward go to the session from now on, or stay in the parameters."""
+        self._takes = takes
+
+    def finish(self):
+        """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics."""
+        for index, entry in enumerate(self._entries):
+            if entry.is_average:
+                self._give(index, entry.tensor)
+            elif entry.tensor.grad is not None:
+                self._on_gradient(index, entry.tensor)
+        if self._copies:
+            self._copies.wait()
+        self._takes = False
+
+    def close(self):
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _copy_weights(self, index, entry):
+        tensor = entry.tensor.detach()
+        if tensor.device.type == "cpu" and tensor.is_contiguous():
+            self._session.weights(index, tensor.data_ptr(), entry.elements)
+            return
+        staging = torch.empty(tensor.shape, pin_memory=tensor.is_cuda)
+        self._session.weights(index, staging.data_ptr(), entry.elements)
+        tensor.copy_(staging)
+
+    def _on_gradient(self, index, parameter):
+        if not self._takes:
+            return
+        gradient, parameter.grad = parameter.grad, None
+        if gradient.is_sparse:
+            raise Error(f"[gradient] that of {self._entries[index].name} is sparse: servers take dense ones", USAGE)
+        self._give(index, gradient)
+
+    def _give(self, index, values):
+        if self._given[index]:
+            if self._again:
+                return
+            raise Error(f"[gradient] a second one of {self._entries[index].name} in one micro-batch: call "
+                        f"task.backward(loss, last=False) for all losses but the last, or add the losses", USAGE)
+        self._given[index] = 1
+        if values.is_cuda:
+            self._copies.begin(index, values)
+        else:
+            self._send(index, values)
+
+    def _send(self, index, values):
+        values = values.detach()
+        if values.dtype != torch.float32:
+            raise Error(f"[gradient] that of {self._entries[index].name} is {values.dtype}: expected float32", USAGE)
+        values = values.contiguous()
+        self._session.gradient(index, values.data_ptr(), values.numel())
+
+
+def _register(index, parameter, function):
+    """Calls function(index, parameter) once the parameter's gradient is accumulated. Returns the hook's handle."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(lambda _: function(index, parameter))
+    with torch.enable_grad():
+        accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    handle = accumulate.register_hook(lambda *_: function(index, parameter))
+    return _Kept(handle, accumulate)
+
+
+class _Kept:
+    """A hook of PyTorch before 2.1: its node lives as long as a reference to it."""
+
+    def __init__(self, handle, node):
+        self._handle, self._node = handle, node
+
+    def remove(self):
+        self._handle.remove()
+
+
+class _DeviceCopies:
+    """Gradients on the way from a GPU, through pinned memory, on a stream of their own."""
+
+    def __init__(self, send):
+        self._send = send
+        self._streams = {}
+        self._pinned = {}
+        self._open = []  # (index, event, pinned memory), in order
+
+    def begin(self, index, values):
+        stream = self._streams.setdefault(values.device, torch.cuda.Stream(values.device))
+        pinned = self._pinned.get(index)
+        if pinned is None:
+            pinned = self._pinned[index] = torch.empty(values.shape, pin_memory=True)
+        values = values.detach()
+        stream.wait_stream(torch.cuda.current_stream(values.device))
+        with torch.cuda.stream(stream):
+            pinned.copy_(values, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(stream)
+        values.record_stream(stream)  # its memory may be reused only after the copy
+        self._open.append((index, event, pinned))
+        while self._open and self._open[0][1].query():
+            self._send_first()
+
+    def wait(self):
+        while self._open:
+            self._open[0][1].synchronize()
+            self._send_first()
+
+    def _send_first(self):
+        index, _, pinned = self._open.pop(0)
+        self._send(index, pinned)

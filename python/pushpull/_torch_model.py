@@ -1,0 +1,128 @@
+"""The tensors of a module that a job trains: their names, weights on the way in, gradients on the way out."""
+import hashlib
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from pushpull._digest import add
+from pushpull._error import USAGE, Error
+
+_WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of DataParallel
+
+
+class _Entry:
+    """A tensor of the job: a trained parameter, or a running statistic of a normalisation."""
+
+    def __init__(self, name, tensor, momentum=None):
+        self.name, self.tensor, self.momentum = name, tensor, momentum
+        self.elements = tensor.numel()
+
+    @property
+    def is_average(self):
+        return self.momentum is not None
+
+
+class ModelTensors:
+    """Raises Error if the module has a tensor that cannot be trained."""
+
+    def __init__(self, module):
+        self.module = module
+        self.entries = []
+        self._local = []  # other tensors: they stay as they are in this process
+        self._norms = []  # (module, momentum) of normalisations with statistics of the job
+        self._modes = {one: one.training for one in module.modules()}
+        seen = set()
+        for prefix, part in module.named_modules():
+            _check_module(prefix, part)
+            self._add_parameters(prefix, part, seen)
+            self._add_buffers(prefix, part)
+        if not self.trained():
+            raise Error(f"[attach] {type(module).__name__} has no parameter that requires a gradient", USAGE)
+
+    def trained(self):
+        return [entry for entry in self.entries if not entry.is_average]
+
+    def devices(self):
+        return {entry.tensor.device for entry in self.entries}
+
+    def local_digest(self):
+        """Returns a hash of the tensors that stay local: frozen parameters and buffers."""
+        digest = hashlib.sha256()
+        for name, tensor in self._local:
+            digest.update(name.encode())
+            add(digest, tensor)
+        return digest.hexdigest()[:16] if self._local else "none"
+
+    def flat_weights(self):
+        """Returns all weights, one tensor after the other."""
+        return torch.cat([entry.tensor.detach().reshape(-1).cpu() for entry in self.entries])
+
+    def enter(self):
+        """A normalisation's running statistics become the values of the micro-batch."""
+        for norm, _ in self._norms:
+            norm.momentum = 1.0
+
+    def leave(self):
+        for norm, momentum in self._norms:
+            norm.momentum = momentum
+        self.set_mode(True)
+
+    def set_mode(self, training):
+        """Puts the module into evaluation, or back into the modes that its parts had when it was attached."""
+        if not training:
+            self.module.eval()
+            return
+        for part, mode in self._modes.items():
+            part.training = mode
+
+    def _add_parameters(self, prefix, part, seen):
+        for key, parameter in part._parameters.items():
+            if parameter is None or id(parameter) in seen:
+                continue
+            seen.add(id(parameter))  # a tied parameter has its first name
+            name = _name(prefix, key)
+            if not parameter.requires_grad:
+                self._local.append((name, parameter))
+                continue
+            _check_parameter(name, parameter)
+            self.entries.append(_Entry(name, parameter))
+
+    def _add_buffers(self, prefix, part):
+        counts = isinstance(part, _NormBase) and part.track_running_stats and part.training
+        if counts:
+            if part.momentum is None:
+                raise Error(f"[attach] {prefix} ({type(part).__name__}) has momentum=None, a cumulative average: give it a "
+                            f"number, since servers average over workers", USAGE)
+            self._norms.append((part, part.momentum))
+        for key, buffer in part._buffers.items():
+            if buffer is None:
+                continue
+            if counts and key in ("running_mean", "running_var"):
+                self.entries.append(_Entry(_name(prefix, key), buffer, float(part.momentum)))
+            elif key != "num_batches_tracked":
+                self._local.append((_name(prefix, key), buffer))
+
+
+def _name(prefix, key):
+    name = f"{prefix}.{key}" if prefix else key
+    for wrapper in _WRAPPERS:
+        if name.startswith(wrapper):
+            name = name[len(wrapper):]
+    return name
+
+
+def _check_module(prefix, part):
+    if isinstance(part, nn.SyncBatchNorm):
+        raise Error(f"[attach] {prefix} is SyncBatchNorm, which needs torch.distributed; BatchNorm's statistics are averaged "
+                    f"by the servers: use it", USAGE)
+    if getattr(part, "sparse", False):
+        raise Error(f"[attach] {prefix} ({type(part).__name__}) has sparse gradients: create it with sparse=False", USAGE)
+
+
+def _check_parameter(name, parameter):
+    if isinstance(parameter, nn.parameter.UninitializedParameter):
+        raise Error(f"[attach] parameter {name} has no shape yet: run the lazy module once before attach", USAGE)
+    if parameter.dtype != torch.float32:
+        raise Error(f"[attach] parameter {name} is {parameter.dtype}: servers hold float32; keep it in float32 and use "
+                    f"torch.autocast", USAGE)

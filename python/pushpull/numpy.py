@@ -1,0 +1,111 @@
+"""Workers in any framework whose arrays NumPy can read (JAX): the loop gets weights, and gives gradients, as arrays.
+
+    job = pp.join()
+    job.attach({"weight": numpy.zeros((3, 2), "float32")}, train_samples=1000, test_samples=100, data_digest="v1")
+    for task in job.tasks():
+        loss, gradients = compute(task.weights, task.indices)
+        if task.training: task.end(loss, gradients)
+        else: task.report(loss=loss, correct=...)
+"""
+import platform
+
+import numpy
+
+from pushpull import Error, group
+from pushpull._error import USAGE
+from pushpull._job import BaseJob, check_groups, find_group
+from pushpull._library import TRAIN
+from pushpull._seeds import COMPUTE, seed_all
+from pushpull._session import Session
+
+__all__ = ["Error", "Job", "Task", "group", "join"]
+
+
+def join(address=None, **options):
+    """Joins a job with model = external and returns it. The arguments are those of pushpull.torch.join."""
+    return Job(Session(address, **options))
+
+
+class Job(BaseJob):
+    """A job of this process. Used by one thread."""
+
+    def __init__(self, session):
+        super().__init__(session)
+        self._weights = None  # of the task, by name
+        self._open = None
+
+    def attach(self, weights, train_samples, test_samples=0, data_digest="", groups=(), metric="accuracy", numerics=None):
+        """Declares the model and the data; call it once. They must be the same in all workers.
+
+        weights: float32 arrays by name; the initial ones of the job if this is the worker with the lowest rank.
+        data_digest: text that differs if the data differ.
+        numerics: text that differs if the arithmetic may differ in a bit; None: NumPy's version and the processor.
+        """
+        self._session.check_process()
+        if self._weights is not None:
+            raise Error("[attach] the job has a model already: attach can be called once", USAGE)
+        for name, array in weights.items():
+            if array.dtype != numpy.float32:
+                raise Error(f"[attach] {name} is {array.dtype}: servers hold float32", USAGE)
+        check_groups(groups, weights)
+        self._set_heads(metric if test_samples else {})
+        flat = numpy.concatenate([numpy.ascontiguousarray(array).reshape(-1) for array in weights.values()])
+        entries = [(name, array.shape, find_group(groups, name), None) for name, array in weights.items()]
+        self._declare(entries, flat.ctypes.data, train_samples, test_samples, data_digest,
+                      numerics or f"NumPy {numpy.__version__}, {platform.machine()}")
+        self._weights = {name: numpy.empty(array.shape, numpy.float32) for name, array in weights.items()}
+
+    def tasks(self):
+        """Yields the tasks of this worker until the job ends."""
+        if self._weights is None:
+            raise Error("[tasks] the job has no model: call job.attach first", USAGE)
+        while self._open is not None or self._session.next():
+            if self._open is None:
+                self._open = Task(self, self._session)
+                for index, array in enumerate(self._weights.values()):
+                    self._session.weights(index, array.ctypes.data, array.size)
+            seed_all(self.seed, COMPUTE, self._open.step, self._open.micro_batch)
+            yield self._open
+            if self._open is not None:
+                raise Error("[task] it was not ended: call task.end, or task.report in an evaluation", USAGE)
+
+    def _end(self, loss, gradients):
+        unknown = set(gradients) - set(self._weights)
+        if unknown:
+            raise Error(f"[gradient] of {', '.join(sorted(unknown))}: the model has {', '.join(self._weights)}", USAGE)
+        for index, name in enumerate(self._weights):
+            if name in gradients:
+                array = numpy.ascontiguousarray(gradients[name], numpy.float32)
+                self._session.gradient(index, array.ctypes.data, array.size)
+        self._open = None
+        self._session.end(float(loss))
+
+
+class Task:
+    """A micro-batch of this worker's share, or a chunk of the test data.
+
+    weights: arrays by name, valid until the task ends. indices: of the samples in their split. training, step,
+    micro_batch, epoch: as those of pushpull.torch.Task.
+    """
+
+    def __init__(self, job, session):
+        facts = session.task
+        self._job = job
+        self.training = facts.kind == TRAIN
+        self.step, self.micro_batch, self.epoch = facts.step, facts.micro_batch, facts.epoch
+        self.indices = numpy.array(session.indices(), numpy.int64)
+
+    @property
+    def weights(self):
+        return self._job._weights
+
+    def end(self, loss, gradients):
+        """Ends a micro-batch with its mean loss and its gradients by name. A missing gradient counts as zeros."""
+        self._job._end(loss, gradients)
+
+    def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
+        """Ends an evaluation's task. The arguments are those of pushpull.torch.Task.report."""
+        results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
+        sums = self._job._sums(len(self.indices), results)
+        self._job._open = None
+        self._job._session.report(sums)

@@ -1,0 +1,283 @@
+"""PyTorch workers of a pushpull job: any `nn.Module` trains through the job's servers (docs/pytorch.md).
+
+    job = pp.join()
+    torch.manual_seed(job.seed); model = Net()
+    job.attach(model, train=train_set, test=test_set)
+    for task in job.tasks():
+        x, y = task.batch
+        out = model(x); loss = F.cross_entropy(out, y)
+        if task.training: task.backward(loss)
+        else: task.report(loss=loss, correct=(out.argmax(1) == y).sum())
+"""
+import torch
+import torch.multiprocessing
+from torch.utils.data import default_collate
+
+from pushpull import Error, group
+from pushpull._batches import Batches, Split
+from pushpull._checkpoint import read_checkpoint
+from pushpull._digest import data_digest
+from pushpull._error import USAGE
+from pushpull._job import BaseJob, check_groups, find_group, size_of
+from pushpull._library import EVALUATE, TRAIN
+from pushpull._seeds import COMPUTE, seed_all
+from pushpull._session import Session
+from pushpull._torch_exchange import Exchange
+from pushpull._torch_model import ModelTensors
+from pushpull._torch_numerics import numerics
+
+__all__ = ["DistributedModel", "Error", "Job", "Task", "group", "join", "read_checkpoint"]
+
+
+def join(address=None, **options):
+    """Joins a job with model = external and returns it.
+
+    address: tcp://HOST:PORT of the first server; None: the variable PUSHPULL_JOIN, which `pushpull run --worker` sets.
+    options: those of Session: timeout (seconds), key (file), insecure, and listen and advertise for all-reduce.
+    """
+    return Job(Session(address, **options))
+
+
+class Job(BaseJob):
+    """A job of this process. Used by one thread."""
+
+    def __init__(self, session):
+        super().__init__(session)
+        self._tensors = None
+        self._exchange = None
+        self._batches = None
+        self._open = None  # the task that is not ended
+        self._generation = 0  # of tasks()
+
+    # ---- the model and the data ----
+
+    def attach(self, model, train, test=None, num_workers=0, groups=(), metric="accuracy", collate_fn=default_collate,
+               prefetch_factor=2, data_digest=None):
+        """Declares the model and the data; call it once. They must be the same in all workers.
+
+        model: its initial weights are those of the job if this is the worker with the lowest rank.
+        train, test: data sets with __len__ and __getitem__; test=None: nothing is evaluated.
+        num_workers, prefetch_factor: processes that read samples ahead, and batches ahead for each.
+        groups: of `group`: rate and decay of some parameters.
+        metric: accuracy, mean squared error, exact match or perplexity; or a dict of head names and their metrics.
+        data_digest: text that differs if the data differ; None: a hash of some samples.
+        """
+        self._check_new()
+        sizes = size_of(train, "train"), 0 if test is None else size_of(test, "test")
+        digest = data_digest or self._digest_of(train, test, sizes)
+        self._declare_model(model, groups, metric if test is not None else {}, sizes, digest)
+        splits = {TRAIN: Split(train, collate_fn), EVALUATE: Split(test, collate_fn)}
+        self._batches = Batches(splits, self.seed, num_workers, prefetch_factor, torch.multiprocessing)
+
+    def tasks(self):
+        """Yields the tasks of this worker until the job ends: micro-batches to train, chunks of the test data to evaluate.
+
+        The weights of a task are in the model, which is in training or evaluation mode and, in an evaluation, records no
+        gradients. If a loop was left before its task had ended, the next loop begins with this task.
+        """
+        if self._batches is None:
+            raise Error("[tasks] the job has no model and data: call job.attach first", USAGE)
+        generation = self._enter()
+        try:
+            while self._begin():
+                yield self._open
+                if self._open is not None:
+                    raise Error(f"[task] {self._open} was not ended: call task.backward(loss), or task.report in an evaluation",
+                                USAGE)
+        finally:
+            self._exit(generation)
+
+    def leave(self):
+        """Ends the session. The job loses this worker if it is not over."""
+        if self._batches:
+            self._batches.close()
+        if self._exchange:
+            self._exchange.close()
+        super().leave()
+
+    # ---- a loop of the user's own (DistributedModel) ----
+
+    def step(self, loss=None):
+        """Ends a micro-batch after loss.backward(), in the place of optimizer.step(). Returns False if the job is over.
+
+        loss: for the job's metrics; None: they show 0.
+        """
+        if self._open is None:
+            raise Error("[step] no micro-batch is open: compute model(x) first", USAGE)
+        self._end_training(self._open, 0.0 if loss is None else float(loss))
+        return self._begin()
+
+    # ---- tasks ----
+
+    def _digest_of(self, train, test, sizes):
+        test_digest = data_digest(test, sizes[1], self.seed)
+        return f"train {data_digest(train, sizes[0], self.seed)}, test {test_digest}"
+
+    def _check_new(self):
+        self._session.check_process()
+        if self._tensors is not None:
+            raise Error("[attach] the job has a model already: attach can be called once", USAGE)
+
+    def _declare_model(self, model, groups, metric, sizes, digest):
+        tensors = ModelTensors(model)
+        names = [entry.name for entry in tensors.trained()]
+        check_groups(groups, names)
+        entries = [(entry.name, entry.tensor.shape, None if entry.is_average else find_group(groups, entry.name),
+                    entry.momentum) for entry in tensors.entries]
+        self._set_heads(metric)
+        weights = tensors.flat_weights()
+        self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {tensors.local_digest()}",
+                      numerics(tensors.devices()))
+        self._tensors, self._exchange = tensors, Exchange(self._session, tensors.entries)
+
+    def _enter(self):
+        self._generation += 1
+        self._tensors.enter()
+        self._grad_mode = torch.is_grad_enabled()
+        return self._generation
+
+    def _exit(self, generation):
+        if generation != self._generation:
+            return  # another loop goes on
+        self._tensors.leave()
+        torch.set_grad_enabled(self._grad_mode)
+
+    def _begin(self):
+        """Begins the next task, or begins the open one again. Returns False at the end of the job."""
+        again = self._open is not None
+        if not again:
+            if not self._session.next(self._read_ahead):
+                if self._batches:
+                    self._batches.close()
+                return False
+            self._open = Task(self, self._session)
+        task = self._open
+        if self._batches and not again:
+            task.batch = self._batches.get(task.key)
+        self._tensors.set_mode(task.training)
+        torch.set_grad_enabled(task.training)
+        self._exchange.begin(bool(self._session.task.same_weights) and not again, again)
+        if task.training:
+            seed_all(self.seed, COMPUTE, task.step, task.micro_batch)
+            self._exchange.take(self._batches is None)
+        return True
+
+    def _read_ahead(self):
+        if self._batches:
+            self._batches.expect(self._session)
+
+    def _end_training(self, task, loss):
+        self._exchange.finish()
+        self._open = None
+        self._session.end(loss)
+
+    def _end_evaluation(self, task, results):
+        sums = self._sums(len(task.indices), results)
+        self._open = None
+        self._session.report(sums)
+
+
+class Task:
+    """A micro-batch of this worker's share, or a chunk of the test data.
+
+    training: whether it is a micro-batch to train.
+    batch: of its samples, as collate_fn makes it.
+    step, micro_batch, epoch: its place in the job; in an evaluation micro_batch is the chunk, and step is -1.
+    indices: of the samples in their data set.
+    """
+
+    def __init__(self, job, session):
+        facts = session.task
+        self._job = job
+        self._loss = 0.0
+        self.training = facts.kind == TRAIN
+        self.step, self.micro_batch, self.epoch = facts.step, facts.micro_batch, facts.epoch
+        self.indices = session.indices()
+        self.key = (facts.kind, facts.step, facts.micro_batch, facts.epoch, self.indices)
+        self.batch = None
+
+    def __str__(self):
+        if self.training:
+            return f"the task of step {self.step}, micro-batch {self.micro_batch}"
+        return f"the evaluation of chunk {self.micro_batch}"
+
+    def backward(self, loss, last=True, **options):
+        """Computes gradients, which go to the servers while backward goes on, and ends the task.
+
+        loss: scalar, the mean over the micro-batch.
+        last: False: another backward of this micro-batch follows; gradients are added until the last one.
+        options: of torch.Tensor.backward.
+        """
+        self._check(True, "backward")
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise Error(f"[loss] {self}: the loss is {shape}, expected a scalar: take its mean", USAGE)
+        exchange = self._job._exchange
+        exchange.take(last)
+        loss.backward(**options)
+        self._loss = self._loss + loss.detach()
+        if last:
+            self._job._end_training(self, float(self._loss))
+
+    def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
+        """Ends an evaluation's task.
+
+        loss: mean over the counted targets.
+        correct: number of correct targets; not for the metrics mean squared error and perplexity.
+        squared_error: sum over the targets, for mean squared error; None: loss times count.
+        count: number of targets that count; None: that of the samples.
+        heads: a dict of these for each head, if the model has several.
+        """
+        self._check(False, "report")
+        results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
+        self._job._end_evaluation(self, results)
+
+    def _check(self, training, what):
+        if self._job._open is not self:
+            raise Error(f"[task] {self} has ended: task.{what} was called again", USAGE)
+        if self.training != training:
+            other = "task.report" if training else "task.backward"
+            raise Error(f"[task] {self} ends with {other}, not with task.{what}", USAGE)
+
+
+class DistributedModel(torch.nn.Module):
+    """A module in a training loop that stays as it is, with its own data: each worker's batch is one micro-batch.
+
+        model = pp.DistributedModel(model, job)
+        loss = F.cross_entropy(model(x), y); loss.backward(); job.step()
+
+    The job needs micro-batch = 1, global-batch = the number of workers, and steps. Kept: each micro-batch counts exactly
+    once; the same bits from run to run with the same number of workers. Lost: the same bits for any number of workers, the
+    take-over of a dead worker's samples, the exact resume of the data, and the job's evaluations.
+    """
+
+    def __init__(self, module, job, groups=()):
+        super().__init__()
+        if job.micro_batch != 1:
+            raise Error(f"[attach] DistributedModel needs micro-batch = 1 (a batch of the loop), the job has {job.micro_batch}",
+                        USAGE)
+        job._check_new()
+        job._declare_model(module, groups, {}, (job.global_batch, 0), "the data of a loop of its own")
+        job._enter()
+        self.module = module
+        self._job = job
+
+    @property
+    def world_size(self):
+        """Returns the number of micro-batches of a step, which is that of the workers."""
+        return self._job.global_batch
+
+    @property
+    def rank(self):
+        """Returns the place of this worker's batch among those of a step. Waits for the start of training."""
+        self._open_task()
+        return self._job._open.micro_batch
+
+    def forward(self, *inputs, **options):
+        if self.training:
+            self._open_task()
+        return self.module(*inputs, **options)
+
+    def _open_task(self):
+        if self._job._open is None and not self._job._begin():
+            raise Error("[step] the job is over", USAGE)

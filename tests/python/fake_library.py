@@ -1,0 +1,113 @@
+"""A library for the package's tests that hands out given tasks and keeps what it gets, in the place of libpushpull.so.0."""
+import ctypes
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+
+from pushpull import _library  # noqa: E402
+
+TRAIN, EVALUATE = _library.TRAIN, _library.EVALUATE
+
+
+class FakeLibrary:
+    """tasks: (kind, step, micro-batch, indices) in order. All are announced at first if `announces`."""
+
+    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0):
+        self.tasks = list(tasks)
+        self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
+                          weight_decay=0.0, task_timeout=task_timeout, same_bits=1)
+        self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []
+        self.tensors = []  # (name, shape, lr, weight_decay, momentum or None)
+        self.heads = []
+        self.weights = []  # flat lists, by tensor
+        self.model = None
+        self.given = []  # by task: {tensor: list}
+        self.losses = []
+        self.reports = []
+        self.failure = None
+        self.freed = False
+        self.same_weights = 0
+
+    def install(self):
+        _library._loaded = self
+        return self
+
+    def pp_open(self, options, handle):
+        handle._obj.value = 1
+        return 0
+
+    def pp_join(self, handle, timeout, facts):
+        for key, value in self.facts.items():
+            setattr(facts._obj, key, value)
+        return 0
+
+    def pp_attach(self, handle, model):
+        model = self.model = model._obj
+        flat = ctypes.cast(model.weights, ctypes.POINTER(ctypes.c_float))
+        place = 0
+        for tensor in model.tensors[:model.tensor_count]:
+            shape = tensor.shape[:tensor.dimensions]
+            elements = 1
+            for size in shape:
+                elements *= size
+            self.tensors.append((tensor.name.decode(), shape, tensor.lr[0] if tensor.lr else None,
+                                 tensor.weight_decay[0] if tensor.weight_decay else None,
+                                 tensor.average_momentum if tensor.is_average else None))
+            self.weights.append(flat[place:place + elements])
+            place += elements
+        self.heads = [(head.name.decode(), head.metric) for head in model.heads[:model.head_count]]
+        self.data = model.train_samples, model.test_samples, model.data_digest.decode(), model.numerics.decode()
+        return 0
+
+    def _fill(self, task, kind, step, micro_batch, epoch, indices):
+        task.kind, task.step, task.micro_batch, task.epoch = kind, step, micro_batch, epoch
+        self.kept = (ctypes.c_int64 * len(indices))(*indices)
+        task.indices, task.samples, task.same_weights = self.kept, len(indices), self.same_weights
+
+    def pp_next(self, handle, timeout, task):
+        if self.failure:
+            return 1
+        if not self.tasks:
+            task._obj.kind = _library.END
+            return 0
+        kind, step, micro_batch, indices = self.tasks.pop(0)
+        self._fill(task._obj, kind, step, micro_batch, 0, indices)
+        self.given.append({})
+        return 0
+
+    def pp_announced(self, handle, task):
+        task._obj.kind = _library.NOTHING_YET
+        if self.announced:
+            self._fill(task._obj, *self.announced.pop(0))
+        return 0
+
+    def pp_weights(self, handle, tensor, address, elements):
+        values = self.weights[tensor]
+        assert elements == len(values)
+        ctypes.memmove(address, (ctypes.c_float * elements)(*values), 4 * elements)
+        return 0
+
+    def pp_gradient(self, handle, tensor, address, elements):
+        assert elements == len(self.weights[tensor]) and tensor not in self.given[-1]
+        self.given[-1][tensor] = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))[:elements]
+        return 0
+
+    def pp_end(self, handle, loss):
+        self.losses.append(loss)
+        return 0
+
+    def pp_report(self, handle, sums, heads):
+        self.reports.append([(one.loss, one.counted, one.metric) for one in sums[:heads]])
+        return 0
+
+    def pp_fail(self, handle, why):
+        self.failure = self.failure or why.decode()
+        return 0
+
+    def pp_error(self, handle):
+        return (self.failure or "").encode()
+
+    def pp_free(self, handle):
+        self.freed = True

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""pushpull.numpy with a fake library."""
+import sys
+import unittest
+
+try:
+    import numpy
+except ImportError as error:
+    print(f"skipped: {error}; on Debian it is the package python3-numpy, for /usr/bin/python3")
+    sys.exit(77)
+
+from fake_library import EVALUATE, TRAIN, FakeLibrary
+
+import pushpull.numpy as pp
+
+
+def weights():
+    return {"weight": numpy.arange(6, dtype=numpy.float32).reshape(2, 3), "bias": numpy.zeros(2, numpy.float32)}
+
+
+class AJob(unittest.TestCase):
+    def test_hands_out_weights_and_takes_gradients_and_sums(self):
+        library = FakeLibrary([(TRAIN, 0, 1, [4, 5]), (EVALUATE, -1, 0, [0, 1, 2])]).install()
+        job = pp.join()
+        job.attach(weights(), train_samples=10, test_samples=3, data_digest="d", metric="mean squared error",
+                   groups=[pp.group("bias", lr=0.5)])
+        for task in job.tasks():
+            self.assertTrue(numpy.array_equal(task.weights["weight"], weights()["weight"]))
+            if task.training:
+                self.assertEqual(task.indices.tolist(), [4, 5])
+                task.end(0.5, {"weight": 2.0 * task.weights["weight"].T.copy().T})
+            else:
+                task.report(loss=0.25)
+        self.assertEqual(library.given, [{0: [0, 2, 4, 6, 8, 10]}, {}])
+        self.assertEqual((library.losses, library.reports), ([0.5], [[(0.75, 3, 0.75)]]))
+        self.assertEqual(library.tensors[1], ("bias", [2], 0.5, None, None))
+        self.assertEqual(library.data[:3], (10, 3, "d"))
+
+    def test_names_mistakes(self):
+        FakeLibrary([(TRAIN, 0, 1, [4, 5])] * 2).install()
+        job = pp.join()
+        with self.assertRaisesRegex(pp.Error, "weight is float64"):
+            job.attach({"weight": numpy.zeros(3)}, train_samples=1)
+        job.attach(weights(), train_samples=10)
+        tasks = job.tasks()
+        with self.assertRaisesRegex(pp.Error, "of wieght: the model has weight, bias"):
+            next(tasks).end(0.0, {"wieght": numpy.zeros(3)})
+        with self.assertRaisesRegex(pp.Error, "was not ended"):
+            next(tasks)
+
+
+if __name__ == "__main__":
+    unittest.main()

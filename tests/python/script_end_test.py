@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The ways in which a script with a session ends: what the job hears of it, what the user sees, and the exit code."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+BEGIN = f"""
+import atexit, sys, time
+sys.path.insert(0, {str(FOLDER)!r})
+from fake_library import TRAIN, FakeLibrary
+library = FakeLibrary([(TRAIN, 3, 1, [0, 1])] * 2, task_timeout=TIMEOUT).install()
+atexit.register(lambda: print(f"failure={{library.failure}} freed={{library.freed}}"))
+from pushpull import Error
+from pushpull._session import Session
+session = Session()
+session.next()
+"""
+
+
+class AScript(unittest.TestCase):
+    def ends(self, text, timeout=0.0):
+        """Returns exit code, standard output, standard error."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "script.py"
+            path.write_text(BEGIN.replace("TIMEOUT", str(timeout)) + text)
+            done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
+            return done.returncode, done.stdout, done.stderr
+
+    def test_that_raises_tells_the_job_why_and_shows_its_traceback(self):
+        code, out, err = self.ends("def part():\n    raise RuntimeError('my own\\nmistake')\npart()\n")
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"failure=\[script\] RuntimeError: my own mistake \(\S+script.py, line 12\) freed=True")
+        self.assertIn("Traceback", err)
+
+    def test_that_meets_an_error_shows_one_line_and_has_its_code(self):
+        code, out, err = self.ends("raise Error('[loss] the loss is [3], expected a scalar', 2)\n")
+        self.assertEqual(code, 2)
+        self.assertEqual(err, "pushpull: error: [loss] the loss is [3], expected a scalar\n")
+        self.assertIn("failure=[loss] the loss is [3], expected a scalar freed=True", out)
+
+    def test_that_ends_early_frees_the_session(self):
+        for text in ("", "sys.exit(0)\n"):
+            code, out, err = self.ends(text)
+            self.assertEqual((code, out, err), (0, "failure=None freed=True\n", ""))
+
+    def test_that_gets_ctrl_c_tells_the_job(self):
+        code, out, _ = self.ends("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
+        self.assertEqual(code, -2)
+        self.assertIn("failure=[script] KeyboardInterrupt", out)
+
+    def test_that_hangs_is_named_with_its_line_and_interrupted(self):
+        code, out, err = self.ends("def slow():\n    time.sleep(50)\nslow()\n", timeout=0.3)
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"has not ended step 3, micro-batch 1 for 0.3 s .task-timeout = 0.3.: it is in \S+script.py, line 12, "
+                              r"called from \S+script.py, line 13")
+        self.assertIn("pushpull: error: [task-timeout]", err)
+        self.assertIn("time.sleep(50)", err)
+
+    def test_that_ends_its_tasks_in_time_is_left_alone(self):
+        code, out, _ = self.ends("for _ in range(6):\n    time.sleep(0.2)\n    session.end(0.0)\n"
+                                 "    library.tasks = [(TRAIN, 4, 0, [0])]\n    session.next()\n", timeout=0.5)
+        self.assertEqual((code, out), (0, "failure=None freed=True\n"))
+
+    def test_imports_nothing_but_the_standard_library(self):
+        code, out, err = self.ends("print(sorted(n for n in ('torch', 'numpy') if n in sys.modules))\n")
+        self.assertIn("[]", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,402 @@
+#!/usr/bin/env python3
+"""pushpull.torch with a fake library: gradients and statistics as plain PyTorch computes them, and users' mistakes."""
+import os
+import random
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError as error:
+    print(f"skipped: {error}; on Debian it is the package python3-torch, for /usr/bin/python3")
+    sys.exit(77)
+
+import torch.nn.functional as F
+from fake_library import EVALUATE, TRAIN, FakeLibrary
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import pushpull.torch as pp
+
+torch.set_num_threads(1)
+
+
+def images(count=40):
+    generator = torch.Generator().manual_seed(5)
+    return TensorDataset(torch.randn(count, 1, 8, 8, generator=generator), torch.randint(0, 3, (count,), generator=generator))
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3),
+                         nn.Linear(4 * 64, 3))
+
+
+def training(*places, size=5):
+    return [(TRAIN, step, micro_batch, list(range(5 * micro_batch, 5 * micro_batch + size))) for step, micro_batch in places]
+
+
+def run(library, model, **options):
+    """Trains with the tasks of the library. Returns the job."""
+    library.install()
+    job = pp.join()
+    data = images()
+    job.attach(model, train=data, **{"test": data, **options})
+    for task in job.tasks():
+        x, y = task.batch
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+        if task.training:
+            task.backward(loss)
+        else:
+            task.report(loss=loss, correct=(out.argmax(1) == y).sum())
+    return job
+
+
+class Gradients(unittest.TestCase):
+    def test_are_those_of_autograd_and_statistics_are_those_of_the_batch(self):
+        model, library = network(), FakeLibrary(training((0, 1)))
+        run(library, model)
+        names = [tensor[0] for tensor in library.tensors]
+        self.assertEqual(names, ["0.weight", "1.weight", "1.bias", "1.running_mean", "1.running_var", "5.weight", "5.bias"])
+        plain = network()
+        plain[1].momentum = 1.0
+        x, y = zip(*(images()[i] for i in range(5, 10)))
+        from pushpull._seeds import COMPUTE, seed_all
+        seed_all(7, COMPUTE, 0, 1)
+        loss = F.cross_entropy(plain(torch.stack(x)), torch.stack(y))
+        loss.backward()
+        want = {name: parameter.grad for name, parameter in plain.named_parameters()}
+        want.update({f"1.{key}": getattr(plain[1], key) for key in ("running_mean", "running_var")})
+        for index, name in enumerate(names):
+            self.assertTrue(torch.equal(torch.tensor(library.given[0][index]), want[name].flatten()), name)
+        self.assertEqual(library.losses, [loss.item()])
+        self.assertEqual(model[1].momentum, 0.1, "the module has its momentum back after the loop")
+
+    def test_depend_on_step_and_micro_batch_but_not_on_what_was_drawn_before(self):
+        first, again = FakeLibrary(training((0, 1), (1, 1), (0, 1))), FakeLibrary(training((0, 1)))
+        run(first, network())
+        random.random()
+        torch.rand(3)
+        run(again, network())
+        self.assertEqual(first.given[0], again.given[0])
+        self.assertEqual(first.given[0], first.given[2])
+        self.assertNotEqual(first.given[0], first.given[1])
+
+    def test_of_several_losses_are_added(self):
+        data = images()
+        grads = []
+        for parts in (1, 2):
+            library = FakeLibrary(training((0, 0))).install()
+            torch.manual_seed(3)
+            model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+            job = pp.join()
+            job.attach(model, train=data)
+            for task in job.tasks():
+                x, y = task.batch
+                out = model(x)
+                for part in range(parts - 1):
+                    task.backward(out.square().mean(), last=False, retain_graph=True)
+                rest = F.cross_entropy(out, y)
+                task.backward(rest if parts == 2 else rest + out.square().mean())
+            grads.append((torch.tensor(library.given[0][0]), library.losses[0]))
+        self.assertTrue(torch.allclose(grads[0][0], grads[1][0], atol=1e-6))
+        self.assertAlmostEqual(grads[0][1], grads[1][1], places=5)
+
+    def test_of_unused_frozen_and_tied_parameters(self):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(64, 3)
+                self.tied = self.first
+                self.unused = nn.Linear(4, 4)
+                self.frozen = nn.Linear(3, 3)
+                self.frozen.requires_grad_(False)
+
+            def forward(self, x):
+                return self.frozen(self.first(x.flatten(1)))
+
+        library = FakeLibrary(training((0, 0)))
+        run(library, Net())
+        self.assertEqual([tensor[0] for tensor in library.tensors], ["first.weight", "first.bias", "unused.weight", "unused.bias"])
+        self.assertEqual(set(library.given[0]), {0, 1}, "an unused parameter has no gradient, which counts as zeros")
+        self.assertNotIn("local tensors none", library.data[2])
+
+    def test_with_autocast_are_float32(self):
+        library = FakeLibrary(training((0, 0)))
+        library.install()
+        model, data = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), images()
+        job = pp.join()
+        job.attach(model, train=data)
+        for task in job.tasks():
+            x, y = task.batch
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                out = model(x)
+                self.assertEqual(out.dtype, torch.bfloat16)
+                loss = F.cross_entropy(out.float(), y)
+            task.backward(loss)
+        self.assertEqual(set(library.given[0]), {0, 1})
+
+    def test_of_a_compiled_model(self):
+        if not hasattr(torch, "compile"):
+            self.skipTest(f"torch {torch.__version__} has no compile")
+        library, want = FakeLibrary(training((0, 0), (0, 1))), FakeLibrary(training((0, 0), (0, 1)))
+        model = lambda: (torch.manual_seed(2), nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))[1]  # noqa: E731
+        run(library, torch.compile(model(), backend="aot_eager"))
+        run(want, model())
+        self.assertEqual([tensor[0] for tensor in library.tensors], ["1.weight", "1.bias"])
+        for ours, theirs in zip(library.given, want.given):
+            self.assertTrue(torch.allclose(torch.tensor(ours[0]), torch.tensor(theirs[0]), atol=1e-6))
+
+    def test_of_tensors_that_are_not_contiguous(self):
+        library, want = FakeLibrary(training((0, 0))), FakeLibrary(training((0, 0)))
+        run(library, network().to(memory_format=torch.channels_last))
+        run(want, network())
+        self.assertEqual(library.weights, want.weights)
+        self.assertTrue(torch.allclose(torch.tensor(library.given[0][0]), torch.tensor(want.given[0][0]), atol=1e-5))
+
+    def test_weights_of_a_task_are_in_the_model(self):
+        model, library = network(), FakeLibrary(training((0, 0)))
+        library.install()
+        job = pp.join()
+        job.attach(model, train=images())
+        library.weights[0] = [2.0] * len(library.weights[0])
+        for task in job.tasks():
+            self.assertTrue(bool((model[0].weight == 2).all()))
+            task.backward(model(task.batch[0]).mean())
+
+
+class Declarations(unittest.TestCase):
+    def test_groups_set_rate_and_decay(self):
+        library = FakeLibrary()
+        run(library, network(), groups=[pp.group("*.bias", weight_decay=0), pp.group("5.*", lr=0.5)])
+        found = {name: (rate, decay) for name, _, rate, decay, _ in library.tensors}
+        self.assertEqual(found["1.bias"], (None, 0.0))
+        self.assertEqual(found["5.bias"], (None, 0.0))
+        self.assertEqual(found["5.weight"], (0.5, None))
+        self.assertEqual(found["0.weight"], (None, None))
+
+    def test_initial_weights_are_the_modules(self):
+        model, library = network(), FakeLibrary()
+        run(library, model)
+        self.assertEqual(library.weights[0], model[0].weight.flatten().tolist())
+        self.assertEqual(library.weights[4], [1.0] * 4)
+
+    def test_digest_differs_if_the_data_differ(self):
+        digests = []
+        for change in (0, 0, 1):
+            library, data = FakeLibrary().install(), images()
+            data.tensors[0][0] += change
+            pp.join().attach(network(), train=data)
+            digests.append(library.data[2])
+        self.assertEqual(digests[0], digests[1])
+        self.assertNotEqual(digests[0], digests[2])
+
+    def test_numerics_name_version_and_threads(self):
+        library = FakeLibrary()
+        run(library, network())
+        self.assertIn(f"torch {torch.__version__}", library.data[3])
+        self.assertIn("1 threads", library.data[3])
+
+
+class Evaluations(unittest.TestCase):
+    def test_run_without_gradients_and_give_sums(self):
+        library = FakeLibrary([(EVALUATE, -1, 0, [0, 1, 2]), *training((0, 0))]).install()
+        model, data, modes = network(), images(), []
+        job = pp.join()
+        job.attach(model, train=data, test=data)
+        for task in job.tasks():
+            modes.append((model[1].training, torch.is_grad_enabled()))
+            loss = F.cross_entropy(model(task.batch[0]), task.batch[1])
+            if task.training:
+                task.backward(loss)
+            else:
+                task.report(loss=loss, correct=torch.tensor(2))
+                want = float(loss) * 3
+        self.assertEqual(modes, [(False, False), (True, True)])
+        self.assertEqual(library.reports, [[(want, 3, 2.0)]])
+        self.assertTrue(torch.is_grad_enabled())
+
+    def test_of_several_heads(self):
+        library = FakeLibrary([(EVALUATE, -1, 0, [0, 1])]).install()
+        job, data = pp.join(), images()
+        job.attach(network(), train=data, test=data, metric={"start": "accuracy", "rest": "mean squared error"})
+        for task in job.tasks():
+            with self.assertRaisesRegex(pp.Error, "the heads are start, rest"):
+                task.report(loss=1)
+            task.report(start={"loss": 0.5, "correct": 1}, rest={"loss": 2.0, "squared_error": 8, "count": 4})
+        self.assertEqual(library.heads, [("start", 0), ("rest", 1)])
+        self.assertEqual(library.reports, [[(1.0, 2, 1.0), (8.0, 4, 8.0)]])
+
+    def test_a_part_in_evaluation_mode_stays_so(self):
+        model, library = network(), FakeLibrary([(EVALUATE, -1, 0, [0]), *training((0, 0))])
+        model[1].eval()
+        run(library, model)
+        self.assertFalse(model[1].training)
+        self.assertNotIn("1.running_mean", [tensor[0] for tensor in library.tensors])
+
+
+class Batches(unittest.TestCase):
+    class Noisy(Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, index):
+            return torch.full((1, 8, 8), float(index)) + torch.rand(1) + random.random(), index % 3
+
+    def batches(self, workers, announces):
+        library = FakeLibrary(training(*((step, part) for step in range(6) for part in range(2))), announces=announces).install()
+        job = pp.join()
+        job.attach(network(), train=self.Noisy(), num_workers=workers)
+        seen = []
+        for task in job.tasks():
+            seen.append(task.batch[0].clone())
+            task.backward(job._tensors.module(task.batch[0]).mean())
+        job.leave()
+        self.assertTrue(library.freed)
+        return seen
+
+    def test_are_the_same_with_any_number_of_processes(self):
+        want = self.batches(0, False)
+        for workers, announces in ((1, True), (3, True), (2, False)):
+            got = self.batches(workers, announces)
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(want, got)), f"{workers} processes")
+
+    def test_a_mistake_in_the_data_set_is_named(self):
+        class Broken(self.Noisy):
+            def __getitem__(self, index):
+                if index == 7:
+                    raise ValueError("no such picture")
+                return super().__getitem__(index)
+
+        FakeLibrary(training((0, 0), (0, 1)), announces=True).install()
+        job = pp.join()
+        job.attach(network(), train=Broken(), num_workers=1, data_digest="broken")
+        with self.assertRaisesRegex(pp.Error, "ValueError: no such picture .*torch_job_test.py, line"):
+            for task in job.tasks():
+                task.backward(job._tensors.module(task.batch[0]).mean())
+        job.leave()
+
+    def test_a_killed_process_is_named(self):
+        class Deadly(self.Noisy):
+            def __getitem__(self, index):
+                os.kill(os.getpid(), 9)
+
+        FakeLibrary(training((0, 0))).install()
+        job = pp.join()
+        job.attach(network(), train=Deadly(), num_workers=2, data_digest="deadly")
+        with self.assertRaisesRegex(pp.Error, "which reads samples, was killed by signal 9"):
+            list(job.tasks())
+        job.leave()
+
+
+class Mistakes(unittest.TestCase):
+    def refused(self, text, **options):
+        FakeLibrary().install()
+        with self.assertRaisesRegex(pp.Error, text) as caught:
+            pp.join().attach(**{"model": network(), "train": images(), **options})
+        self.assertEqual(caught.exception.code, 2)
+
+    def test_at_attach_name_the_thing(self):
+        class Endless(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter([])
+
+        self.refused("0.weight is torch.float16", model=network().half())
+        self.refused("train data set .Endless. has no length", train=Endless())
+        self.refused("test data set", test=iter([]))
+        self.refused("sparse gradients", model=nn.Embedding(5, 5, sparse=True))
+        self.refused("SyncBatchNorm", model=nn.Sequential(nn.SyncBatchNorm(3)))
+        self.refused("momentum=None", model=nn.Sequential(nn.BatchNorm1d(3, momentum=None), nn.Linear(3, 3)))
+        self.refused("has no parameter", model=nn.ReLU())
+        self.refused("'\\*.bais' fits no parameter", groups=[pp.group("*.bais")])
+        self.refused("lr or weight_decay is -1", groups=[pp.group("*", lr=-1)])
+        self.refused("metric 'f1'", metric="f1", test=images())
+
+    def test_attach_twice(self):
+        FakeLibrary().install()
+        job = pp.join()
+        job.attach(network(), train=images())
+        with self.assertRaisesRegex(pp.Error, "can be called once"):
+            job.attach(network(), train=images())
+
+    def test_in_a_task_name_the_thing(self):
+        FakeLibrary([*training((0, 0)), (EVALUATE, -1, 0, [0])]).install()
+        job, model, data = pp.join(), network(), images()
+        with self.assertRaisesRegex(pp.Error, "call job.attach first"):
+            next(job.tasks())
+        job.attach(model, train=data, test=data)
+        tasks = job.tasks()
+        task = next(tasks)
+        out = model(task.batch[0])
+        with self.assertRaisesRegex(pp.Error, r"step 0, micro-batch 0: the loss is \[5, 3\], expected a scalar"):
+            task.backward(out)
+        with self.assertRaisesRegex(pp.Error, "expected a scalar"):
+            task.backward(3.0)
+        with self.assertRaisesRegex(pp.Error, "ends with task.backward"):
+            task.report(loss=1)
+        task.backward(out.mean())
+        with self.assertRaisesRegex(pp.Error, "has ended"):
+            task.backward(out.mean())
+        task = next(tasks)
+        with self.assertRaisesRegex(pp.Error, "lacks correct="):
+            task.report(loss=1)
+        with self.assertRaisesRegex(pp.Error, "was not ended: call task.backward"):
+            next(tasks)
+
+    def test_a_loop_that_was_left_goes_on_with_its_task(self):
+        library = FakeLibrary(training((0, 0), (0, 1))).install()
+        job, model = pp.join(), network()
+        job.attach(model, train=images())
+        for task in job.tasks():
+            break
+        seen = []
+        for task in job.tasks():
+            seen.append(task.micro_batch)
+            task.backward(model(task.batch[0]).mean())
+        self.assertEqual(seen, [0, 1])
+        self.assertEqual(len(library.given), 2)
+
+    def test_a_forked_process_has_no_session(self):
+        FakeLibrary(training((0, 0))).install()
+        job = pp.join()
+        job.attach(network(), train=images())
+        child = os.fork()
+        if child == 0:
+            try:
+                next(job.tasks())
+            except pp.Error as error:
+                os._exit(0 if "forked" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+
+class OwnLoop(unittest.TestCase):
+    def test_gives_each_batch_as_a_micro_batch(self):
+        library = FakeLibrary([(TRAIN, step, 1, [1]) for step in range(3)], micro_batch=1).install()
+        job = pp.join()
+        model = pp.DistributedModel(network(), job)
+        self.assertEqual((model.rank, model.world_size), (1, 4))
+        x, y = images()[:6]
+        steps = 0
+        while True:
+            F.cross_entropy(model(x), y).backward()
+            steps += 1
+            if not job.step(0.25):
+                break
+        self.assertEqual((steps, library.losses), (3, [0.25] * 3))
+        self.assertTrue(all(set(given) == set(range(7)) for given in library.given))
+        model.eval()
+        model(x)
+        model.train()
+        with self.assertRaisesRegex(pp.Error, "the job is over"):
+            model(x)
+
+    def test_needs_a_micro_batch_of_one(self):
+        FakeLibrary().install()
+        with self.assertRaisesRegex(pp.Error, "needs micro-batch = 1"):
+            pp.DistributedModel(network(), pp.join())
+
+
+if __name__ == "__main__":
+    unittest.main()
