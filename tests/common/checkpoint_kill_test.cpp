@@ -48,6 +48,8 @@ void end_at(const char* name) {
 
 }  // namespace
 
+// for calls of other libraries, too
+#pragma GCC visibility push(default)
 extern "C" {
 
 ssize_t write(int fd, const void* bytes, size_t size) {
@@ -118,6 +120,7 @@ int open(const char* path, int flags, ...) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 namespace pushpull {
 namespace {
