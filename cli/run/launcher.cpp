@@ -35,7 +35,7 @@ class Launcher {
         view_(/*repeats=*/!options.worker_command.empty()),
         slots_(supervisor_.slots()),
         console_(options.out_fd, options.err_fd) {
-    if (!options.worker_command.empty()) guard_.emplace();
+    if (!options.worker_command.empty()) guard_.emplace(options.supervisor.stop_ms);
   }
 
   int run();

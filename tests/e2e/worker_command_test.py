@@ -110,7 +110,7 @@ def a_killed_worker_is_replaced(lab):
 def a_worker_that_leaves_is_replaced(lab):
     keys = {**LINE, "on-worker-loss": "wait"}
     want = lab.train(lab.job(keys), workers=2, worker=program(lab))["weights_sha256"]
-    once = script(lab, f'mkdir {lab.folder}/once 2>/dev/null && exec {program(lab)} --leave-at 40\nexec {program(lab)}\n')
+    once = script(lab, f'mkdir {lab.folder}/once 2>/dev/null && exec {program(lab)} --free-in 40\nexec {program(lab)}\n')
     run = lab.run(lab.job(keys), workers=2, worker=once)
     expect(run.code == 0 and "starting a replacement" in run.text, f"exit code {run.code}: {run.text[-800:]}")
     expect(run.summary()["weights_sha256"] == want, "the weights differ")
@@ -172,6 +172,7 @@ def nothing_survives_a_killed_launcher(lab):
     run.kill()
     run.ends(10)
     nothing_is_left(lab)
+    expect(list((run.out / "checkpoints").glob("step-*")), "the job was not stopped with a checkpoint")
 
 
 def a_comparison_reports_on_the_users_model(lab):
