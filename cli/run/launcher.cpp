@@ -207,7 +207,8 @@ void Launcher::act(const SupervisorActions& actions) {
     slots_[*actions.kill].child->send(SIGKILL);
   }
   for (const size_t slot : actions.end) {
-    if (slots_[slot].child != nullptr) slots_[slot].child->send(SIGTERM);
+    // SIGTERM would kill a user's program in its last work, if it has not come too late.
+    if (slots_[slot].child != nullptr && !is_users(slot)) slots_[slot].child->send(SIGTERM);
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};

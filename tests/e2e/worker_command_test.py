@@ -103,6 +103,7 @@ def a_killed_worker_is_replaced(lab):
     os.kill(lost, signal.SIGKILL)
     expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
     expect("starting a replacement" in run.output() and str(lost) in run.output(), run.output()[-800:])
+    expect("SIGTERM" not in run.output(), f"the replacement was killed in its last work: {run.output()[-800:]}")
     expect(base.summary_of(run.out)["weights_sha256"] == want, "the weights differ")
     nothing_is_left(lab)
 
