@@ -23,7 +23,7 @@ void Handover::set_time_limit(double limit, double grace) {
 
 void Handover::announce(HandedTask task) {
   const Lock lock(mutex_);
-  announcements_.add(std::move(task));
+  upcoming_.add(std::move(task));
 }
 
 float Handover::train(const TensorTable& table, std::span<const float> weights,
@@ -67,7 +67,7 @@ void Handover::post(Lock& lock, const TensorTable& table, std::span<const float>
            samples.epoch,
            {samples.indices.begin(), samples.indices.end()},
            samples.same_weights};
-  announcements_.begin(task_);
+  upcoming_.begin(task_);
   table_ = &table;
   weights_ = weights;
   given_.assign(table.tensors.size(), false);
@@ -238,7 +238,7 @@ void Handover::give_up(const std::string& why) {
 
 std::optional<HandedTask> Handover::announced() {
   const Lock lock(mutex_);
-  return announcements_.take();
+  return upcoming_.take();
 }
 
 }  // namespace pushpull

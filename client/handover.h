@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "client/announcements.h"
+#include "client/upcoming_tasks.h"
 #include "common/layout/samples.h"
 #include "common/metrics/metric.h"
 #include "models/model.h"
@@ -84,7 +84,7 @@ class Handover {
   Stage stage_ = Stage::kNone;
   bool ended_ = false;
   std::optional<std::string> gave_up_;
-  Announcements announcements_;
+  UpcomingTasks upcoming_;
   double limit_s_ = 0.0;  // 0: none
   std::chrono::duration<double> grace_{0.0};
   HandedTask task_;

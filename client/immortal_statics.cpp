@@ -6,6 +6,6 @@
 // NOLINTNEXTLINE(bugprone-reserved-identifier): a name of the C++ ABI
 extern "C" int __cxa_atexit(void (*)(void*), void*, void*);
 
-extern "C" int __cxa_atexit(void (*/*destroy*/)(void*), void* /*object*/, void* /*library*/) {
+extern "C" int __cxa_atexit(void (* /*destroy*/)(void*), void* /*object*/, void* /*library*/) {
   return 0;
 }

@@ -1,5 +1,6 @@
 #include "client/pushpull.h"
 
+#include <openssl/crypto.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -115,6 +116,8 @@ int pp_open(const pp_options* options, pp_session** session) {
   *session = new pp_session;
   pp_session* const made = *session;
   return guarded(made, [&] {
+    // unless the program has begun to use OpenSSL, exit() does not free what our threads still use
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     const pp_options given = options == nullptr ? pp_options{} : *options;
     made->session = std::make_unique<pushpull::Session>(
         worker_options(given), pushpull::PeerPort{text(given.listen), text(given.advertise)});

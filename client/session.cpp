@@ -15,8 +15,8 @@ namespace {
 // After a task's time is over, the program may say more about it by failing.
 constexpr double kGraceS = 2.0;
 
-// Starts a thread whose signals, and those of all threads that it starts, are left to the program's
-// threads. Those that a fault raises are not: a debugger or a crash handler wants them.
+// Starts a thread that blocks all signals, as the threads that it starts will do: the program's
+// threads get them. It does not block those that a fault raises, for a debugger or a crash handler.
 std::jthread without_signals(const std::function<std::jthread()>& start) {
   sigset_t most;
   sigset_t before;
@@ -44,9 +44,8 @@ std::string Session::Owner::failure() const {
 
 Session::Session(WorkerOptions options, PeerPort port)
     : thread_(without_signals([&] {
-        return std::jthread([this, options = std::move(options), port = std::move(port)] {
-          live(options, port);
-        });
+        return std::jthread(
+            [this, options = std::move(options), port = std::move(port)] { live(options, port); });
       })) {}
 
 Session::~Session() { fail("[client] the program has ended its session"); }

@@ -194,10 +194,14 @@ void Loader::hint(int64_t step, int64_t index) {
   if (impl_->thread.joinable()) impl_->hint(step, index);
 }
 
-void Loader::announce(int64_t step, int64_t index) {
+void Loader::announce(int64_t step, std::span<const Range> micro_batches) {
   if (impl_->layout.words() > 0) return;
-  impl_->dataset.announce(
-      {Split::kTrain, step, index, impl_->epoch_of(step), impl_->sampler.indices(step, index)});
+  const int64_t epoch = impl_->epoch_of(step);
+  for (const Range& range : micro_batches) {
+    for (int64_t m = range.lo; m < range.hi; ++m) {
+      impl_->dataset.announce({Split::kTrain, step, m, epoch, impl_->sampler.indices(step, m)});
+    }
+  }
 }
 
 bool Loader::ready(int64_t step, int64_t index) const {

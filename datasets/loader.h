@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "common/layout/fixed_tree.h"
 #include "common/layout/samples.h"
 #include "datasets/dataset.h"
 #include "datasets/sampler.h"
@@ -20,7 +22,10 @@ struct MicroBatch {
   std::vector<int64_t> indices;  // [micro_batch], indices in the training split
   std::vector<float> block;      // all fields, see BatchLayout
 
-  Samples view() const { return {step, index, indices, block, epoch}; }
+  // same_weights: as in Samples.
+  Samples view(bool same_weights = false) const {
+    return {step, index, indices, block, epoch, same_weights};
+  }
 };
 
 class Loader {
@@ -36,9 +41,8 @@ class Loader {
   static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
 
-  // Announces a micro-batch to a data set that reads by itself; does nothing for others. Any number
-  // ahead.
-  void announce(int64_t step, int64_t index);
+  // Announces micro-batches of a step to a data set that reads by itself; does nothing for others.
+  void announce(int64_t step, std::span<const Range> micro_batches);
 
   // Returns true if `get` would not wait: the micro-batch was read, or is small enough to be read
   // by `get`.

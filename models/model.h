@@ -37,9 +37,6 @@ class Model {
   // PyTorch's state_dict (with running statistics, without num_batches_tracked).
   const TensorTable& table() const { return table_; }
 
-  // Returns initial weights that are the model's own, table().total floats; empty if the servers draw them by the init rules.
-  virtual std::span<const float> own_weights() const { return {}; }
-
   // Returns what the heads of the model measure. The first drives charts and targets.
   const std::vector<HeadInfo>& heads() const { return heads_; }
 
@@ -58,6 +55,10 @@ class Model {
   //   sums: heads().size() sums over the chunk, overwritten.
   virtual void evaluate(std::span<const float> weights, const Samples& samples,
                         std::span<HeadSums> sums) = 0;
+
+  // Returns the weights that a new run starts from, of all tensors in order; empty if the servers
+  // draw them by the init rules. They do not change.
+  virtual std::span<const float> own_weights() const { return {}; }
 
   // Returns the scores of the first head in the latest `evaluate`, one row for each target; empty on
   // a device. Valid until the next call.

@@ -40,6 +40,7 @@ wire::Declare declaration_of(const Dataset& dataset, const Model& model) {
   declare.set_choices(model.choices());
   declare.set_arena_bytes(static_cast<int64_t>(model.arena_bytes()));
   declare.set_slots(static_cast<int64_t>(model.slots()));
+  declare.set_own_weights(!model.own_weights().empty());
   return declare;
 }
 
@@ -49,7 +50,13 @@ TrainingWork::TrainingWork(const WorkerParts& parts, const MakeComputation& make
     : parts_(parts),
       port_(std::move(port)),
       computation_(make_for(parts.control.job(), make)),
-      declaration_(declaration_of(*computation_.dataset, *computation_.model)) {}
+      declaration_(declaration_of(*computation_.dataset, *computation_.model)) {
+  PP_ASSERT(!declaration_.own_weights() ||
+            std::ssize(computation_.model->own_weights()) == computation_.model->table().total);
+  parts_.control.offer_weights(computation_.model->own_weights());
+}
+
+TrainingWork::~TrainingWork() { parts_.control.offer_weights({}); }
 
 wire::Declare TrainingWork::declare() {
   peers_.reset();

@@ -32,6 +32,9 @@ class TrainingWork final : public Work {
  public:
   // Throws Error if the job's strategy is not in this build, or as `make` does.
   TrainingWork(const WorkerParts& parts, const MakeComputation& make, PeerPort port);
+  ~TrainingWork() override;
+  TrainingWork(const TrainingWork&) = delete;
+  TrainingWork& operator=(const TrainingWork&) = delete;
 
   // In all-reduce, listens for the other workers too.
   wire::Declare declare() override;

@@ -33,7 +33,7 @@ struct TensorInfo {
   bool decay = true;              // weight decay applies, unless the job's no-decay decides
   double lr_scale = 1.0;          // factor of the learning rate
   // In place of the job's weight-decay and its no-decay.
-  std::optional<double> weight_decay = std::nullopt;
+  std::optional<double> weight_decay = {};
   int64_t offset = 0;  // index of the first element in the flat vector
   int64_t size = 0;    // elements: product of shape
 

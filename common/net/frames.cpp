@@ -32,6 +32,7 @@ size_t expected_payloads_min(const wire::Header& header) {
     case wire::Header::kFetched:
     case wire::Header::kStore:
     case wire::Header::kPeerChunk:
+    case wire::Header::kOwnWeights:
       return 1;
     default:
       return 0;

@@ -2,7 +2,7 @@
 
     pushpull run --job docs/examples/qa.ini --workers 2 --worker 'python3 docs/examples/qa.py'
 
-Each sample is a question (the token that marks the answer's begin, and the one that marks its end) and a text in which the
+Each sample is a question (two tokens that mark the answer's begin and end) and a text in which the
 two marks occur. The heads `start` and `end` have losses and results of their own.
 """
 import torch

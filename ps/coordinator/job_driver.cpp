@@ -44,6 +44,9 @@ Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& messag
   // 0: this process, or a stranger, which is refused as an unknown member.
   const uint64_t run = message.header.run();
   if (run != 0 && run != options_.run) return on_other_term(now, peer, message);
+  if (message.header.has_own_weights()) {
+    return term_start_->on_weights(now, *coordinator_, message);
+  }
   return coordinator_->on_message(now.awake_ms, peer, message);
 }
 
@@ -272,10 +275,6 @@ void JobDriver::publish_status(Now now) {
   }
 }
 
-void JobDriver::show_notices() {
-  for (const std::string& notice : coordinator_->take_notices()) effects_.show_line(notice);
-}
-
 // ---- delivery ----
 
 // Delivers the outgoing messages and notices of the state machines.
@@ -287,7 +286,7 @@ void JobDriver::deliver(Now now) {
   // Training begins once the first weights exist.
   if (data_.server() != nullptr) summary_.training_began(now.ms);
   summary_.note_barriers(now.ms);
-  show_notices();
+  for (const std::string& notice : coordinator_->take_notices()) effects_.show_line(notice);
 }
 
 // Returns true if the server in this process has received a Chosen, and may wait for a norm now.

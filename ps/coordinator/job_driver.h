@@ -106,7 +106,6 @@ class JobDriver {
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);
   void notify_server_here(const wire::State& state);
-  void show_notices();
 
   CoordinatorOptions options_;  // run, term and grant_key change with the term
   const double join_timeout_s_;

@@ -10,7 +10,9 @@ TermStart::TermStart(const CoordinatorOptions& options, bool again, double join_
       again_(again),
       files_(files),
       effects_(effects),
-      gathering_(options.job, again, join_timeout_s) {}
+      gathering_(options.job, again, join_timeout_s),
+      own_(options.job.slice_bytes),
+      own_watch_(options.job.progress_timeout_s, "[weights]") {}
 
 // All members have joined, or, in a job with on-worker-loss = continue that has trained, all that
 // can be expected.
@@ -21,6 +23,7 @@ bool TermStart::members_are_there(Now now, const Coordinator& coordinator) {
 
 bool TermStart::advance(Now now, const Coordinator& coordinator, const RunHistory& before,
                         bool disk_busy) {
+  asks_ = false;
   if (coordinator.phase() != wire::PHASE_GATHERING || files_.busy() || disk_busy) return false;
   if (!members_are_there(now, coordinator)) return false;
   // The workers may have left meanwhile, and others may have declared another model.
@@ -34,6 +37,7 @@ bool TermStart::advance(Now now, const Coordinator& coordinator, const RunHistor
       effects_.load_start(declaration_);
       return false;
     case Stage::kLoaded:
+      if (!has_weights(now, coordinator, before)) return false;
       files_.begin(FileStep::kOpen);
       effects_.open_files(declaration_, point_, history(before));
       return false;
@@ -46,10 +50,60 @@ bool TermStart::advance(Now now, const Coordinator& coordinator, const RunHistor
 void TermStart::loaded(StartPoint point) {
   point_ = std::move(point);
   stage_ = Stage::kLoaded;
+  own_sha256_.clear();
+  own_.begin(declaration_.table);
 }
+
+// ---- own weights ----
+
+bool TermStart::has_weights(Now now, const Coordinator& coordinator, const RunHistory& before) {
+  if (point_.weights || !declaration_.own_weights) return true;
+  if (own_.complete() && !own_.error()) {
+    take_own_weights(before);
+    return true;
+  }
+  asks_ = true;
+  for (Outgoing& out : own_.ask(now.awake_ms, coordinator.members())) {
+    out.message.header.set_run(options_.run);
+    effects_.send(out.to, out.message);  // repeated if it is lost
+  }
+  return false;
+}
+
+void TermStart::take_own_weights(const RunHistory& before) {
+  auto state = std::make_shared<FlatState>();
+  state->weights = own_.take_weights();
+  point_.weights = std::move(state);
+  own_sha256_ = own_.sha256();
+  point_.initial_weights_sha256 = before.own_weights_sha256;
+  if (before.own_weights_sha256.empty() || before.own_weights_sha256 == own_sha256_) return;
+  effects_.show_line("[weights] the initial weights of " + own_.giver() + " have the hash " +
+                     own_sha256_.substr(0, 12) + ", those that the run began with had " +
+                     before.own_weights_sha256.substr(0, 12) +
+                     ": the run begins again with other weights; let the program seed them by the "
+                     "job's seed");
+}
+
+Checked TermStart::on_weights(Now now, const Coordinator& coordinator, const Message& message) {
+  const uint64_t incarnation = message.header.own_weights().incarnation();
+  return own_.take(now.awake_ms, coordinator.members().find(incarnation), message);
+}
+
+std::optional<Error> TermStart::wait_for_weights(Now now) {
+  own_watch_.running(now.awake_ms, own_.giver() + " to hand over its initial weights",
+                     own_.arrived(), 0);
+  if (const auto line = own_watch_.take_notice(now.awake_ms)) effects_.show_line(*line);
+  if (own_.error()) return own_.error();
+  if (!own_watch_.overdue(now.awake_ms)) return std::nullopt;
+  return Error(ErrorCode::kUnreachable, own_watch_.overdue_text(now.awake_ms));
+}
+
+// ---- members ----
 
 // Members are not waited for while the files of their term are read and written.
 std::optional<Error> TermStart::wait_for_members(Now now, const Coordinator& coordinator) {
+  if (asks_) return wait_for_weights(now);
+  own_watch_.idle();
   if (files_.busy()) return std::nullopt;
   const std::string waiting = coordinator.waiting_for();
   if (const auto line = gathering_.line(now.awake_ms, waiting)) effects_.show_line(*line);
@@ -84,6 +138,7 @@ RunHistory TermStart::history(RunHistory before) const {
   const int64_t step = point_.weights ? point_.weights->step : 0;
   if (!before.declared) before.declared = earlier_form(declaration_);
   before.declared->numerics = declaration_.numerics;
+  if (before.own_weights_sha256.empty()) before.own_weights_sha256 = own_sha256_;
   if (!std::exchange(before.trained, true)) {
     before.first_step = step;
     if (point_.resumed) before.resumed_from_step = step;

@@ -1,5 +1,6 @@
 // Takes a term from its first member to its start: waits for the members (`Gathering`), has the
-// weights read that the term starts from, and has its files opened. Part of the job driver's state
+// weights read that the term starts from, or takes them from a worker (`OwnWeights`), and has its
+// files opened. Part of the job driver's state
 // machine. Does no I/O and reads no clock. Not thread-safe.
 #pragma once
 
@@ -13,7 +14,9 @@
 #include "ps/coordinator/job_effects.h"
 #include "ps/files/file_watch.h"
 #include "ps/files/run_history.h"
+#include "ps/files/transfer_watch.h"
 #include "ps/members/gathering.h"
+#include "ps/members/own_weights.h"
 
 namespace pushpull {
 
@@ -37,9 +40,11 @@ class TermStart {
   // The steps have ended well.
   void loaded(StartPoint point);
   void opened() { stage_ = Stage::kOpened; }
+  // Handles OwnWeights. Returns a refusal if it is invalid.
+  Checked on_weights(Now now, const Coordinator& coordinator, const Message& message);
 
-  // Call in each tick. Shows which members are missing. Returns the error that ends the job if they
-  // have been missing for too long.
+  // Call in each tick. Shows which members are missing, or which worker has not sent its weights.
+  // Returns the error that ends the job if that takes too long, or if the weights are not finite.
   std::optional<Error> wait_for_members(Now now, const Coordinator& coordinator);
 
   // Returns the start of the term. Call once the term may start, and before take_point.
@@ -56,6 +61,9 @@ class TermStart {
   enum class Stage { kGathering, kLoaded, kOpened };
 
   bool members_are_there(Now now, const Coordinator& coordinator);
+  bool has_weights(Now now, const Coordinator& coordinator, const RunHistory& before);
+  void take_own_weights(const RunHistory& before);
+  std::optional<Error> wait_for_weights(Now now);
 
   const CoordinatorOptions& options_;
   const bool again_;  // an earlier term has trained
@@ -65,6 +73,10 @@ class TermStart {
   Stage stage_ = Stage::kGathering;
   Declaration declaration_;  // that the weights were read for
   StartPoint point_;
+  OwnWeights own_;
+  bool asks_ = false;       // for own weights; all members are there
+  std::string own_sha256_;  // of own weights that this term starts from
+  TransferWatch own_watch_;
 };
 
 }  // namespace pushpull

@@ -53,6 +53,7 @@ TermRecord parse_term(const nlohmann::json& json) {
   out.history.steps_repeated = json.at("steps_repeated").get<int64_t>();
   out.history.quarantined = json.value("quarantined", int64_t{0});
   out.history.checkpoints_failed = json.value("checkpoints_failed", int64_t{0});
+  out.history.own_weights_sha256 = json.value("own_weights_sha256", std::string());
   if (json.contains("declared")) out.history.declared = parse_declared(json.at("declared"));
   if (json.contains("end")) out.end = parse_end(json.at("end"));
   return out;
@@ -90,6 +91,9 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
   json["steps_repeated"] = record.history.steps_repeated;
   json["quarantined"] = record.history.quarantined;
   json["checkpoints_failed"] = record.history.checkpoints_failed;
+  if (!record.history.own_weights_sha256.empty()) {
+    json["own_weights_sha256"] = record.history.own_weights_sha256;
+  }
   if (const auto& declared = record.history.declared) {
     json["declared"] = {{"model_sha256", declared->model_sha256},
                         {"train_samples", declared->train_samples},

@@ -70,6 +70,7 @@ Declaration parse_declaration(const wire::Declare& declare) {
   out.numerics = declare.numerics();
   out.choices = declare.choices();
   out.tokenizer = declare.tokenizer();
+  out.own_weights = declare.own_weights();
   out.arena_bytes = declare.arena_bytes();
   out.slots = declare.slots();
   return out;
@@ -79,6 +80,7 @@ std::string model_sha256(const Declaration& declaration) {
   wire::Declare model;
   to_wire(declaration.table, model.mutable_tensors());
   to_wire(declaration.heads, model.mutable_heads());
+  model.set_own_weights(declaration.own_weights);
   const std::string bytes = model.SerializeAsString();
   return sha256_hex(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
@@ -144,6 +146,10 @@ std::string Declarations::difference_of_data(const EarlierDeclaration& want,
 std::string Declarations::difference_from_first(const Declaration& got) const {
   std::string model = difference(first_.table, got.table);
   if (model.empty()) model = difference(first_.heads, got.heads);
+  if (model.empty() && first_.own_weights != got.own_weights) {
+    model = first_.own_weights ? "the job's has initial weights of its own, this worker's has none"
+                               : "the job's has no initial weights of its own, this worker's has";
+  }
   return difference_from(without_model(first_), model, got);
 }
 

@@ -25,8 +25,9 @@ struct Declaration {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
-  std::string choices;    // GPU algorithms; "" if there are none
-  std::string tokenizer;  // tokenizer.json; "" if the data are no text
+  std::string choices;       // GPU algorithms; "" if there are none
+  std::string tokenizer;     // tokenizer.json; "" if the data are no text
+  bool own_weights = false;  // workers have initial weights of their own
   // The summary shows those of this worker; other workers may have others.
   int64_t arena_bytes = 0;
   int64_t slots = 0;

@@ -4,7 +4,7 @@
 FAILED = 1
 USAGE = 2
 DATA = 3
-NOT_FINITE = 7
+STOPPED = 75
 
 
 class Error(RuntimeError):

@@ -1,4 +1,4 @@
-"""What the jobs of all frameworks have in common: joining, heads, sums of an evaluation, the end. One thread uses a job."""
+"""The common part of the jobs of all frameworks: heads, declarations, sums of an evaluation. One thread uses a job."""
 import ctypes
 import math
 
@@ -56,9 +56,9 @@ class BaseJob:
         self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics)
 
     def _sums(self, samples, results):
-        """Returns what the library is told of an evaluation.
+        """Returns the sums of an evaluation.
 
-        results: by head, or of the only one by None: what `report` was given.
+        results: the arguments of `report`, by head, or by None for the only head.
         """
         unknown = [name for name in results if name is not None and name not in self._heads]
         if unknown or (None in results and len(self._heads) > 1):

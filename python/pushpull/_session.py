@@ -1,4 +1,4 @@
-"""A worker's session with a job: what the frameworks' jobs (torch.py, numpy.py) have in common. One thread uses it."""
+"""A worker's session with a job, for the jobs of all frameworks (torch.py, numpy.py). One thread uses it."""
 import atexit
 import ctypes
 import os
@@ -6,7 +6,7 @@ import sys
 import weakref
 
 from pushpull import _library
-from pushpull._error import FAILED, USAGE, Error
+from pushpull._error import FAILED, STOPPED, USAGE, Error
 from pushpull._watch import Watch
 
 _WAIT_MS = 100  # the longest wait in the library, so that Ctrl-C is noticed
@@ -178,7 +178,8 @@ def _on_uncaught(before, kind, error, trace):
     if shown is None:
         before(kind, error, trace)
         return
-    print(f"pushpull: error: {shown}", file=sys.stderr, flush=True)
+    kind = "" if shown.code == STOPPED else "error: "
+    print(f"pushpull: {kind}{shown}", file=sys.stderr, flush=True)
     raise SystemExit(shown.code)
 
 

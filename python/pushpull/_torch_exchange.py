@@ -38,7 +38,7 @@ class Exchange:
         self._takes = takes
 
     def finish(self):
-        """Gives what is left after the last backward of a task: gradients of earlier ones, and running statistics."""
+        """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics."""
         for index, entry in enumerate(self._entries):
             if entry.is_average:
                 self._give(index, entry.tensor)
@@ -101,7 +101,7 @@ def _register(index, parameter, function):
 
 
 class _Kept:
-    """A hook of PyTorch before 2.1: its node lives as long as somebody refers to it."""
+    """A hook of PyTorch before 2.1: its node lives as long as a reference to it."""
 
     def __init__(self, handle, node):
         self._handle, self._node = handle, node

@@ -100,7 +100,7 @@ class Task:
         return self._job._weights
 
     def end(self, loss, gradients):
-        """Ends a micro-batch with its mean loss and the gradients of it by name; one that is missing is zero."""
+        """Ends a micro-batch with its mean loss and its gradients by name. A missing gradient counts as zeros."""
         self._job._end(loss, gradients)
 
     def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):

@@ -143,7 +143,7 @@ class Job(BaseJob):
         torch.set_grad_enabled(self._grad_mode)
 
     def _begin(self):
-        """Begins the next task, or the one that is open again. Returns False at the end of the job."""
+        """Begins the next task, or begins the open one again. Returns False at the end of the job."""
         again = self._open is not None
         if not again:
             if not self._session.next(self._read_ahead):

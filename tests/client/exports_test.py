@@ -27,8 +27,22 @@ class TheLibrary(unittest.TestCase):
         self.assertEqual(declared, exported)
 
     def test_needs_no_library_that_computes(self):
-        needed = [line for line in lines("ldd", self.path) if re.search("dnnl|omp|cuda|blas|torch", line)]
+        needed = [line for line in lines("ldd", self.path) if re.search("dnnl|omp|cuda|gloo|blas|torch", line)]
         self.assertEqual([], needed)
+
+    def test_contains_no_cuda(self):
+        text = pathlib.Path(self.path).read_bytes()
+        self.assertNotIn(b"libcudart", text)
+        self.assertNotIn(b"cudaMalloc", text)
+
+    def test_changes_no_signal_stream_or_environment_and_ends_no_process(self):
+        # names of functions that its code refers to: the linker leaves other names in the table of symbols
+        used = {word.split("@")[0] for line in lines("readelf", "-rW", self.path) for word in line.split()[4:5]}
+        self.assertIn("pthread_sigmask", used)
+        owned = {"signal", "sigaction", "signalfd", "atexit", "__cxa_atexit", "setlocale", "setenv", "putenv",
+                 "unsetenv", "_exit", "_Exit", "exit", "quick_exit", "setrlimit", "mallopt", "chdir", "umask", "_ZSt4cout",
+                 "_ZSt4cerr", "_ZSt4clog", "_ZNSt6locale6globalERKS_"}
+        self.assertEqual(set(), used & owned)
 
 
 if __name__ == "__main__":

@@ -167,9 +167,8 @@ TEST_F(HandoverTest, GivingUpFailsTheTaskAndLaterOnes) {
 }
 
 TEST_F(HandoverTest, GivingUpEndsAWaitOfTheCaller) {
-  std::future<std::string> waiting = std::async(std::launch::async, [this] {
-    return error_of([&] { next(); });
-  });
+  std::future<std::string> waiting =
+      std::async(std::launch::async, [this] { return error_of([&] { next(); }); });
   handover_.give_up("another thread has failed");
   EXPECT_THAT(waiting.get(), HasSubstr("another thread has failed"));
 }

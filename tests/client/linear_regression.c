@@ -155,11 +155,11 @@ static void on_another_thread(void* (*function)(void*), pp_session* session) {
 
 /* Returns 1 if the program is to stop in this task. */
 static int stops_in(pp_session* session, const struct settings* set, const pp_task* task) {
+  if (task->step == set->hang_in) nanosleep(&(struct timespec){5, 0}, NULL);
   if (task->step == set->free_in) return 1;
   if (task->step == set->return_in) exit(3); /* as a return from main */
   if (task->step == set->exit_in) on_another_thread(exit_now, session);
   if (task->step == set->fail_in) on_another_thread(fail_now, session);
-  if (task->step == set->hang_in) nanosleep(&(struct timespec){5, 0}, NULL);
   return 0;
 }
 

@@ -128,8 +128,10 @@ using cuda_on_host::Step;
 
 // Called by the stand-ins of libraries to put work on a stream. Returns 0 if it will run, else an
 // error.
-extern "C" int cuda_on_host_enqueue(cudaStream_t handle, void (*work)(void*), void* argument,
-                                    void (*destroy)(void*)) {
+extern "C" __attribute__((visibility("default"))) int cuda_on_host_enqueue(cudaStream_t handle,
+                                                                           void (*work)(void*),
+                                                                           void* argument,
+                                                                           void (*destroy)(void*)) {
   const std::shared_ptr<void> kept(argument, destroy == nullptr ? [](void*) {} : destroy);
   return call([&](Runtime& all) {
     const cudaStream_t stream = all.streams.find(handle);

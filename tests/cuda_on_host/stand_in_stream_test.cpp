@@ -22,8 +22,10 @@ bool refuses = false;
 
 }  // namespace
 
-extern "C" int cuda_on_host_enqueue(cudaStream_t stream, void (*work)(void*), void* argument,
-                                    void (*destroy)(void*)) {
+extern "C" __attribute__((visibility("default"))) int cuda_on_host_enqueue(cudaStream_t stream,
+                                                                           void (*work)(void*),
+                                                                           void* argument,
+                                                                           void (*destroy)(void*)) {
   if (refuses) {
     destroy(argument);
     return 1;

@@ -1,10 +1,14 @@
 """Tests whole jobs whose workers are another program, with a model and data of its own: linear_regression, in C."""
+import hashlib
 import json
+import pathlib
 import re
 import struct
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, Skipped, expect
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 PROGRAM = "../tests/linear_regression"
 LINE = {"model": "external", "global-batch": 64, "micro-batch": 8, "optimizer": "momentum", "lr": 0.05, "steps": 150,
@@ -95,6 +99,24 @@ def a_statistic_is_averaged_and_stays_where_it_has_no_value(lab):
     expect(abs(got - mean) < 1e-6, f"the statistic is {got}, by hand {mean}")
 
 
+def a_job_begins_with_the_weights_of_the_worker_with_the_lowest_rank(lab):
+    own = lambda value: struct.pack("<4f", value, value, -value, value)
+    words = ("--statistic", "--own-weights")
+    summaries = [train(lab, {}, servers, workers, *words, 0.25) for servers, workers in ((1, 1), (1, 2), (2, 4))]
+    summaries.append(train(lab, {"strategy": "allreduce:tree"}, 1, 2, *words, 0.25))
+    mixed = lab.cluster(lab.job(LINE), 1, 0, workers=2)
+    for rank, value in enumerate((0.25, 0.5)):
+        mixed.add_worker(*words, value, program=PROGRAM)
+        mixed.servers[0].prints(f"joined, {rank + 1} of 2")
+    summaries.append(mixed.ends_well())
+    want = one_hash(summaries)
+    for summary in summaries:
+        expect(summary["initial_weights_sha256"] == hashlib.sha256(own(0.25)).hexdigest(),
+               f"initial weights {summary['initial_weights_sha256']}")
+    drawn = train(lab, {}, 1, 1, "--statistic")["weights_sha256"]
+    expect(drawn != want, "the model's own weights change nothing")
+
+
 def a_model_without_heads_is_not_evaluated(lab):
     summary = train(lab, {}, 1, 2, "--no-head")
     expect(summary["heads"] == [] and summary["test_loss"] is None, f"{summary['heads']} {summary['test_loss']}")
@@ -143,6 +165,14 @@ def a_program_that_frees_its_session_ends_a_job_that_needs_it(lab):
         expect("the program has ended its session" in process.output(), process.output())
 
 
+def a_program_frees_its_session_though_no_server_answers(lab):
+    cluster = start(lab, {"eval-every": 20}, 1, 1, "--hang-in", 40, "--free-in", 40)
+    cluster.reaches(40)
+    with cluster.servers[0].stopped():
+        leaving = cluster.workers[0]
+        expect(leaving.ends(20) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
+
+
 def a_program_that_fails_is_named_with_its_own_words(lab):
     cluster = start(lab, {}, 1, 1, "--fail-in", 40)
     for process in cluster.all():
@@ -172,7 +202,7 @@ def a_process_may_end_with_an_open_session(lab):
     cluster = lab.cluster(lab.job({**LINE, "steps": 3000, "on-worker-loss": "wait"}), 1, 1, workers=2,
                           worker_program=PROGRAM)
     ended = []
-    for step in range(40, 2000, 200):
+    for step in range(40, 2000, 500):
         ended.append(cluster.add_worker(("--return-in", "--exit-in")[len(ended) % 2], step, program=PROGRAM))
         expect(ended[-1].ends(20) == 3, f"ended with {ended[-1].returncode}: {ended[-1].output()}")
     cluster.add_worker(program=PROGRAM)
@@ -190,6 +220,26 @@ def a_job_and_a_program_that_do_not_fit_say_so(lab):
     theirs = lab.cluster(lab.job(MLP), 1, 0, workers=1).add_worker(program=PROGRAM)
     expect(theirs.ends() == USAGE, f"ended with {theirs.returncode}: {theirs.output()}")
     expect("needs model = external" in theirs.output(), theirs.output())
+
+
+def the_example_of_the_manual_trains(lab):
+    library = lab.bin_dir / "../lib/libpushpull.so"
+    if not library.exists():
+        raise Skipped("this build has no libpushpull.so")
+    page = (ROOT / "docs/c-api.md").read_text()
+    program, keys = (re.search(f"^```{kind}\n(.*?)^```", page, re.M | re.S)[1] for kind in ("c", "ini"))
+    (lab.folder / "line.c").write_text(program)
+    (lab.folder / "line.ini").write_text(keys)
+    code, text = lab.call("/usr/bin/cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "line.c", "-o", "line",
+                          f"-I{ROOT}/client", library.resolve(), f"-Wl,-rpath,{library.resolve().parent}")
+    expect(code == 0, text)
+    cluster = lab.cluster(lab.folder / "line.ini", 1, 0, workers=2)
+    lab.environment["PUSHPULL_JOIN"] = cluster.address
+    cluster.workers = [lab.start(lab.folder / "line") for _ in range(2)]
+    summary = cluster.ends_well()
+    line = weights_of(cluster.out)["line"]
+    expect(abs(line[0] - 3) < 1e-3 and abs(line[1] - 2) < 1e-3, f"y = {line[0]} x + {line[1]}")
+    expect(summary["test_total"] == 200, f"{summary['test_total']} of 200 test samples")
 
 
 def a_mistake_is_one_line_that_names_it(lab):

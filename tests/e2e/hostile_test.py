@@ -45,6 +45,8 @@ def messages(rng):
         [preamble(VERSION) + field(20, field(1, varint(9) + rng.randbytes(8)))],
         [preamble(VERSION) + field(21, field(2, 0)), rng.randbytes(4096)],
         [preamble(VERSION) + field(22, field(2, 0) + field(3, 1 << 40))],
+        # initial weights that nobody has asked for
+        [preamble(VERSION) + field(9, fixed(1, rng.randrange(1, 1 << 60)) + field(2, 1 << 40)), rng.randbytes(256)],
         # a part of an all-reduce, far ahead, without a run
         [preamble(VERSION) + field(40, field(3, 1) + field(4, 1 << 40) + field(5, 1 << 30)
                                    + field(6, (1 << 31) - 1)), rng.randbytes(400)],
@@ -154,6 +156,7 @@ def refusals_are_counted_and_logged_by_reason(lab):
         for _ in range(2):
             stranger.message(hello(WORKER, 0))
         stranger.message(preamble(VERSION) + field(4, fixed(1, 4711)))  # results from no member
+        stranger.message(preamble(VERSION) + field(9, fixed(1, 4711)), bytes(256))  # weights from no member
         stranger.message(preamble(VERSION) + field(31, b""))  # a Status
     with contextlib.closing(Stranger(data)) as stranger:
         stranger.handshake()
@@ -169,7 +172,7 @@ def refusals_are_counted_and_logged_by_reason(lab):
     summary = cluster.ends_well()
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
     counts = summary["rejected_by_reason"]
-    wanted = {"bad-role": 1, "no-incarnation": 2, "unknown-member": 1, "wrong-type": 1, "run": 3,
+    wanted = {"bad-role": 1, "no-incarnation": 2, "unknown-member": 2, "wrong-type": 1, "run": 3,
               "load-sender": 1, "message": 1}
     expect({reason: counts.get(reason) for reason in wanted} == wanted, f"{counts}")
     expect(sum(counts.values()) == summary["rejected_frames"], f"{counts} of {summary['rejected_frames']}")

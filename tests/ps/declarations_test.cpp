@@ -120,6 +120,39 @@ TEST(Declarations, LaterTermAcceptsOtherNumericsWhereTheFirstTermDoes) {
   EXPECT_EQ(declarations.take(other), "");
 }
 
+TEST(Declarations, WorkersWithAndWithoutInitialWeightsDoNotMix) {
+  const Job job = job_of();
+  wire::Declare own = declaration();
+  own.set_own_weights(true);
+  Declarations with(job);
+  EXPECT_EQ(with.take(own), "");
+  EXPECT_TRUE(with.first().own_weights);
+  EXPECT_THAT(with.take(declaration()),
+              HasSubstr("its model does not fit: the job's has initial weights of its own, this "
+                        "worker's has none"));
+  Declarations without(job);
+  without.take(declaration());
+  EXPECT_THAT(without.take(own), HasSubstr("this worker's has"));
+  Declarations later(job, earlier_form(with.first()));
+  EXPECT_THAT(later.take(declaration()), HasSubstr("an earlier term of the run"));
+  EXPECT_EQ(later.take(own), "");
+}
+
+TEST(Declarations, RatesOfTensorsAreCompared) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  declarations.take(declaration());
+  Declarations later(job, earlier_form(declarations.first()));
+  wire::Declare other = declaration();
+  other.mutable_tensors(0)->set_lr_scale(0.5);
+  EXPECT_THAT(declarations.take(other), HasSubstr("with lr times 0.5"));
+  EXPECT_THAT(later.take(other), HasSubstr("its model does not fit"));
+  other = declaration();
+  other.mutable_tensors(0)->set_weight_decay(0.0);
+  EXPECT_THAT(declarations.take(other), HasSubstr("with weight decay 0"));
+  EXPECT_THAT(later.take(other), HasSubstr("its model does not fit"));
+}
+
 TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
   const Job job = job_of();
   Declarations declarations(job);

@@ -30,7 +30,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     options.self.host = "head";
     options.self.pid = 1;
     options.self.data_endpoint = "tcp://head:1";
-    driver_ = std::make_unique<JobDriver>(options, join_timeout_s, data_, *this);
+    driver_ = std::make_unique<JobDriver>(options, join_timeout_s, data_, *this, history_);
   }
   void turn(int64_t ms = 5) {
     now_ += ms;
@@ -56,6 +56,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     to_wire(table_of(3000), declare->mutable_tensors());
     declare->set_train_samples(64);
     declare->set_tokenizer("{}");
+    declare->set_own_weights(own_weights_);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
     turn();  // starts
     turn();  // sends the state to all
@@ -213,6 +214,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<DataPort> shards_;
   std::shared_ptr<const FlatState> start_;
   std::string start_error_;
+  bool own_weights_ = false;  // the worker's
   std::string lines_;
   std::string keys_;
   std::vector<int64_t> hashed_;

@@ -31,6 +31,7 @@ class TermFile : public testing::Test {
 TEST_F(TermFile, ReturnsWhatWasWritten) {
   TermRecord written = record();
   written.history.declared = EarlierDeclaration{"model", 64, 16, "digest \"1\"", "avx2"};
+  written.history.own_weights_sha256 = "0123abcd";
   write_term(dir_, written);
   const std::optional<TermRecord> read = read_term(dir_);
   ASSERT_TRUE(read);
@@ -38,6 +39,7 @@ TEST_F(TermFile, ReturnsWhatWasWritten) {
   // the coordinator may start again on another host
   written.history.declared->numerics.reset();
   EXPECT_EQ(read->history.declared, written.history.declared);
+  EXPECT_EQ(read->history.own_weights_sha256, "0123abcd");
 }
 
 TEST_F(TermFile, HasNoDeclarationBeforeTheRunTrains) {
@@ -45,6 +47,7 @@ TEST_F(TermFile, HasNoDeclarationBeforeTheRunTrains) {
   const std::optional<TermRecord> read = read_term(dir_);
   ASSERT_TRUE(read);
   EXPECT_FALSE(read->history.declared);
+  EXPECT_EQ(read->history.own_weights_sha256, "");
 }
 
 }  // namespace

@@ -299,7 +299,8 @@ class Mistakes(unittest.TestCase):
 
     def test_at_attach_name_the_thing(self):
         class Endless(torch.utils.data.IterableDataset):
-            pass
+            def __iter__(self):
+                return iter([])
 
         self.refused("0.weight is torch.float16", model=network().half())
         self.refused("train data set .Endless. has no length", train=Endless())

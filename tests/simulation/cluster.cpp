@@ -156,6 +156,7 @@ wire::Declare Cluster::declaration(const std::string& digest) const {
   out.set_data_digest(digest);
   out.set_numerics("numerics");
   to_wire(Toy::heads(), out.mutable_heads());
+  out.set_own_weights(!toy_.own_weights().empty());
   return out;
 }
 

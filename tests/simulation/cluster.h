@@ -79,10 +79,11 @@ class Cluster {
   int64_t referred_gradients = 0;
   int64_t referred_weights = 0;
   int64_t servers_on_devices = 0;
-  int64_t refused_forgeries = 0;   // by data connections
-  int64_t checkpoint_waits = 0;    // coordinators that reported a wait for the disk
-  int64_t in_place_tasks = 0;      // tasks computed on weights in a server's memory
-  int64_t side_by_side_tasks = 0;  // ... in the memory of several servers
+  int64_t refused_forgeries = 0;                   // by data connections
+  std::set<std::pair<uint64_t, uint64_t>> givers;  // run and worker that has given own weights
+  int64_t checkpoint_waits = 0;                    // coordinators that reported a wait for the disk
+  int64_t in_place_tasks = 0;                      // tasks computed on weights in a server's memory
+  int64_t side_by_side_tasks = 0;                  // ... in the memory of several servers
   std::vector<wire::Stats> server_stats() const;
   int workers() const { return static_cast<int>(workers_.size()); }  // processes so far
   std::optional<int> exit_code(int worker) const;  // empty if it runs or was killed

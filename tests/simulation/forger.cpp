@@ -108,7 +108,9 @@ void Forger::forge_control() {
   wire::Header& header = message.header;
   header.set_run(dice_.chance(0.8) ? cluster_.coordinator().run() : dice_.next());
   const uint64_t name = dice_.chance(0.7) ? incarnation_ : dice_.next();
-  switch (dice_.between(0, 6)) {
+  // other jobs keep the schedules of their seeds
+  const bool own_weights = !cluster_.toy().own_weights().empty();
+  switch (dice_.between(0, own_weights ? 7 : 6)) {
     case 0:  // a server that only asks, or no role
       header.mutable_hello()->set_role(static_cast<wire::Role>(dice_.between(0, 1)));
       header.mutable_hello()->set_incarnation(name);
@@ -136,6 +138,13 @@ void Forger::forge_control() {
       header.mutable_arrived()->set_step(dice_.between(0, 10));
       header.mutable_arrived()->add_lo(0);
       break;
+    case 7: {
+      static const std::vector<float> weights(64, 1e9F);
+      header.mutable_own_weights()->set_incarnation(name);
+      header.mutable_own_weights()->set_offset(64 * dice_.between(0, 100));
+      message.payloads.push_back({nullptr, std::as_bytes(std::span<const float>(weights))});
+      break;
+    }
     default:
       header.mutable_leave()->set_incarnation(name);
       header.mutable_leave()->set_code(static_cast<int32_t>(dice_.between(0, 300)));

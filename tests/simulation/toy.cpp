@@ -45,9 +45,14 @@ OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo
 
 Toy::Toy(const Job& job, int64_t elements, bool counting)
     : leaves_(job.micro_batches()), counting_(counting) {
+  const bool own = job.model == "external";
+  if (own) own_weights_.resize(static_cast<size_t>(elements));
   if (counting_) {
-    table_.add(tensor("counts", elements, InitKind::kConstant, 0.0F));
+    table_.add(tensor("counts", elements, InitKind::kConstant, own ? 1.0F : 0.0F));
     return;
+  }
+  for (size_t i = 0; i < own_weights_.size(); ++i) {
+    own_weights_[i] = noise(static_cast<uint32_t>(i), 1, static_cast<uint32_t>(job.seed));
   }
   const int64_t average = elements / 5;
   const int64_t bias = elements / 7;
@@ -160,6 +165,10 @@ FlatState Reference::initial(size_t state_vectors) const {
   const auto total = static_cast<size_t>(toy_.table().total);
   out.weights.resize(total);
   out.slots.assign(state_vectors, std::vector<float>(total));
+  if (!toy_.own_weights().empty()) {
+    out.weights = toy_.own_weights();
+    return out;
+  }
   uint32_t index = 0;
   for (const TensorInfo& t : toy_.table().tensors) {
     float* first = out.weights.data() + t.offset;

@@ -35,6 +35,9 @@ class Toy {
   Toy(const Job& job, int64_t elements, bool counting);
 
   const TensorTable& table() const { return table_; }
+  // Returns the weights that workers give to the run's start; empty unless the job's model is
+  // external.
+  const std::vector<float>& own_weights() const { return own_weights_; }
   void gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
                 std::span<float> out) const;
   static float loss(int64_t step, int64_t micro_batch);
@@ -54,6 +57,7 @@ class Toy {
 
  private:
   TensorTable table_;
+  std::vector<float> own_weights_;
   int64_t leaves_;
   bool counting_;
 };

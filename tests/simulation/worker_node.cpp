@@ -56,6 +56,9 @@ void WorkerNode::end(const JobEnd& end) {
 void WorkerNode::send() {
   for (Message& message : member_.take_outgoing()) {
     cluster_.watch().sent(member_.incarnation(), message);
+    if (message.header.has_own_weights()) {
+      cluster_.givers.emplace(message.header.run(), member_.incarnation());
+    }
     cluster_.network().to_router(control_, std::move(message));
   }
 }

@@ -36,6 +36,7 @@ void WorkerTerms::prepare() {
     if (run != run_) return;  // a newer term has begun
     prepared_ = true;
     member_.declare(cluster_.declaration(newcomer_.digest));
+    member_.offer_weights(cluster_.toy().own_weights());
     send();
   });
 }

@@ -136,7 +136,8 @@ TEST_F(SamplesTest, ADataSetWithFieldsIsNotTold) {
 
 TEST_F(SamplesTest, TheChunksOfAnEvaluationHaveOneVersionOfTheWeights) {
   Activity activity{now_ms};
-  EvaluationShare share({job_, data_, model_}, 9, [] { return false; }, activity);
+  EvaluationShare share(
+      {job_, data_, model_}, 9, [] { return false; }, activity);
   share.run(40, {0, 3}, weights_);
   EXPECT_THAT(model_.shown, ElementsAre("test -1/0 epoch 0: 0 1", "test -1/1 epoch 0: 2 3",
                                         "test -1/2 epoch 0: 4"));

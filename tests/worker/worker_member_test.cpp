@@ -83,6 +83,55 @@ TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateAcknowledgesIt) {
   EXPECT_TRUE(sent().empty());
 }
 
+TEST_F(WorkerMemberTest, GivesThePartsOfItsInitialWeightsThatTheCoordinatorAsksFor) {
+  join();
+  const auto ask = [&](int64_t offset, int64_t count) {
+    Message message;
+    message.header.set_run(5);
+    message.header.mutable_ask_weights()->set_offset(offset);
+    message.header.mutable_ask_weights()->set_count(count);
+    member_.on_message(now_, message);
+    return member_.take_outgoing();
+  };
+  EXPECT_TRUE(ask(0, 2).empty()) << "it has none";
+  std::vector<float> weights{1.0F, 2.0F, 3.0F, 4.0F, 5.0F};
+  member_.offer_weights(weights);
+  const std::vector<Message> answers = ask(3, 2);
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].header.run(), 5U);
+  EXPECT_EQ(answers[0].header.own_weights().incarnation(), 7U);
+  EXPECT_EQ(answers[0].header.own_weights().offset(), 3);
+  weights.assign(5, 0.0F);
+  ASSERT_EQ(answers[0].payloads.size(), 1U);
+  ASSERT_EQ(answers[0].payloads[0].float_count(), 2U);
+  EXPECT_EQ(answers[0].payloads[0].floats()[1], 5.0F) << "a copy";
+  member_.offer_weights({});
+  EXPECT_TRUE(ask(0, 2).empty()) << "the program's model is gone";
+  EXPECT_FALSE(member_.end());
+}
+
+// Asks a worker with five weights. offset, count: of the question.
+class ImpossibleQuestion : public WorkerMemberTest,
+                           public testing::WithParamInterface<std::pair<int64_t, int64_t>> {};
+
+TEST_P(ImpossibleQuestion, EndsTheWorker) {
+  join();
+  const std::vector<float> weights(5);
+  member_.offer_weights(weights);
+  Message message;
+  message.header.set_run(5);
+  message.header.mutable_ask_weights()->set_offset(GetParam().first);
+  message.header.mutable_ask_weights()->set_count(GetParam().second);
+  member_.on_message(now_, message);
+  ASSERT_TRUE(member_.end());
+  EXPECT_EQ(member_.end()->code, ErrorCode::kProtocol);
+  EXPECT_THAT(member_.end()->text, HasSubstr("this worker has 5"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranges, ImpossibleQuestion,
+                         testing::Values(std::pair(4, 2), std::pair(-1, 1), std::pair(0, 0),
+                                         std::pair(1, INT64_MAX), std::pair(INT64_MAX, 1)));
+
 TEST_F(WorkerMemberTest, DeclaresAgainAfterItRejoins) {
   join();
   member_.declare({});

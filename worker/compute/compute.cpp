@@ -77,20 +77,13 @@ void Compute::begin(int64_t step, std::vector<Range> nodes, std::span<const floa
   work_ = {step, std::move(nodes)};
   next_ = 0;
   weights_ = weights;
-  same_weights_ = false;
   hinted_ = {};
-  announce(work_);
-}
-
-void Compute::announce(const Work& work) {
-  for (const Range& node : work.nodes) {
-    for (int64_t m = node.lo; m < node.hi; ++m) loader_.announce(work.step, m);
-  }
+  loader_.announce(step, work_.nodes);
 }
 
 void Compute::hint(int64_t step, std::vector<Range> nodes) {
   hinted_ = {step, std::move(nodes)};
-  announce(hinted_);
+  loader_.announce(step, hinted_.nodes);
   const int64_t first = hinted_.nodes.front().lo;
   const int64_t ahead = std::min<int64_t>(hinted_.nodes.back().hi - first, Loader::kMaxHints / 2);
   for (int64_t i = 0; i < ahead; ++i) loader_.hint(step, first + i);
@@ -150,8 +143,7 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
     forward_s = 0.0;
     if (traced()) begin_s = now_seconds();
     const std::span<float> leaf = gradient_->leaf();
-    Samples samples = batch.view();
-    samples.same_weights = std::exchange(same_weights_, true);
+    const Samples samples = batch.view(m != work_.nodes.front().lo);
     const float loss = model_.train(weights_, samples, leaf, tensor_ready, node.needed);
     losses.push_back(skipped_ ? skipped_->take({leaf, loss, losses.size()}, weights_, node.needed)
                               : check_loss(node.step, m, loss));

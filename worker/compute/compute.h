@@ -100,7 +100,6 @@ class Compute {
     HashSum hash;
   };
 
-  void announce(const Work& work);
   bool traced() const { return trace_ != nullptr && trace_->on(); }
   bool compute(const Node& node, std::vector<float>& losses);
   void stage(size_t device, int64_t step, int64_t micro_batch);
@@ -127,7 +126,6 @@ class Compute {
   Work work_;                               // given to begin()
   size_t next_ = 0;                         // index in work_.nodes
   std::span<const float> weights_;
-  bool same_weights_ = false;  // the model has computed with weights_ since begin()
   Work hinted_;
   std::function<bool()> over_;
   Straggling straggling_;

@@ -68,6 +68,11 @@ void Control::declare(wire::Declare declare) {
   posted_.wake();
 }
 
+void Control::offer_weights(std::span<const float> weights) {
+  const std::lock_guard lock(mutex_);
+  member_.offer_weights(weights);
+}
+
 void Control::report(wire::EvalResult result) {
   const std::lock_guard lock(mutex_);
   member_.report(run_, std::move(result));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -52,6 +53,9 @@ class Control {
   // Posts a message, which is resent until the coordinator acknowledges it.
   void declare(wire::Declare declare);
   void report(wire::EvalResult result);
+  // Offers initial weights to the coordinator, which may ask for them until this is called with
+  // none. Borrows them.
+  void offer_weights(std::span<const float> weights);
   // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push);
   // Activity, times and traffic go out with the next heartbeat.

@@ -1,6 +1,10 @@
 #include "worker/member/worker_member.h"
 
+#include <memory>
+#include <utility>
+
 #include "common/base/process.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 
@@ -39,7 +43,31 @@ void WorkerMember::on_message(int64_t now_ms, const Message& message) {
     if (news == Member::News::kOther && header.has_eval_taken()) {
       results_.erase(header.eval_taken().number());
     }
+    if (news == Member::News::kOther && header.has_ask_weights()) {
+      give_weights(header.ask_weights());
+    }
   });
+}
+
+// Copies: the weights may be gone before the message is.
+void WorkerMember::give_weights(const wire::AskWeights& ask) {
+  if (own_weights_.empty()) return;  // the work has ended
+  const int64_t size = std::ssize(own_weights_);
+  if (ask.count() < 1 || ask.offset() < 0 || ask.offset() > size - ask.count()) {
+    throw Error(ErrorCode::kProtocol, "[weights] the coordinator asks for " +
+                                          plural(ask.count(), "initial weight") + " from " +
+                                          std::to_string(ask.offset()) + ", this worker has " +
+                                          std::to_string(size));
+  }
+  const std::span<const float> part =
+      own_weights_.subspan(static_cast<size_t>(ask.offset()), static_cast<size_t>(ask.count()));
+  auto copy = std::make_shared<std::vector<float>>(part.begin(), part.end());
+  Message message;
+  message.header.mutable_own_weights()->set_incarnation(incarnation());
+  message.header.mutable_own_weights()->set_offset(ask.offset());
+  const std::span<const std::byte> bytes = std::as_bytes(std::span<const float>(*copy));
+  message.payloads.push_back({std::move(copy), bytes});
+  member_.send(std::move(message));
 }
 
 void WorkerMember::take_term() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ class WorkerMember {
   // Sends the declaration, and resends it until the coordinator acknowledges it or the term ends;
   // declare again in each term. Sets the incarnation itself.
   void declare(wire::Declare declare);
+  // Answers the coordinator's requests for initial weights from these, from now on; empty: answers
+  // no longer. Borrows them.
+  void offer_weights(std::span<const float> weights) { own_weights_ = weights; }
   // Sends the result, and resends it until the coordinator acknowledges it or the term ends. Drops
   // it if its term has ended.
   //   term: its run number.
@@ -73,6 +77,7 @@ class WorkerMember {
   void guarded(const std::function<void()>& event);
   void take_term();
   void take_state(const wire::State& state);
+  void give_weights(const wire::AskWeights& ask);
   void repeat_requests(int64_t now_ms);
   void finish(JobEnd end);
   void finish_by_signal();
@@ -80,6 +85,7 @@ class WorkerMember {
   Member member_;
   const std::function<wire::Stats()> stats_;
   std::optional<wire::Declare> declare_;
+  std::span<const float> own_weights_;           // empty if there are none
   bool declared_ = false;                        // acknowledged by the coordinator
   std::map<int64_t, wire::EvalResult> results_;  // not acknowledged yet, by number
   int64_t next_result_ = 1;

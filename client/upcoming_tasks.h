@@ -22,7 +22,7 @@ struct HandedTask {
   bool same_weights = false;     // those of the task before
 };
 
-class Announcements {
+class UpcomingTasks {
  public:
   static constexpr size_t kMaxTasks = 1024;  // that wait to be told; as many are known as told
 

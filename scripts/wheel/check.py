@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Checks a finished wheel. Prints a summary, or a line for each mistake, and then exits with 1.
+
+    scripts/wheel/check.py WHEEL
+
+The files are those of RECORD, with its hashes. The library exports pp_* only, needs no library outside glibc, and no
+symbol that is younger than the glibc of the wheel's tag.
+"""
+import base64
+import csv
+import hashlib
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+LIBRARY = "pushpull/libpushpull.so.0"
+GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+
+
+def lines(*words):
+    return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def number(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+def needed_symbols(library):
+    """Returns (name, version) of each versioned symbol that a library needs."""
+    found = []
+    for line in lines("nm", "-D", "--undefined-only", "--with-symbol-versions", library):
+        name, _, version = line.split()[-1].partition("@")
+        if version:
+            found.append((name, version.lstrip("@")))
+    return found
+
+
+def oldest_glibc(library):
+    """Returns the version of the youngest symbol of glibc that a library needs, such as "2.28"."""
+    versions = [version[len("GLIBC_"):] for _, version in needed_symbols(library) if re.fullmatch(r"GLIBC_[\d.]+", version)]
+    return max(versions, key=number)
+
+
+def library_mistakes(library, glibc):
+    """Returns a line for each reason why the library does not suit any machine with that glibc."""
+    mistakes = []
+    exported = [line.split()[-1] for line in lines("nm", "-D", "--defined-only", library)]
+    foreign = [name for name in exported if not name.startswith("pp_")]
+    if foreign or not exported:
+        mistakes.append(f"{library} exports {', '.join(foreign[:8]) or 'nothing'}; expected pp_* only")
+    for name, version in needed_symbols(library):
+        if not re.fullmatch(r"GLIBC_[\d.]+", version) or number(version[len("GLIBC_"):]) > number(glibc):
+            mistakes.append(f"{library} needs {name} of {version}; expected GLIBC_{glibc} or older")
+    dynamic = lines("readelf", "--dynamic", "--wide", library)
+    needed = {match.group(1) for line in dynamic for match in [re.search(r"\(NEEDED\).*\[(.*)\]", line)] if match}
+    if needed - GLIBC:
+        mistakes.append(f"{library} needs {', '.join(sorted(needed - GLIBC))}; expected libraries of glibc only")
+    mistakes += [f"{library} has {match.group(1)}; expected none" for line in dynamic
+                 for match in [re.search(r"\((RPATH|RUNPATH|TEXTREL)\)", line)] if match]
+    return mistakes
+
+
+def record_mistakes(archive):
+    """Returns a line for each file that differs from its line in RECORD."""
+    names = archive.namelist()
+    listings = [name for name in names if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
+    if len(listings) != 1:
+        return [f"{len(listings)} files are named RECORD; expected 1"]
+    rows = {row[0]: row[1:] for row in csv.reader(archive.read(listings[0]).decode().splitlines())}
+    mistakes = [f"RECORD lacks {name}" for name in names if name not in rows]
+    mistakes += [f"RECORD lists {name}, which is missing" for name in rows if name not in names]
+    for name in sorted(set(names) & set(rows) - set(listings)):
+        content = archive.read(name)
+        want = f"sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()}"
+        if rows[name] != [want, str(len(content))]:
+            mistakes.append(f"{name} has {want} and {len(content)} bytes; RECORD says {' and '.join(rows[name])}")
+    return mistakes
+
+
+def wheel_mistakes(wheel):
+    tag = re.fullmatch(r"pushpull-[\w.]+-(py3-none-manylinux_(\d+)_(\d+)_x86_64)\.whl", pathlib.Path(wheel).name)
+    if not tag:
+        return [f"{wheel} is not named pushpull-VERSION-py3-none-manylinux_X_Y_x86_64.whl"]
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
+        mistakes = record_mistakes(archive)
+        stated = [line for name in archive.namelist() if name.endswith(".dist-info/WHEEL")
+                  for line in archive.read(name).decode().splitlines() if line.startswith("Tag: ")]
+        if stated != [f"Tag: {tag.group(1)}"]:
+            mistakes.append(f"WHEEL says {stated}; expected the tag of the name, {tag.group(1)}")
+        if LIBRARY not in archive.namelist():
+            return mistakes + [f"{LIBRARY} is missing"]
+        return mistakes + library_mistakes(archive.extract(LIBRARY, folder), f"{tag.group(2)}.{tag.group(3)}")
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    wheel = pathlib.Path(sys.argv[1])
+    mistakes = wheel_mistakes(wheel)
+    for mistake in mistakes:
+        print(f"[wheel] {mistake}", file=sys.stderr)
+    if mistakes:
+        sys.exit(1)
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
+        library = archive.extract(LIBRARY, folder)
+        print(f"[wheel] {wheel}: {wheel.stat().st_size / 1e6:.1f} MB, library {archive.getinfo(LIBRARY).file_size / 1e6:.1f} MB, "
+              f"its youngest symbol is of glibc {oldest_glibc(library)}")
+
+
+if __name__ == "__main__":
+    main()
