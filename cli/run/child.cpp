@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -68,10 +69,11 @@ std::vector<std::string> environment_of(const StartPlan& plan) {
 }
 
 // Runs between fork and exec: only calls that allocate nothing.
-[[noreturn]] void become(char* const* argv, char** environment, pid_t parent, int in, int out,
-                         int err, int announce) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) {
+//   parent: with which this process ends, if any.
+[[noreturn]] void become(char* const* argv, char** environment, std::optional<pid_t> parent, int in,
+                         int out, int err, int announce) {
+  if (parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (parent && getppid() != *parent) {
     _exit(128 + SIGTERM);  // the parent died before prctl took effect
   }
   setpgid(0, 0);
@@ -124,7 +126,8 @@ Child::Child(const StartPlan& plan, bool announce) {
   PointerList words(plan.words);
   PointerList environment(environment_of(plan));
 
-  const pid_t parent = getpid();
+  const std::optional<pid_t> parent =
+      plan.ends_with_launcher ? std::optional(getpid()) : std::nullopt;
   pid_ = fork();
   if (pid_ < 0) {
     throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());

@@ -1,5 +1,5 @@
 // A process started by the launcher, with pipes for its output. The kernel sends it SIGTERM when
-// the launcher dies for any reason (prctl(2), PR_SET_PDEATHSIG). It leads its own process group, so
+// the launcher dies for any reason (prctl(2), PR_SET_PDEATHSIG), unless its plan forbids it. It leads its own process group, so
 // that the terminal's Ctrl-C reaches only the launcher, which forwards it once. Use only on the
 // thread that started it.
 #pragma once

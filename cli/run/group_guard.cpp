@@ -21,7 +21,6 @@ namespace pushpull {
 namespace {
 
 constexpr int kPipe = 3;  // the guard's only descriptor from the launcher
-constexpr int64_t kLeaveMs = 10000;
 
 // Keeps no file of the launcher open: a reader of its output waits for the end.
 void keep_only(int pipe) {
@@ -40,7 +39,7 @@ bool read_message(pid_t& message) {
   return n == static_cast<ssize_t>(sizeof message);
 }
 
-[[noreturn]] void guard(int pipe) {
+[[noreturn]] void guard(int pipe, int64_t leave_ms) {
   setsid();  // signals for the launcher's group or terminal are not for the guard
   keep_only(pipe);
   std::map<pid_t, UniqueFd> leaders;  // a descriptor becomes readable when its process ends
@@ -51,7 +50,7 @@ bool read_message(pid_t& message) {
       leaders.erase(-message);
     }
   }
-  const int64_t deadline_ms = now_ms() + kLeaveMs;
+  const int64_t deadline_ms = now_ms() + leave_ms;
   for (const auto& [group, leader] : leaders) {
     pollfd end{leader.get(), POLLIN, 0};
     const int64_t left_ms = std::max<int64_t>(0, deadline_ms - now_ms());
@@ -63,14 +62,14 @@ bool read_message(pid_t& message) {
 
 }  // namespace
 
-GroupGuard::GroupGuard() {
+GroupGuard::GroupGuard(int64_t leave_ms) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) == 0) {
     const UniqueFd reader(ends[0]);
     pipe_ = UniqueFd(ends[1]);
     pid_ = fork();
-    if (pid_ == 0) guard(reader.get());
+    if (pid_ == 0) guard(reader.get(), leave_ms);
   }
   if (pid_ > 0) return;
   throw Error(ErrorCode::kFailed, std::string("[run] cannot start the process that watches over "

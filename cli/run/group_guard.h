@@ -6,20 +6,23 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+
 #include "common/base/unique_fd.h"
 
 namespace pushpull {
 
 class GroupGuard {
  public:
+  //   leave_ms: after the end of this process, for the leaders of groups to end by themselves.
   // Throws Error(kFailed) if no process can be started.
-  GroupGuard();
+  explicit GroupGuard(int64_t leave_ms);
   // Kills the groups that are still watched.
   ~GroupGuard();
   GroupGuard(const GroupGuard&) = delete;
   GroupGuard& operator=(const GroupGuard&) = delete;
 
-  // When this process has ended: kills the group once its leader has ended, too, after 10 s at most.
+  // When this process has ended: kills the group once its leader has ended, too, or after leave_ms.
   void watch(pid_t group) { tell(group); }
   // Call before another process can get the leader's number.
   void forget(pid_t group) { tell(-group); }

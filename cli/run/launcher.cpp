@@ -35,7 +35,7 @@ class Launcher {
         view_(/*repeats=*/!options.worker_command.empty()),
         slots_(supervisor_.slots()),
         console_(options.out_fd, options.err_fd) {
-    if (!options.worker_command.empty()) guard_.emplace();
+    if (!options.worker_command.empty()) guard_.emplace(options.supervisor.stop_ms);
   }
 
   int run();
@@ -207,7 +207,8 @@ void Launcher::act(const SupervisorActions& actions) {
     slots_[*actions.kill].child->send(SIGKILL);
   }
   for (const size_t slot : actions.end) {
-    if (slots_[slot].child != nullptr) slots_[slot].child->send(SIGTERM);
+    // SIGTERM would kill a user's program in its last work, if it has not come too late.
+    if (slots_[slot].child != nullptr && !is_users(slot)) slots_[slot].child->send(SIGTERM);
   }
   if (actions.restart) {
     slots_[*actions.restart] = Slot{};

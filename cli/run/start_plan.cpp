@@ -47,6 +47,7 @@ StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::str
     append_to(plan.words, options.worker_command);
     // PUSHPULL_INSECURE of another job must not open this one.
     plan.environment = {{"PUSHPULL_JOIN", address}, {"PUSHPULL_INSECURE", std::nullopt}};
+    plan.ends_with_launcher = false;
     if (options.insecure) plan.environment.back().second = "1";
     return plan;
   }

@@ -127,14 +127,19 @@ TEST_F(LauncherCommandTest, ProcessesThatAWorkerLeavesBehindAreKilled) {
 
 TEST_F(LauncherCommandTest, ProcessesOfWorkersEndWithAKilledLauncher) {
   options_.supervisor.workers = 2;
+  options_.supervisor.stop_ms = 500;  // for the worker that does not end by itself
   script("server", std::string(kAnnounce) + "exec sleep 100");
-  script("worker", "sleep 100 & echo $! >> \"$dir/pids\"; echo x >> \"$dir/ready\"\nwait");
+  script("worker", std::string(kFirst) +
+                       "sleep 100 & echo $! >> \"$dir/pids\"; echo x >> \"$dir/ready\"\n"
+                       "trap 'echo x >> \"$dir/signalled\"' TERM\n"
+                       "[ -n \"$first\" ] && sleep 100; sleep 0.3");
   start();
   ASSERT_TRUE(has_lines("ready", 2));
   kill(launcher_, SIGKILL);
   waitpid(launcher_, nullptr, 0);
   launcher_ = -1;
   EXPECT_TRUE(eventually([&] { return living().empty(); })) << living();
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "signalled")) << "the job's end ends a worker";
 }
 
 TEST_F(LauncherCommandTest, AProgramMayWorkOnAfterTheJobForItsOwnTime) {

@@ -103,6 +103,7 @@ def a_killed_worker_is_replaced(lab):
     os.kill(lost, signal.SIGKILL)
     expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
     expect("starting a replacement" in run.output() and str(lost) in run.output(), run.output()[-800:])
+    expect("SIGTERM" not in run.output(), f"the replacement was killed in its last work: {run.output()[-800:]}")
     expect(base.summary_of(run.out)["weights_sha256"] == want, "the weights differ")
     nothing_is_left(lab)
 
@@ -110,7 +111,7 @@ def a_killed_worker_is_replaced(lab):
 def a_worker_that_leaves_is_replaced(lab):
     keys = {**LINE, "on-worker-loss": "wait"}
     want = lab.train(lab.job(keys), workers=2, worker=program(lab))["weights_sha256"]
-    once = script(lab, f'mkdir {lab.folder}/once 2>/dev/null && exec {program(lab)} --leave-at 40\nexec {program(lab)}\n')
+    once = script(lab, f'mkdir {lab.folder}/once 2>/dev/null && exec {program(lab)} --free-in 40\nexec {program(lab)}\n')
     run = lab.run(lab.job(keys), workers=2, worker=once)
     expect(run.code == 0 and "starting a replacement" in run.text, f"exit code {run.code}: {run.text[-800:]}")
     expect(run.summary()["weights_sha256"] == want, "the weights differ")
@@ -172,6 +173,7 @@ def nothing_survives_a_killed_launcher(lab):
     run.kill()
     run.ends(10)
     nothing_is_left(lab)
+    expect(list((run.out / "checkpoints").glob("step-*")), "the job was not stopped with a checkpoint")
 
 
 def a_comparison_reports_on_the_users_model(lab):
