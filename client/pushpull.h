@@ -36,7 +36,7 @@ typedef struct pp_options {
   const char* join;       // tcp://HOST:PORT of the first server; NULL: PUSHPULL_JOIN's
   double join_timeout;    // seconds to wait for it; 0: 60
   const char* key;        // file with the job's key; NULL: as pushpull-worker finds it
-  int insecure;           // not 0: no key
+  int insecure;           // not 0: no key; also with key NULL if PUSHPULL_INSECURE is 1
   const char* listen;     // for all-reduce, as pushpull-worker --listen; NULL: by itself
   const char* advertise;  // the same for --advertise
 } pp_options;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/base/strict_number.h"

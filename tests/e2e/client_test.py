@@ -1,6 +1,7 @@
 """Tests whole jobs whose workers are another program, with a model and data of its own: linear_regression, in C."""
 import hashlib
 import json
+import os
 import pathlib
 import re
 import struct
@@ -21,14 +22,23 @@ def train(lab, keys, servers, workers, *words):
     return start(lab, keys, servers, workers, *words).ends_well()
 
 
-def start(lab, keys, servers, workers, *words):
-    return lab.cluster(lab.job({**LINE, **keys}), servers, workers, worker_program=PROGRAM, worker_words=words)
+def start(lab, keys, servers, started, *words, workers=None):
+    return lab.cluster(lab.job({**LINE, **keys}), servers, started, workers=workers, worker_program=PROGRAM,
+                       worker_words=words)
 
 
 def one_hash(summaries):
     hashes = {summary["weights_sha256"] for summary in summaries}
     expect(len(hashes) == 1, f"hashes differ: {hashes}")
     return hashes.pop()
+
+
+def library_of(lab, name="libpushpull.so"):
+    """Returns libpushpull.so. A build with sanitizers has none: its programs contain the worker, and end as others do."""
+    library = (lab.bin_dir / "../lib" / name).resolve()
+    if not library.exists():
+        raise Skipped(f"this build has no {name}")
+    return library
 
 
 def tally_of(worker):
@@ -99,6 +109,15 @@ def a_statistic_is_averaged_and_stays_where_it_has_no_value(lab):
     expect(abs(got - mean) < 1e-6, f"the statistic is {got}, by hand {mean}")
 
 
+def a_tensor_may_have_a_rate_of_its_own(lab):
+    cluster = start(lab, {}, 2, 2, "--lr-of-bias", 0)
+    cluster.ends_well()
+    weights = weights_of(cluster.out)
+    expect(weights["bias"] == (0.0,), f"a bias with lr 0 has moved to {weights['bias']}")
+    expect(abs(weights["weight"][0] - 3) < 0.3, f"the weights have not learned: {weights['weight']}")
+    one_hash([train(lab, {}, 1, 1, "--lr-of-bias", 0.02), train(lab, {}, 2, 4, "--lr-of-bias", 0.02)])
+
+
 def a_job_begins_with_the_weights_of_the_worker_with_the_lowest_rank(lab):
     own = lambda value: struct.pack("<4f", value, value, -value, value)
     words = ("--statistic", "--own-weights")
@@ -140,7 +159,7 @@ def tasks_are_announced_and_say_truly_whether_their_weights_are_those_before(lab
 def a_program_that_frees_its_session_in_the_middle_is_replaced(lab):
     want = train(lab, {}, 1, 2)["weights_sha256"]
     for when in ("--free-in", "--free-after"):
-        cluster = lab.cluster(lab.job({**LINE, "on-worker-loss": "wait"}), 1, 1, workers=2, worker_program=PROGRAM)
+        cluster = start(lab, {"on-worker-loss": "wait"}, 1, 1, workers=2)
         leaving = cluster.add_worker(when, 40, program=PROGRAM)
         expect(leaving.ends(10) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
         cluster.servers[0].prints("the program has ended its session")
@@ -150,14 +169,14 @@ def a_program_that_frees_its_session_in_the_middle_is_replaced(lab):
 
 
 def other_workers_go_on_without_a_program_that_frees_its_session(lab):
-    cluster = lab.cluster(lab.job({**LINE, "on-worker-loss": "continue"}), 1, 1, workers=2, worker_program=PROGRAM)
+    cluster = start(lab, {"on-worker-loss": "continue"}, 1, 1, workers=2)
     leaving = cluster.add_worker("--free-after", 40, program=PROGRAM)
     expect(leaving.ends(10) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
     one_hash([cluster.ends_well(but=[leaving]), train(lab, {}, 1, 1)])
 
 
 def a_program_that_frees_its_session_ends_a_job_that_needs_it(lab):
-    cluster = lab.cluster(lab.job({**LINE, "on-worker-loss": "abort"}), 1, 1, workers=2, worker_program=PROGRAM)
+    cluster = start(lab, {"on-worker-loss": "abort"}, 1, 1, workers=2)
     leaving = cluster.add_worker("--free-after", 40, program=PROGRAM)
     expect(leaving.ends(10) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
     for process in (cluster.servers[0], cluster.workers[0]):
@@ -181,7 +200,7 @@ def a_program_that_fails_is_named_with_its_own_words(lab):
 
 
 def a_program_that_fails_may_be_replaced(lab):
-    cluster = lab.cluster(lab.job({**LINE, "on-worker-loss": "wait"}), 1, 1, workers=2, worker_program=PROGRAM)
+    cluster = start(lab, {"on-worker-loss": "wait"}, 1, 1, workers=2)
     failing = cluster.add_worker("--fail-in", 40, program=PROGRAM)
     expect(failing.ends() == FAILED, f"ended with {failing.returncode}: {failing.output()}")
     cluster.servers[0].prints(MISTAKE)
@@ -199,8 +218,8 @@ def a_task_that_hangs_is_named(lab):
 
 def a_process_may_end_with_an_open_session(lab):
     """By a return from main in the middle of a task, and by exit() in another thread: no crash, no hang."""
-    cluster = lab.cluster(lab.job({**LINE, "steps": 3000, "on-worker-loss": "wait"}), 1, 1, workers=2,
-                          worker_program=PROGRAM)
+    library_of(lab)
+    cluster = start(lab, {"steps": 3000, "on-worker-loss": "wait"}, 1, 1, workers=2)
     ended = []
     for step in range(40, 2000, 500):
         ended.append(cluster.add_worker(("--return-in", "--exit-in")[len(ended) % 2], step, program=PROGRAM))
@@ -210,7 +229,19 @@ def a_process_may_end_with_an_open_session(lab):
 
 
 def a_forked_process_is_refused(lab):
-    lab.cluster(lab.job({**LINE, "steps": 20}), 1, 1, worker_program=PROGRAM, worker_words=("--fork",)).ends_well()
+    library_of(lab)
+    train(lab, {"steps": 20}, 1, 1, "--fork")
+
+
+def a_program_lives_on_though_nothing_reads_its_log(lab):
+    def break_standard_error():
+        reader, writer = os.pipe()
+        os.dup2(writer, 2)
+        os.close(reader)
+        base.die_with_parent()
+    cluster = start(lab, {}, 1, 1, workers=2)
+    cluster.workers.append(lab.start(PROGRAM, "--join", cluster.address, preexec_fn=break_standard_error))
+    cluster.ends_well()
 
 
 def a_job_and_a_program_that_do_not_fit_say_so(lab):
@@ -223,15 +254,13 @@ def a_job_and_a_program_that_do_not_fit_say_so(lab):
 
 
 def the_example_of_the_manual_trains(lab):
-    library = lab.bin_dir / "../lib/libpushpull.so"
-    if not library.exists():
-        raise Skipped("this build has no libpushpull.so")
+    library = library_of(lab)
     page = (ROOT / "docs/c-api.md").read_text()
     program, keys = (re.search(f"^```{kind}\n(.*?)^```", page, re.M | re.S)[1] for kind in ("c", "ini"))
     (lab.folder / "line.c").write_text(program)
     (lab.folder / "line.ini").write_text(keys)
     code, text = lab.call("/usr/bin/cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "line.c", "-o", "line",
-                          f"-I{ROOT}/client", library.resolve(), f"-Wl,-rpath,{library.resolve().parent}")
+                          f"-I{ROOT}/client", library, f"-Wl,-rpath,{library.parent}")
     expect(code == 0, text)
     cluster = lab.cluster(lab.folder / "line.ini", 1, 0, workers=2)
     lab.environment["PUSHPULL_JOIN"] = cluster.address
@@ -243,7 +272,7 @@ def the_example_of_the_manual_trains(lab):
 
 
 def a_mistake_is_one_line_that_names_it(lab):
-    cluster = lab.cluster(lab.job(LINE), 1, 1, workers=2, worker_program=PROGRAM)
+    cluster = start(lab, {}, 1, 1, workers=2)
     for words, named in ((("--statistic",), "the job's model has 2 tensors, this worker's has 3"),
                          (("--near",), "the job's model has 1 heads, this worker's has 2"),
                          (("--lr-of-bias", 0.1), "with lr times 2"), (("--lr-of-bias", 0), "with lr times 0"),
