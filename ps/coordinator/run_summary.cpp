@@ -167,6 +167,8 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   s.model_parameters = declaration.table.trainable();
   s.arena_bytes = declaration.arena_bytes;
   s.slots = declaration.slots;
+  s.data_digest = declaration.data_digest;
+  s.numerics = declaration.numerics;
   s.samples = counts.samples;
   s.samples_per_worker = counts.samples_per_worker;
   s.pushes_applied = counts.pushes_applied;

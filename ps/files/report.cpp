@@ -112,6 +112,8 @@ std::string summary_json(const Summary& s) {
   j["initial_weights_sha256"] = s.initial_weights_sha256;
   j["drawn_tensors"] = s.drawn_tensors;
   j["unused_tensors"] = s.unused_tensors;
+  j["data_digest"] = s.data_digest;
+  j["numerics"] = s.numerics;
   j["data_order_sha256"] = s.data_order_sha256;
   j["weights_sha256"] = s.weights_sha256;
   j["slices_per_server"] = s.slices_per_server;

@@ -41,6 +41,8 @@ struct Summary {
   std::string initial_weights_sha256;
   std::vector<std::string> drawn_tensors;   // that init-from lacks
   std::vector<std::string> unused_tensors;  // of init-from
+  std::string data_digest;                  // as the workers have declared it
+  std::string numerics;                     // of the worker that declared first
   std::string data_order_sha256;            // hash of the samples that this run has drawn
   std::string weights_sha256;
   std::vector<int64_t> slices_per_server;

@@ -9,6 +9,8 @@
         if task.training: task.backward(loss)
         else: task.report(loss=loss, correct=(out.argmax(1) == y).sum())
 """
+import sys
+
 import torch
 import torch.multiprocessing
 from torch.utils.data import default_collate
@@ -240,6 +242,10 @@ class Task:
             raise Error(f"[task] {self} ends with {other}, not with task.{what}", USAGE)
 
 
+_OWN_LOOP = ("a training loop with its own data: each micro-batch counts exactly once, with the same bits from run to run at a fixed "
+             "number of workers; other numbers give other bits, and a lost worker's samples and the place in the data are lost")
+
+
 class DistributedModel(torch.nn.Module):
     """A module in a training loop that stays as it is, with its own data: each worker's batch is one micro-batch.
 
@@ -257,7 +263,8 @@ class DistributedModel(torch.nn.Module):
             raise Error(f"[attach] DistributedModel needs micro-batch = 1 (a batch of the loop), the job has {job.micro_batch}",
                         USAGE)
         job._check_new()
-        job._declare_model(module, groups, {}, (job.global_batch, 0), "the data of a loop of its own")
+        job._declare_model(module, groups, {}, (job.global_batch, 0), _OWN_LOOP)
+        print(f"pushpull: {_OWN_LOOP}", file=sys.stderr, flush=True)
         job._enter()
         self.module = module
         self._job = job

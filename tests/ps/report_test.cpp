@@ -35,6 +35,8 @@ Summary some_summary() {
   s.samples_per_second = 1024.0;
   s.train_loss = 0.25;
   s.model_parameters = 101'770;
+  s.data_digest = "d1";
+  s.numerics = "AVX2";
   s.arena_bytes = 65'536;
   s.slots = 2;
   s.heads = {{{"label", Metric::kAccuracy, 1}, {0.5 * 359, 359, 341.0}},
@@ -76,6 +78,8 @@ TEST(SummaryJson, HasEveryFieldThatLaterWorkReads) {
   EXPECT_EQ(j.at("test_correct"), 341);
   EXPECT_EQ(j.at("test_total"), 359);
   EXPECT_EQ(j.at("model_parameters"), 101'770);
+  EXPECT_EQ(j.at("data_digest"), "d1");
+  EXPECT_EQ(j.at("numerics"), "AVX2");
   EXPECT_EQ(j.at("arena_bytes"), 65'536);
   EXPECT_EQ(j.at("slots"), 2);
   ASSERT_EQ(j.at("heads").size(), 2U);
