@@ -13,8 +13,8 @@ namespace pushpull {
 
 namespace {
 
-constexpr int64_t kMaxPart = 65'536;  // elements; 256 KiB
-constexpr int64_t kMaxWindow = 16;    // parts; 4 MiB
+constexpr int64_t kMaxPart = 16'384;  // elements; 64 KiB: a second over 0.5 Mbit/s
+constexpr int64_t kMaxWindow = 64;    // parts; 4 MiB
 constexpr int64_t kMaxRepeatMs = 30'000;
 constexpr int64_t kFastMs = 200;
 

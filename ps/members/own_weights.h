@@ -23,7 +23,7 @@ namespace pushpull {
 
 class OwnWeights {
  public:
-  // slice_bytes: of the job; a part has at most as many bytes, and 256 KiB.
+  // slice_bytes: of the job; a part has at most as many bytes, and 64 KiB.
   explicit OwnWeights(int64_t slice_bytes);
 
   // Begins to take the weights of a model.
