@@ -18,6 +18,7 @@
 #include "ps/coordinator/coordinator_loop.h"
 #include "ps/engine/server_device.h"
 #include "ps/server/joined_server_loop.h"
+#include "ps/watch/watch_options.h"
 
 namespace pushpull {
 namespace {
@@ -30,6 +31,10 @@ const std::vector<KeyHelp>& options() {
       {"servers", "1", "servers of the job, this one included"},
       {"workers", "1", "workers to wait for before training starts"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      {"tensorboard", "", "folder for TensorBoard's event files; only of the first server"},
+      {"metrics-listen", "",
+       "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
+       "host on loopback; only of the first server"},
       {"device", "cpu", "where weights are kept and updated: cpu, auto, cuda, cuda:N"},
       {"progress", "auto", "tty (one line that is overwritten), plain, or auto"},
       {"announce-fd", "",
@@ -82,6 +87,11 @@ int join_job(const CommandLine& line, SignalFd& signals) {
     throw Error(ErrorCode::kUsage, "[usage] --" + line.keys.begin()->first +
                                        " belongs to the job: give it to the first server");
   }
+  for (const char* flag : {"tensorboard", "metrics-listen"}) {
+    if (!line.local.contains(flag)) continue;
+    throw Error(ErrorCode::kUsage,
+                std::string("[usage] --") + flag + " with --join: give it to the first server");
+  }
   JoinedServerProgram program;
   program.join = line.local.at("join");
   parse_address(program.join, "join");
@@ -103,6 +113,15 @@ ProgressStyle style_of(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[usage] --progress " + text + ": must be tty, plain or auto");
 }
 
+WatchOptions watch_of(const CommandLine& line) {
+  WatchOptions watch;
+  watch.tensorboard_dir = value_of(line, "tensorboard", "");
+  if (line.local.contains("metrics-listen")) {
+    watch.metrics_listen = parse_metrics_listen(line.local.at("metrics-listen"));
+  }
+  return watch;
+}
+
 int coordinate(const CommandLine& line, SignalFd& signals) {
   if (!line.local.contains("job") && line.keys.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -118,6 +137,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.keys = keys_to_listen(line);
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
+  program.watch = watch_of(line);
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
