@@ -103,6 +103,8 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   }
   add_staleness(row, view, member);
   row["heard_seconds"] = heard_seconds(view, member);
+  row["cpu_seconds"] = json_number(member.stats.cpu_seconds());
+  row["peak_rss_mib"] = static_cast<double>(member.stats.peak_rss_kib()) / 1024.0;
   row["device"] = word(member.device);
   row["address"] = word(worker ? member.peer_endpoint : member.data_endpoint);
   if (!worker) row["listener"] = member.data_port().listener;

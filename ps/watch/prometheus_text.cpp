@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <initializer_list>
 #include <utility>
 
+#include "common/base/strict_number.h"
 #include "common/base/text.h"
 
 namespace pushpull {
@@ -19,9 +19,7 @@ constexpr std::array<int64_t, 13> kBounds = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256
 std::string number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.17g", value);
-  return text.data();
+  return print_real(value);
 }
 
 // Members choose their names: the value is made valid UTF-8, and the three characters that the

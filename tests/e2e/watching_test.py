@@ -8,6 +8,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+import xml.etree.ElementTree
 
 import event_file
 import lab as base
@@ -148,6 +149,35 @@ def a_taken_port_costs_one_line(lab):
         run = lab.run(lab.job(MLP), metrics_listen=f"127.0.0.1:{port}")
     expect(run.code == 0 and run.text.count(f"127.0.0.1:{port}: Address already in use") == 1, run.text[-900:])
     expect("training goes on without /metrics" in run.text, run.text[-900:])
+
+
+def a_report_shows_one_run_that_goes_on_or_has_ended(lab):
+    def report_of(out):
+        code, told = lab.call("pushpull", "report", out)
+        expect(code == 0 and (out / "report.html").exists(), f"{code}: {told}")
+        page = (out / "report.html").read_text()
+        xml.etree.ElementTree.fromstring(page)
+        return page
+    cluster = lab.cluster(lab.job({**LONG, "eval-every": 50}))
+    cluster.reaches(200)
+    page = report_of(cluster.out)
+    expect("not finished" in page and page.count("<svg") >= 3, page[-2000:])
+    cluster.workers[1].kill()
+    cluster.workers[1].wait()
+    cluster.servers[0].prints("lost", 90)
+    cluster.servers[0].send_signal(signal.SIGTERM)
+    cluster.servers[0].ends()
+    out = cluster.out
+    page = report_of(out)
+    expect(json.loads((out / "members.json").read_text())["left"][0]["reason"][:20] in page, "no reason of the worker that left")
+    lab.train(lab.job({**MLP, "strategy": "async", "eval-every": 10}), workers=2)
+    out = lab.folder / "out-1"
+    page = report_of(out)
+    for part in ("finished", "Training loss over time", "Accuracy over time", "Parts of a step", "Staleness", "worker 1",
+                 base.summary_of(out)["weights_sha256"]):
+        expect(part in page, f"no '{part}'")
+    code, told = lab.call("pushpull", "report", lab.folder)
+    expect(code == 2 and "job.ini does not exist" in told, f"{code}: {told}")
 
 
 def refused(url, method="GET"):
