@@ -90,8 +90,8 @@ class JobEffects {
   virtual void show_moment(const Moment& moment) = 0;
   // Shows the newest text of members.json.
   virtual void show_members(const std::string& json) = 0;
-  // Shows the members and the figures of the job to those who ask for them: at least once a second,
-  // at most at each tick. Both are borrowed for the call.
+  // Renews the members and the figures that the program shows on request: at least once a second, at
+  // most at each tick. Borrows both for the call.
   virtual void show_status(const MembersView& view, const JobFacts& facts) = 0;
 };
 

@@ -2,6 +2,7 @@
 // and one line. Base class of the sinks that write files. Used by the coordinator's thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,7 +28,7 @@ class FileSink : public MetricsSink {
  private:
   std::unique_ptr<BackgroundWriter> writer_;
   const std::string path_;
-  bool lost_ = false;
+  std::atomic<bool> lost_ = false;
   bool warned_ = false;
 };
 

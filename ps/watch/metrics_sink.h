@@ -18,7 +18,7 @@ class MetricsSink {
   virtual void begin(int64_t step) = 0;
   // Passes on a moment. Does not block. If it cannot be passed on, it is lost.
   virtual void moment(const Moment& moment) = 0;
-  // Waits at most this long until all moments are passed on.
+  // Waits at most this long until all moments are passed on. Any thread.
   virtual void flush(int64_t max_ms) = 0;
   // Returns a line, once, if moments are lost; "" otherwise.
   virtual std::string take_warning() = 0;

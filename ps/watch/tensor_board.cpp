@@ -18,7 +18,7 @@ namespace pushpull {
 
 namespace {
 
-// TensorBoard finds files whose name contains "tfevents", and reads those of a folder by name.
+// TensorBoard finds files by "tfevents" in their names, and reads those of a folder in that order.
 std::string file_name() {
   return "events.out.tfevents." + std::to_string(utc_ms() / 1000) + "." + host_name() + "." +
          std::to_string(getpid()) + ".0";

@@ -201,7 +201,7 @@ void WatchPage::Loop::run() {
     try {
       context.run();
     } catch (const std::exception&) {
-      // costs the connection whose handler threw
+      // costs the connection of the handler that threw
     }
   }
 }

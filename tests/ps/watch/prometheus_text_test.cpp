@@ -65,7 +65,7 @@ TEST_F(PrometheusText, NumbersThatAreNotFiniteHaveTheNamesOfTheFormat) {
 
 TEST_F(PrometheusText, ALabelCannotEndItsLine) {
   add(wire::ROLE_WORKER, 1, 0, "a\"} 1\nx{y=\"\\\xff");
-  EXPECT_THAT(text(), HasSubstr(R"(host="a\"} 1\\nx{y=\"\\\\xff",pid="101"} 0)"));
+  EXPECT_THAT(text(), HasSubstr(R"(host="a\"} 1\\x0ax{y=\"\\\\xff",pid="101"} 0)"));
 }
 
 TEST_F(PrometheusText, MembersHaveTheirRoleRankAndAge) {
