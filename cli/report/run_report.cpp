@@ -18,6 +18,8 @@ constexpr size_t kMaxPoints = 160;       // of a chart; more cannot be seen
 constexpr size_t kMaxCurvePoints = 120;  // evaluations of a curve
 constexpr size_t kMaxRows = 300;         // of a table
 
+constexpr double kLogFrom = 5.0;  // ratio of the largest value to the smallest
+
 using PointValue = std::optional<double> (*)(const MetricsPoint&);
 
 std::optional<double> seconds_of(const MetricsPoint& p) { return p.seconds; }
@@ -47,19 +49,22 @@ std::string line_chart(const RunData& data, const std::string& title, PointValue
                        const std::string& x_title, PointValue y, const std::string& y_title) {
   Line line{.style = strategy_style(0), .label = title, .points = points_of(data, x, y)};
   if (line.points.empty()) return "";
-  double most = 0;
-  double least = 0;
+  double most = line.points.front().max;
+  double least = line.points.front().min;
   for (const LinePoint& point : line.points) {
     most = std::max(most, point.max);
     least = std::min(least, point.min);
   }
+  // A loss falls by powers of ten.
+  const bool log = y == loss_of && least > 0 && most / least > kLogFrom;
   line.band = data.points.size() > kMaxPoints;
   line.marks = line.points.size() == 1;
   const std::string note =
       line.band ? "median of neighbouring lines, band from lowest to highest" : "";
   LineChart chart{.about = title,
                   .x = linear_axis(0, line.points.back().x, x_title),
-                  .y = linear_axis(least, most, y_title),
+                  .y = log ? log_axis(least, most, y_title + ", logarithmic")
+                           : linear_axis(std::min(least, 0.0), std::max(most, 0.0), y_title),
                   .lines = {line},
                   .rule = std::nullopt};
   return figure(title, note, svg(chart));
