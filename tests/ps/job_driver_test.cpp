@@ -268,7 +268,7 @@ TEST_F(JobDriverTest, StatusIsRenewedEachSecondUnasked) {
   }
   driver_->fail(ErrorCode::kData, "[data] gone");
   turn(60);
-  EXPECT_THAT(status_, HasSubstr(R"("failure":"[data] gone")"));
+  EXPECT_THAT(status_, HasSubstr(R"("failure":"[data] gone)"));
 }
 
 TEST_F(JobDriverTest, ClosedConnectionBecomesALossLater) {
