@@ -1,5 +1,8 @@
 #include "ps/watch/watch_page.h"
 
+// One thread runs the handlers, so Asio needs no fences, which ThreadSanitizer does not support.
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK
+
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
