@@ -170,6 +170,16 @@ CommandLine first_server_line(const CommandLine& given, const Placement& placeme
   return line;
 }
 
+// Returns the flags of a further server: the interface of --listen, and a port of its own.
+CommandLine further_server_line(const CommandLine& given) {
+  CommandLine line = given;
+  if (!line.local.contains("listen")) return line;
+  Address address = parse_address(line.local.at("listen"), "listen");
+  address.port = "*";
+  line.local["listen"] = address.to_string();
+  return line;
+}
+
 // Starts or joins the job as the launcher's variables say. All tasks may have the same flags, so those
 // of the job are allowed where they are not needed.
 int run_placed(const CommandLine& line, const Placement& placement, SignalFd& signals) {
@@ -178,7 +188,7 @@ int run_placed(const CommandLine& line, const Placement& placement, SignalFd& si
     case TaskRole::kFirstServer:
       return coordinate(first_server_line(line, placement), signals);
     case TaskRole::kServer:
-      return join_job(line, placement.address(), signals);
+      return join_job(further_server_line(line), placement.address(), signals);
     default:
       Log("server").info("the job has " + plural(placement.servers.value, "server") + " (" +
                          placement.servers.from + "), so this task needs none");

@@ -2,10 +2,11 @@
 import json
 import pathlib
 import re
+import shutil
 import socket
 
 import lab as base
-from lab import MLP, expect, summary_of
+from lab import MLP, Skipped, expect, summary_of
 from worker_command_test import LINE
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -51,9 +52,10 @@ def the_same_command_in_each_task_trains_to_the_usual_hash(lab):
     script = task_script(lab, "task.sh")
     for servers in (1, 2):
         port, out, tasks = free_port(), lab.folder / lab.name("placed"), []
+        words = ("--servers", 2, "--listen", f"tcp://127.0.0.1:{port}") if servers == 2 else ()
         for rank in (2, 1, 0):  # the first server is the last to start
             set_variables(lab, **torchrun(rank, 3, port))
-            tasks.append(lab.start("/bin/sh", script, "--job", job, "--out", out, "--servers", servers))
+            tasks.append(lab.start("/bin/sh", script, "--job", job, "--out", out, *words))
         ended_well(tasks)
         summary = summary_of(out)
         expect(summary["weights_sha256"] == want, f"other weights than with pushpull run: {summary}")
@@ -61,6 +63,21 @@ def the_same_command_in_each_task_trains_to_the_usual_hash(lab):
         expect(len(summary["slices_per_server"]) == servers, f"not {servers} servers: {summary}")
         idle = "rank 2 of 3" in tasks[0].output() and "so this task needs none" in tasks[0].output()
         expect(idle, f"the task without a server does not say so: {tasks[0].output()}")
+
+
+def tasks_of_mpirun_train(lab):
+    if not shutil.which("mpirun"):
+        raise Skipped("mpirun is not installed")
+    job, out, script = lab.job(MLP), lab.folder / "out", task_script(lab, "task.sh")
+    want = lab.train(job, 1, 2)["weights_sha256"]
+    set_variables(lab, OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+    local = [word for kind in ("oob", "btl") for word in ("--mca", f"{kind}_tcp_if_include", "lo")]
+    code, text = lab.call(shutil.which("mpirun"), "--oversubscribe", *local, "-np", 3, "/bin/sh", script, "--job", job,
+                          "--out", out, seconds=120)
+    expect(code == 0, f"exit code {code}: {text[-800:]}")
+    summary = summary_of(out)
+    expect(summary["weights_sha256"] == want and len(summary["samples_per_worker"]) == 3, f"{summary}")
+    expect("--join auto: Open MPI, rank 2 of 3, first server at tcp://127.0.0.1:" in text, text)
 
 
 def tasks_of_tf_config_train(lab):
@@ -118,6 +135,13 @@ def a_first_server_refuses_what_contradicts_its_place(lab):
     set_variables(lab, JOB_COMPLETION_INDEX=0, MASTER_ADDR="127.0.0.1")
     code, text = lab.call("pushpull-server", "--join", "auto", "--job", job)
     expect(code == USAGE and "give --workers" in text, f"exit code {code}: {text}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        set_variables(lab, **torchrun(0, 1, port))
+        code, text = lab.call("pushpull-server", "--join", "auto", "--job", job)
+        expect(code == USAGE and str(port) in text, f"exit code {code}: {text}")
 
 
 if __name__ == "__main__":

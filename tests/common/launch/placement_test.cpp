@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "common/base/error.h"
 #include "common/launch/explain.h"
+#include "common/net/address.h"
 
 namespace pushpull {
 namespace {
@@ -212,6 +215,94 @@ TEST(Placement, ADamagedTfConfigIsRefused) {
 TEST(Placement, RanksOfAJobSetWithSeveralJobsAreUnknown) {
   const Environment pod = {{"JOB_COMPLETION_INDEX", "0"}};
   EXPECT_THROW(place_task({}, read_claims(pod, "s-node-1-0.s")), Error);
+}
+
+// Returns one of the texts.
+template <size_t N>
+std::string any_of(std::mt19937_64& random, const std::array<const char*, N>& texts) {
+  return texts[random() % N];
+}
+
+TEST(Placement, AnyEnvironmentIsPlacedOrRefused) {
+  constexpr std::array kVariables = {"RANK",
+                                     "WORLD_SIZE",
+                                     "LOCAL_RANK",
+                                     "MASTER_ADDR",
+                                     "MASTER_PORT",
+                                     "PUSHPULL_JOIN",
+                                     "PUSHPULL_RANK",
+                                     "PUSHPULL_WORLD_SIZE",
+                                     "PUSHPULL_PORT",
+                                     "PET_NODE_RANK",
+                                     "PET_NNODES",
+                                     "OMPI_COMM_WORLD_RANK",
+                                     "OMPI_COMM_WORLD_SIZE",
+                                     "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                     "PMI_RANK",
+                                     "PMI_SIZE",
+                                     "PMIX_RANK",
+                                     "PMIX_NAMESPACE",
+                                     "SLURM_JOB_ID",
+                                     "SLURM_STEP_ID",
+                                     "SLURM_PROCID",
+                                     "SLURM_NTASKS",
+                                     "SLURM_STEP_NODELIST",
+                                     "SLURM_JOB_NODELIST",
+                                     "JOB_COMPLETION_INDEX",
+                                     "TF_CONFIG",
+                                     "DMLC_ROLE",
+                                     "DMLC_PS_ROOT_URI",
+                                     "DMLC_PS_ROOT_PORT"};
+  constexpr std::array kValues = {"0",
+                                  "1",
+                                  "2",
+                                  "2",
+                                  "2",
+                                  "29500",
+                                  "a",
+                                  "10.0.0.1",
+                                  "fd00::1",
+                                  "tcp://a:1",
+                                  "tcp://a:*",
+                                  "auto",
+                                  "n[0-1]",
+                                  "n[0-",
+                                  "worker",
+                                  "server",
+                                  "scheduler",
+                                  "-1",
+                                  "99999999999999999999",
+                                  "9223372036854775807",
+                                  "\xff",
+                                  "",
+                                  "{}"};
+  constexpr std::array kHosts = {"", "node17", "-", ".", "a-0.", "a-1.b", "b-c-0-1.b.d", "b-1-1.b"};
+  const std::vector<Environment> kBases = {{}, torchrun(1, 2), open_mpi(0, 2), tf_config("ps", 1)};
+  const std::string config = tf_config("worker", 0).at("TF_CONFIG");
+  int64_t placed = 0;
+  for (uint64_t seed = 0; seed < 30000; ++seed) {
+    std::mt19937_64 random(seed);
+    Environment environment = kBases[random() % kBases.size()];
+    for (uint64_t i = random() % 7; i > 0; --i) {
+      environment[any_of(random, kVariables)] = any_of(random, kValues);
+    }
+    if (random() % 8 == 0) {
+      std::string damaged = config;
+      damaged[random() % damaged.size()] = static_cast<char>(random() % 256);
+      environment["TF_CONFIG"] = damaged;
+    }
+    try {
+      const std::vector<Claim> claims = read_claims(environment, any_of(random, kHosts));
+      const Placement found = place_task({.server = random() % 2 == 0}, claims);
+      ++placed;
+      ASSERT_NE(found.host.value, "") << "seed " << seed;
+      ASSERT_NO_THROW(parse_address(found.address(), "join")) << "seed " << seed;
+      ASSERT_NE(explain(found) + summary_line(found), "") << "seed " << seed;
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ErrorCode::kUsage) << "seed " << seed << ": " << e.what();
+    }
+  }
+  EXPECT_GT(placed, 1000);
 }
 
 TEST(Explain, NamesTheSourceOfEachValue) {
