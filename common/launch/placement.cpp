@@ -73,16 +73,18 @@ void check_half(const Claim& half, const Claim& chosen) {
 
 // Launchers may be nested: torchrun in a Slurm step has ranks and sizes of its own. But ranks that a
 // script has set, once for all tasks, are not those of the launcher inside which they were set.
+//   outer: the next complete claim.
 void check_outer(const Claim& chosen, const Claim& outer) {
   const bool scripted = chosen.source == "torchrun" && !chosen.own_ranks;
-  if (!scripted || outer.role || !places(outer) || !outer.size || !chosen.size) return;
+  if (!scripted || outer.role || !outer.size || !chosen.size) return;
   if (outer.size->value != chosen.size->value || outer.rank->value == chosen.rank->value) return;
   refuse_pair(rank_text(chosen) + " (RANK, WORLD_SIZE)", rank_text(outer));
 }
 
-// Hosts that users or launchers name must be one host; PUSHPULL_JOIN overrides them.
+// Hosts that users or launchers name must be one host; PUSHPULL_JOIN overrides them. torchrun in a pod
+// of Kubeflow may give its host another name.
 void check_hosts(const std::vector<Claim>& claims) {
-  constexpr std::array kNaming = {"torchrun", "Kubeflow Trainer", "TF_CONFIG", "ps-lite"};
+  constexpr std::array kNaming = {"torchrun", "TF_CONFIG", "ps-lite"};
   const Claim* first = nullptr;
   for (const Claim& claim : claims) {
     if (!claim.host || std::ranges::find(kNaming, claim.source) == kNaming.end()) continue;
@@ -189,11 +191,11 @@ Placement place_task(const LaunchFlags& flags, const std::vector<Claim>& given) 
   placement.size = chosen.size ? chosen.size : first_of(counting, &Claim::size);
   placement.local_rank =
       chosen.local_rank ? chosen.local_rank : first_of(counting, &Claim::local_rank);
-  for (size_t i = 0; i < claims.size(); ++i) {
-    if (i < index) check_half(claims[i], chosen);
-    if (i > index) check_outer(chosen, claims[i]);
-    if (i > index && places(claims[i]) && claims[i].rank)
-      placement.unused.push_back(rank_text(claims[i]));
+  for (size_t i = 0; i < index; ++i) check_half(claims[i], chosen);
+  for (size_t i = index + 1; i < claims.size(); ++i) {
+    if (!places(claims[i])) continue;
+    if (placement.unused.empty()) check_outer(chosen, claims[i]);
+    placement.unused.push_back(rank_text(claims[i]));
   }
   if (placement.rank && placement.size && placement.rank->value >= placement.size->value) {
     refuse_pair(placement.rank->from + "=" + std::to_string(placement.rank->value),
