@@ -110,7 +110,9 @@ class NodeListReader {
       for (int64_t i = range.first; i <= range.last && names_.size() < limit_; ++i) {
         const std::string digits = std::to_string(i);
         const size_t zeros = range.width > digits.size() ? range.width - digits.size() : 0;
-        add_names(pieces, from + 1, before + std::string(zeros, '0') + digits);
+        std::string longer = before;
+        longer.append(zeros, '0').append(digits);
+        add_names(pieces, from + 1, longer);
       }
     }
   }
