@@ -29,7 +29,7 @@ std::optional<Found<int64_t>> number_of(const Environment& environment,
 
 std::optional<Found<int64_t>> port_of(const Environment& environment,
                                       std::initializer_list<const char*> variables) {
-  const auto number = number_of(environment, variables);
+  auto number = number_of(environment, variables);
   if (!number || (number->value >= 1 && number->value <= 65535)) return number;
   refuse_launch(number->from + "=" + std::to_string(number->value) +
                 ": a port is a number from 1 to 65535");
@@ -44,7 +44,7 @@ std::optional<Found<std::string>> host_of(const Environment& environment,
 
 std::string checked_host(const std::string& host, const std::string& variable) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  const std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
+  std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
   try {
     check_host(bare, variable);
   } catch (const Error&) {
