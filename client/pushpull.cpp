@@ -17,8 +17,11 @@
 #include "client/session.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/keys/key_file.h"
+#include "common/launch/explain.h"
+#include "common/launch/this_process.h"
 
 struct pp_session {
   std::unique_ptr<pushpull::Session> session;
@@ -79,7 +82,13 @@ pushpull::WorkerOptions worker_options(const pp_options& given) {
   options.join = given.join == nullptr ? text(std::getenv("PUSHPULL_JOIN")) : given.join;
   if (options.join.empty()) {
     throw Error(ErrorCode::kUsage,
-                "[client] no address of the first server: set PUSHPULL_JOIN to tcp://HOST:PORT");
+                "[client] no address of the first server: set PUSHPULL_JOIN to tcp://HOST:PORT, or "
+                "to auto");
+  }
+  if (options.join == "auto") {
+    const pushpull::Placement placement = pushpull::place_this_process({});
+    pushpull::Log("worker").info(pushpull::summary_line(placement));
+    options.join = placement.address();
   }
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";

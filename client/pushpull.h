@@ -33,7 +33,7 @@ extern "C" {
 typedef struct pp_session pp_session;
 
 typedef struct pp_options {
-  const char* join;       // tcp://HOST:PORT of the first server; NULL: PUSHPULL_JOIN's
+  const char* join;       // tcp://HOST:PORT of the first server, or "auto"; NULL: PUSHPULL_JOIN's
   double join_timeout;    // seconds to wait for it; 0: 60
   const char* key;        // file with the job's key; NULL: as pushpull-worker finds it
   int insecure;           // not 0: no key; also with key NULL if PUSHPULL_INSECURE is 1

@@ -17,7 +17,8 @@ _open_sessions = weakref.WeakSet()
 class Session:
     """Joins a job. Raises Error if that fails.
 
-    address: tcp://HOST:PORT of the first server; None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
+    address: tcp://HOST:PORT of the first server, or "auto": from the variables of the launcher (docs/clusters.md).
+        None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
     timeout: seconds to wait for the server.
     key: file with the job's key; None: as pushpull-worker finds it.
     """

@@ -34,7 +34,8 @@ __all__ = ["DistributedModel", "Error", "Job", "Task", "group", "join", "read_ch
 def join(address=None, **options):
     """Joins a job with model = external and returns it.
 
-    address: tcp://HOST:PORT of the first server; None: the variable PUSHPULL_JOIN, which `pushpull run --worker` sets.
+    address: tcp://HOST:PORT of the first server, or "auto": from the variables of the launcher (docs/clusters.md).
+        None: the variable PUSHPULL_JOIN, which `pushpull run --worker` sets.
     options: those of Session: timeout (seconds), key (file), insecure, and listen and advertise for all-reduce.
     """
     return Job(Session(address, **options))
