@@ -38,15 +38,23 @@ class Exchange:
         self._takes = takes
 
     def finish(self):
-        """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics."""
+        """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics, which
+        become those of the weights again."""
         for index, entry in enumerate(self._entries):
             if entry.is_average:
                 self._give(index, entry.tensor)
+                self._copy_weights(index, entry)
             elif entry.tensor.grad is not None:
                 self._on_gradient(index, entry.tensor)
         if self._copies:
             self._copies.wait()
         self._takes = False
+
+    def restore_averages(self):
+        """Makes running statistics those of the open task's weights."""
+        for index, entry in enumerate(self._entries):
+            if entry.is_average:
+                self._copy_weights(index, entry)
 
     def close(self):
         for hook in self._hooks:
@@ -58,7 +66,7 @@ class Exchange:
         if tensor.device.type == "cpu" and tensor.is_contiguous():
             self._session.weights(index, tensor.data_ptr(), entry.elements)
             return
-        staging = torch.empty(tensor.shape, pin_memory=tensor.is_cuda)
+        staging = _float32(tensor.shape, pinned=tensor.is_cuda)
         self._session.weights(index, staging.data_ptr(), entry.elements)
         tensor.copy_(staging)
 
@@ -75,7 +83,8 @@ class Exchange:
             if self._again:
                 return
             raise Error(f"[gradient] a second one of {self._entries[index].name} in one micro-batch: call "
-                        f"task.backward(loss, last=False) for all losses but the last, or add the losses", USAGE)
+                        f"task.backward(loss, last=False) for all losses but the last, or add the losses; with checkpoints of "
+                        f"torch.utils, use_reentrant=False", USAGE)
         self._given[index] = 1
         if values.is_cuda:
             self._copies.begin(index, values)
@@ -88,6 +97,11 @@ class Exchange:
             raise Error(f"[gradient] that of {self._entries[index].name} is {values.dtype}: expected float32", USAGE)
         values = values.contiguous()
         self._session.gradient(index, values.data_ptr(), values.numel())
+
+
+def _float32(shape, pinned):
+    """Returns memory of this process, whatever the program's default type and device are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu", pin_memory=pinned)
 
 
 def _register(index, parameter, function):
@@ -123,7 +137,7 @@ class _DeviceCopies:
         stream = self._streams.setdefault(values.device, torch.cuda.Stream(values.device))
         pinned = self._pinned.get(index)
         if pinned is None:
-            pinned = self._pinned[index] = torch.empty(values.shape, pin_memory=True)
+            pinned = self._pinned[index] = _float32(values.shape, pinned=True)
         values = values.detach()
         stream.wait_stream(torch.cuda.current_stream(values.device))
         with torch.cuda.stream(stream):
