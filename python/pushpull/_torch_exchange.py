@@ -1,4 +1,6 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
+import threading
+
 import torch
 
 from pushpull._error import USAGE, Error
@@ -125,15 +127,26 @@ class _Kept:
 
 
 class _DeviceCopies:
-    """Gradients on the way from a GPU, through pinned memory, on a stream of their own."""
+    """Gradients on the way from GPUs, through pinned memory, on streams of their own. autograd has a thread for each GPU."""
 
     def __init__(self, send):
         self._send = send
+        self._mutex = threading.Lock()
         self._streams = {}
         self._pinned = {}
         self._open = []  # (index, event, pinned memory), in order
 
     def begin(self, index, values):
+        with self._mutex:
+            self._begin(index, values)
+
+    def wait(self):
+        with self._mutex:
+            while self._open:
+                self._open[0][1].synchronize()
+                self._send_first()
+
+    def _begin(self, index, values):
         stream = self._streams.setdefault(values.device, torch.cuda.Stream(values.device))
         pinned = self._pinned.get(index)
         if pinned is None:
@@ -147,11 +160,6 @@ class _DeviceCopies:
         values.record_stream(stream)  # its memory may be reused only after the copy
         self._open.append((index, event, pinned))
         while self._open and self._open[0][1].query():
-            self._send_first()
-
-    def wait(self):
-        while self._open:
-            self._open[0][1].synchronize()
             self._send_first()
 
     def _send_first(self):
