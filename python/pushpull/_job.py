@@ -75,6 +75,7 @@ class BaseJob:
         return sums
 
 
+_MOST_TARGETS = 1 << 20  # of a sample
 _FIGURES = {"loss", "correct", "squared_error", "count"}  # of a report
 
 
@@ -86,8 +87,17 @@ def _number(name, figure, value):
         raise Error(f"[report] {figure} of head {name} is {shape}: expected a scalar", USAGE) from None
 
 
+def _whole(name, figure, value, most):
+    """Returns a count. The coordinator would drop a wrong one, and wait for a right one."""
+    number = _number(name, figure, value)
+    if 0 <= number <= most and number == int(number):
+        return int(number)
+    raise Error(f"[report] {figure} of head {name} is {number:g}: expected a whole number from 0 to {most}; if a sample has "
+                f"several targets, count= is their number", USAGE)
+
+
 def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, count=None):
-    counted = int(samples if count is None else _number(name, "count", count))
+    counted = samples if count is None else _whole(name, "count", count, samples * _MOST_TARGETS)
     total = _number(name, "loss", loss) * counted if counted else 0.0
     if metric == "perplexity":
         return total, counted, total
@@ -95,7 +105,7 @@ def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, co
         return total, counted, total if squared_error is None else _number(name, "squared_error", squared_error)
     if correct is None:
         raise Error(f"[report] head {name} lacks correct=, the number of its correct targets", USAGE)
-    return total, counted, _number(name, "correct", correct)
+    return total, counted, _whole(name, "correct", correct, counted)
 
 
 def _pointer_to(value, keep):

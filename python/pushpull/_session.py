@@ -121,15 +121,15 @@ class Session:
 
     def end(self, loss):
         with self.uninterrupted():
-            self._end_task()
             self.call("pp_end", self._handle, loss)
+            self._end_task()
 
     def report(self, sums):
         """Ends an evaluation's task. sums: (loss, counted, metric) of each head."""
         array = (_library.Sums * len(sums))(*(_library.Sums(*each) for each in sums))
         with self.uninterrupted():
-            self._end_task()
             self.call("pp_report", self._handle, array, len(sums))
+            self._end_task()
 
     def uninterrupted(self):
         """Returns a context that delays Ctrl-C, unless the session has failed."""
