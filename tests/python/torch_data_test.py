@@ -187,6 +187,18 @@ class Groups(unittest.TestCase):
             pp.join().attach(nn.Linear(1, 3), train=DATA, groups=[{"params": [], "lr": 1}])
 
 
+class Checkpoints(unittest.TestCase):
+    def test_that_are_no_floats_or_no_file_of_tensors_are_refused(self):
+        header = b'{"a": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}}'
+        for text, words in ((len(header).to_bytes(8, "little") + header + bytes(4), "a in .* is F16: expected F32"),
+                            (b"PK of torch.save", "no safetensors file"), (b"", "no safetensors file")):
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(text)
+                file.flush()
+                with self.assertRaisesRegex(pp.Error, words):
+                    pp.read_checkpoint(file.name)
+
+
 class AnInterrupt(unittest.TestCase):
     """Of a notebook: the loop that begins again goes on with the task that was open, exactly once."""
 
