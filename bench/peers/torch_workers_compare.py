@@ -34,7 +34,7 @@ def pushpull(bin_dir, model, workers):
         job = pathlib.Path(folder) / "job.ini"
         job.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()))
         run([bin_dir / "pushpull", "run", "--job", job, "--workers", workers, "--out", f"{folder}/out", "--worker",
-             f"'{sys.executable}' '{HERE / 'torch_worker.py'}' {model}"], OMP_NUM_THREADS="1")
+             f"'{sys.executable}' '{HERE / 'torch_worker.py'}' {model}"], OMP_NUM_THREADS="1", PUSHPULL_LIBRARY=str(bin_dir.parent / "lib" / "libpushpull.so.0"))
         return json.loads(pathlib.Path(f"{folder}/out/summary.json").read_text())["samples_per_second"]
 
 

@@ -77,7 +77,7 @@ def mistakes_on_the_command_line_are_named(lab):
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
         for name, words, want, phrases in (
-                ("unknown flag", ["pushpull", "run", "--job", job, "--worker", 2], USAGE, ["--workers"]),
+                ("unknown flag", ["pushpull", "run", "--job", job, "--wrkers", 2], USAGE, ["--workers"]),
                 ("abbreviation", ["pushpull", "run", "--job", job, "--optimi", "sgd"], USAGE,
                  ["--optimi", "optimizer"]),
                 ("no workers", ["pushpull", "run", "--job", job, "--workers", 0], USAGE, ["--workers"]),

@@ -17,8 +17,8 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr uint64_t kAnna = 11;
-constexpr uint64_t kBert = 12;
+constexpr uint64_t kEmil = 11;
+constexpr uint64_t kFrida = 12;
 constexpr int64_t kPart = 64;  // of slice-bytes = 256
 
 // A model of 200 elements in two tensors: parts begin at 0, 64, 128 and 192.
@@ -64,7 +64,7 @@ class OwnWeightsTest : public testing::Test {
     message.payloads.push_back({nullptr, std::as_bytes(floats)});
     return message;
   }
-  Checked answer(int64_t offset, uint64_t incarnation = kAnna) {
+  Checked answer(int64_t offset, uint64_t incarnation = kEmil) {
     return own_.take(now_, members_.find(incarnation),
                      part(incarnation, offset, counts_.at(offset)));
   }
@@ -80,8 +80,8 @@ class OwnWeightsTest : public testing::Test {
 
 TEST_F(OwnWeightsTest, TheLowestWorkerThatHasDeclaredGivesAllInOrder) {
   add(9, 0, "undeclared", false);
-  add(kBert, 2, "bert");
-  add(kAnna, 1, "anna");
+  add(kFrida, 2, "bert");
+  add(kEmil, 1, "anna");
   EXPECT_THAT(ask(), ElementsAre(0));
   EXPECT_EQ(to_, "anna");
   EXPECT_EQ(own_.giver(), "worker 1 (node, pid 11)");
@@ -102,7 +102,7 @@ TEST_F(OwnWeightsTest, TheLowestWorkerThatHasDeclaredGivesAllInOrder) {
 }
 
 TEST_F(OwnWeightsTest, AnUnansweredRequestIsRepeatedAndEachTimeLater) {
-  add(kAnna, 0, "anna");
+  add(kEmil, 0, "anna");
   EXPECT_THAT(ask(), ElementsAre(0));
   EXPECT_THAT(ask(kRequestMs - 1), ElementsAre());
   EXPECT_THAT(ask(1), ElementsAre(0));
@@ -115,27 +115,27 @@ TEST_F(OwnWeightsTest, AnUnansweredRequestIsRepeatedAndEachTimeLater) {
 }
 
 TEST_F(OwnWeightsTest, AnotherWorkerBeginsAgainIfTheGiverIsGone) {
-  add(kAnna, 0, "anna");
-  add(kBert, 1, "bert");
+  add(kEmil, 0, "anna");
+  add(kFrida, 1, "bert");
   ask();
   answer(0);
   ask();
-  members_.remove(kAnna);
+  members_.remove(kEmil);
   EXPECT_THAT(ask(), ElementsAre(0));
   EXPECT_EQ(to_, "bert");
   EXPECT_EQ(own_.arrived(), 0);
-  add(kAnna, 0, "anna");
+  add(kEmil, 0, "anna");
   EXPECT_THAT(ask(), ElementsAre()) << "a worker that is asked goes on";
-  EXPECT_EQ(reason_of(answer(0, kAnna)), "not-asked");
-  answer(0, kBert);
+  EXPECT_EQ(reason_of(answer(0, kEmil)), "not-asked");
+  answer(0, kFrida);
   EXPECT_EQ(own_.arrived(), kPart);
-  members_.remove(kAnna);
-  members_.remove(kBert);
+  members_.remove(kEmil);
+  members_.remove(kFrida);
   EXPECT_THAT(ask(), ElementsAre()) << "nobody is there";
 }
 
 TEST_F(OwnWeightsTest, ImpossiblePartsAreRefused) {
-  add(kAnna, 0, "anna");
+  add(kEmil, 0, "anna");
   add(9, 1, "undeclared", false);
   ask();
   const auto take = [&](Message message) {
@@ -144,26 +144,26 @@ TEST_F(OwnWeightsTest, ImpossiblePartsAreRefused) {
   };
   EXPECT_EQ(reason_of(take(part(77, 0, kPart))), "unknown-member");
   EXPECT_EQ(reason_of(take(part(9, 0, kPart))), "undeclared");
-  Message none = part(kAnna, 0, kPart);
+  Message none = part(kEmil, 0, kPart);
   none.payloads.clear();
   EXPECT_EQ(line_of(take(none)),
             "[bad-weights] expected 64 weights from 0, got 0 from worker 0 (node, pid 11)");
-  EXPECT_EQ(reason_of(take(part(kAnna, 0, kPart - 1))), "bad-weights");
-  EXPECT_EQ(reason_of(take(part(kAnna, 63, kPart))), "bad-weights");
+  EXPECT_EQ(reason_of(take(part(kEmil, 0, kPart - 1))), "bad-weights");
+  EXPECT_EQ(reason_of(take(part(kEmil, 63, kPart))), "bad-weights");
   for (const int64_t offset : {int64_t{-64}, int64_t{256}, std::numeric_limits<int64_t>::min(),
                                std::numeric_limits<int64_t>::max()}) {
-    Message message = part(kAnna, 0, kPart);
+    Message message = part(kEmil, 0, kPart);
     message.header.mutable_own_weights()->set_offset(offset);
     EXPECT_EQ(reason_of(take(message)), "bad-weights") << offset;
   }
   given_[70] = std::numeric_limits<float>::infinity();
-  EXPECT_TRUE(taken(take(part(kAnna, 64, kPart)))) << "nothing has asked for it yet";
+  EXPECT_TRUE(taken(take(part(kEmil, 64, kPart)))) << "nothing has asked for it yet";
   EXPECT_EQ(own_.arrived(), 0);
   EXPECT_FALSE(own_.error());
 }
 
 TEST_F(OwnWeightsTest, WeightsThatAreNotFiniteAreNamed) {
-  add(kAnna, 0, "anna");
+  add(kEmil, 0, "anna");
   given_[152] = std::numeric_limits<float>::quiet_NaN();
   for (int i = 0; i < 4; ++i) {
     for (const int64_t offset : ask()) answer(offset);
