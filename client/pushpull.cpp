@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/check_sums.h"
 #include "client/read_model.h"
 #include "client/session.h"
 #include "common/base/console.h"
@@ -189,6 +190,7 @@ int pp_report(pp_session* session, const pp_sums* sums, size_t heads) {
     for (size_t i = 0; i < heads; ++i) {
       all.push_back({sums[i].loss, sums[i].counted, sums[i].metric});
     }
+    pushpull::check_sums(opened(session).heads(), std::ssize(session->task.indices), all);
     opened(session).tasks().end_evaluation(all);
   });
 }

@@ -149,7 +149,8 @@ typedef struct pp_sums {
   double metric;  // see pp_metric
 } pp_sums;
 
-// PP_EVALUATE: ends the task.
+// PP_EVALUATE: ends the task, unless the sums cannot be right: more counted targets than a chunk has,
+// or other than a whole number of correct ones, from 0 to the counted ones.
 //   sums: of each head, in the order of pp_model.
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
 
