@@ -31,7 +31,7 @@ class Batches:
     """The batches of both splits.
 
     splits: by kind of task.
-    workers: number of processes that read ahead; 0: none.
+    workers: number of processes that read ahead; 0: this one reads, one batch ahead.
     context: of multiprocessing, with the reductions of the framework.
     """
 
@@ -43,7 +43,10 @@ class Batches:
         self._ready = {}
 
     def expect(self, session):
-        """Lets the processes read what the session announces, as far ahead as they may."""
+        """Reads ahead what the session announces: the processes as far as they may, else this one the next batch."""
+        if not self._readers:
+            self._read_next(session)
+            return
         while len(self._asked) + len(self._ready) < self._most:
             task = session.announced()
             if task is None:
@@ -54,7 +57,8 @@ class Batches:
         """Returns the batch of a task, given as Session.announced gives it."""
         key = task[:3]
         if not self._readers:
-            return read(self._splits, self._seed, task)
+            ahead, self._ready = self._ready, {}
+            return ahead[key] if key in ahead else read(self._splits, self._seed, task)
         if key not in self._asked and key not in self._ready:
             self._ready.clear()  # announcements of another worker's tasks, which would keep new ones out
             self._ask(task)
@@ -71,6 +75,14 @@ class Batches:
         for reader in self._readers:
             reader.close()
         self._readers = []
+
+    def _read_next(self, session):
+        """Reads one batch while the weights of its task are on their way."""
+        task = None if self._ready else session.announced()
+        if task is None:
+            return
+        with session.watched(task):
+            self._ready = {task[:3]: read(self._splits, self._seed, task)}
 
     def _ask(self, task):
         if task[:3] in self._asked or task[:3] in self._ready:

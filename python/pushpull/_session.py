@@ -1,9 +1,11 @@
 """A worker's session with a job, for the jobs of all frameworks (torch.py, numpy.py). One thread uses it."""
 import atexit
+import contextlib
 import ctypes
 import os
 import sys
 import threading
+import types
 import weakref
 
 from pushpull import _library
@@ -109,6 +111,18 @@ class Session:
             return None
         return (self._hint.kind, self._hint.step, self._hint.micro_batch, self._hint.epoch,
                 self._hint.indices[:self._hint.samples])
+
+    @contextlib.contextmanager
+    def watched(self, task):
+        """Returns a context in which task-timeout limits the reading of an announced task."""
+        if self._watch:
+            kind, step, micro_batch = task[:3]
+            self._watch.begin(types.SimpleNamespace(kind=kind, step=step, micro_batch=micro_batch))
+        try:
+            yield
+        finally:
+            if self._watch:
+                self._watch.end()
 
     def indices(self):
         """Returns the indices of the task's samples."""
