@@ -13,12 +13,16 @@
 #include <utility>
 #include <vector>
 
+#include "client/check_sums.h"
 #include "client/read_model.h"
 #include "client/session.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/keys/key_file.h"
+#include "common/launch/explain.h"
+#include "common/launch/this_process.h"
 
 struct pp_session {
   std::unique_ptr<pushpull::Session> session;
@@ -79,7 +83,13 @@ pushpull::WorkerOptions worker_options(const pp_options& given) {
   options.join = given.join == nullptr ? text(std::getenv("PUSHPULL_JOIN")) : given.join;
   if (options.join.empty()) {
     throw Error(ErrorCode::kUsage,
-                "[client] no address of the first server: set PUSHPULL_JOIN to tcp://HOST:PORT");
+                "[client] no address of the first server: set PUSHPULL_JOIN to tcp://HOST:PORT, or "
+                "to auto");
+  }
+  if (options.join == "auto") {
+    const pushpull::Placement placement = pushpull::place_this_process({});
+    pushpull::Log("worker").info(pushpull::summary_line(placement));
+    options.join = placement.address();
   }
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";
@@ -180,6 +190,7 @@ int pp_report(pp_session* session, const pp_sums* sums, size_t heads) {
     for (size_t i = 0; i < heads; ++i) {
       all.push_back({sums[i].loss, sums[i].counted, sums[i].metric});
     }
+    pushpull::check_sums(opened(session).heads(), std::ssize(session->task.indices), all);
     opened(session).tasks().end_evaluation(all);
   });
 }

@@ -33,7 +33,7 @@ extern "C" {
 typedef struct pp_session pp_session;
 
 typedef struct pp_options {
-  const char* join;       // tcp://HOST:PORT of the first server; NULL: PUSHPULL_JOIN's
+  const char* join;       // tcp://HOST:PORT of the first server, or "auto"; NULL: PUSHPULL_JOIN's
   double join_timeout;    // seconds to wait for it; 0: 60
   const char* key;        // file with the job's key; NULL: as pushpull-worker finds it
   int insecure;           // not 0: no key; also with key NULL if PUSHPULL_INSECURE is 1
@@ -149,7 +149,8 @@ typedef struct pp_sums {
   double metric;  // see pp_metric
 } pp_sums;
 
-// PP_EVALUATE: ends the task.
+// PP_EVALUATE: ends the task, unless the sums cannot be right: more counted targets than a chunk has,
+// or other than a whole number of correct ones, from 0 to the counted ones.
 //   sums: of each head, in the order of pp_model.
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
 

@@ -126,6 +126,11 @@ Handover& Session::tasks() {
   throw Error(ErrorCode::kUsage, "[client] the session has no model: attach one first");
 }
 
+std::span<const HeadInfo> Session::heads() {
+  tasks();
+  return spec_->heads;
+}
+
 void Session::wait_end() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return end_.has_value(); });

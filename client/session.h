@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -36,6 +37,8 @@ class Session {
   void attach(const std::function<ExternalSpec(const Job& job)>& read);
   // Returns the tasks, which end with the worker's life. Throws Error(kUsage) before attach.
   Handover& tasks();
+  // Returns the heads of the caller's model, which stay. Throws Error(kUsage) before attach.
+  std::span<const HeadInfo> heads();
   // Waits for the end of the worker's life. Throws Error if the job or this worker has failed.
   void wait_end();
 

@@ -9,10 +9,13 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
+#include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
+#include "common/launch/explain.h"
+#include "common/launch/this_process.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "ps/coordinator/coordinator_loop.h"
@@ -39,7 +42,11 @@ const std::vector<KeyHelp>& options() {
       {"progress", "auto", "tty (one line that is overwritten), plain, or auto"},
       {"announce-fd", "",
        "file descriptor to write the address to, once it is known, and a line if the job fails"},
-      {"join", "", "join the job at tcp://HOST:PORT as a further server"},
+      {"join", "",
+       "join the job at tcp://HOST:PORT as a further server, or `auto`: the launcher's variables "
+       "decide; rank 0 starts the job (docs/clusters.md)"},
+      {"explain", "", "print which variable said what to `--join auto`, and join nothing", "",
+       false},
       {"join-timeout", "60",
        "seconds to wait for the first server; the first server waits for all others (600)"},
   });
@@ -82,18 +89,24 @@ std::shared_ptr<device::Device> device_of(const CommandLine& line) {
                             [](const std::string& text) { Log("server").info(text); });
 }
 
-int join_job(const CommandLine& line, SignalFd& signals) {
-  if (!line.keys.empty()) {
-    throw Error(ErrorCode::kUsage, "[usage] --" + line.keys.begin()->first +
-                                       " belongs to the job: give it to the first server");
-  }
+void refuse_keys(const CommandLine& line) {
+  if (line.keys.empty()) return;
+  throw Error(ErrorCode::kUsage, "[usage] --" + line.keys.begin()->first +
+                                     " belongs to the job: give it to the first server");
+}
+
+// Flags that only the first server has a use for.
+void refuse_flags_of_first(const CommandLine& line) {
   for (const char* flag : {"tensorboard", "metrics-listen"}) {
     if (!line.local.contains(flag)) continue;
     throw Error(ErrorCode::kUsage,
                 std::string("[usage] --") + flag + " with --join: give it to the first server");
   }
+}
+
+int join_job(const CommandLine& line, const std::string& join, SignalFd& signals) {
   JoinedServerProgram program;
-  program.join = line.local.at("join");
+  program.join = join;
   parse_address(program.join, "join");
   program.listen = value_of(line, "listen", "");
   if (!program.listen.empty()) parse_address(program.listen, "listen");
@@ -145,6 +158,84 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   return run_coordinator(program, signals);
 }
 
+// Returns --servers or --workers as a launch flag.
+std::optional<int64_t> given_count(const CommandLine& line, const std::string& key) {
+  if (!line.local.contains(key)) return std::nullopt;
+  return count_of(line, key, 1, 1);
+}
+
+// Returns the flags of the first server with the values that --join auto has found. Throws
+// Error(kUsage) if flags contradict them, or if nothing tells the number of workers.
+CommandLine first_server_line(const CommandLine& given, const Placement& placement) {
+  CommandLine line = given;
+  if (!line.local.contains("job") && line.keys.empty()) {
+    throw Error(ErrorCode::kUsage, "[join] " + placement.role_from +
+                                       ": this task is the first server, which reads the job: give "
+                                       "--job FILE");
+  }
+  if (!placement.workers) {
+    throw Error(ErrorCode::kUsage,
+                "[join] " + placement.launcher + " does not say how many workers: give --workers");
+  }
+  const std::string port = std::to_string(placement.port.value);
+  const std::string listen = value_of(line, "listen", placement.listen());
+  if (parse_address(listen, "listen").port != port) {
+    throw Error(ErrorCode::kUsage, "[join] --listen " + listen + " contradicts port " + port +
+                                       " (" + placement.port.from +
+                                       "), where the other tasks look for this server; set "
+                                       "PUSHPULL_PORT in all tasks, or leave --listen out");
+  }
+  line.local["listen"] = listen;
+  if (parse_address(listen, "listen").is_everywhere()) {
+    line.local.try_emplace("advertise", placement.host.value);
+  }
+  line.local["servers"] = std::to_string(placement.servers.value);
+  line.local["workers"] = std::to_string(placement.workers->value);
+  return line;
+}
+
+// Returns the flags of a further server: the interface of --listen, and a port of its own.
+CommandLine further_server_line(const CommandLine& given) {
+  CommandLine line = given;
+  if (!line.local.contains("listen")) return line;
+  Address address = parse_address(line.local.at("listen"), "listen");
+  address.port = "*";
+  line.local["listen"] = address.to_string();
+  return line;
+}
+
+// Starts or joins the job as the launcher's variables say. All tasks may have the same flags, so those
+// of the job are allowed where they are not needed.
+int run_placed(const CommandLine& line, const Placement& placement, SignalFd& signals) {
+  Log("server").info(summary_line(placement));
+  switch (placement.role) {
+    case TaskRole::kFirstServer:
+      return coordinate(first_server_line(line, placement), signals);
+    case TaskRole::kServer:
+      return join_job(further_server_line(line), placement.address(), signals);
+    default:
+      Log("server").info("the job has " + plural(placement.servers.value, "server") + " (" +
+                         placement.servers.from + "), so this task needs none");
+      return 0;
+  }
+}
+
+// Runs the program with --join.
+int join_or_explain(const CommandLine& line, SignalFd& signals) {
+  const std::string& join = line.local.at("join");
+  const bool explains = line.local.contains("explain");
+  if (join != "auto") {
+    refuse_keys(line);
+    refuse_flags_of_first(line);
+  }
+  if (join != "auto" && !explains) return join_job(line, join, signals);
+  const Placement placement =
+      place_this_process({true, join, given_count(line, "servers"), given_count(line, "workers")});
+  if (!explains) return run_placed(line, placement, signals);
+  std::cout << explain(placement);
+  return 0;
+}
+
 int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options());
   if (line.help) {
@@ -152,7 +243,8 @@ int main_of(int argc, char** argv) {
         "pushpull-server: holds the weights of a job; the first server coordinates it",
         {"pushpull-server --job FILE [--listen tcp://ADDR:PORT] [--servers S] [--workers W] "
          "[--out DIR] [--device DEVICE] [--KEY VALUE ...]",
-         "pushpull-server --join tcp://ADDR:PORT [--device DEVICE] [--join-timeout SECONDS]"},
+         "pushpull-server --join tcp://ADDR:PORT [--device DEVICE] [--join-timeout SECONDS]",
+         "pushpull-server --join auto [--explain] --job FILE [--servers S] [--workers W] ..."},
         options());
     return 0;
   }
@@ -163,10 +255,13 @@ int main_of(int argc, char** argv) {
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
   }
+  if (line.local.contains("explain") && !line.local.contains("join")) {
+    throw Error(ErrorCode::kUsage, "[usage] --explain explains --join auto: give that, too");
+  }
   keep_heap();
   raise_file_limit();
   SignalFd signals;
-  return line.local.contains("join") ? join_job(line, signals) : coordinate(line, signals);
+  return line.local.contains("join") ? join_or_explain(line, signals) : coordinate(line, signals);
 }
 
 }  // namespace

@@ -54,10 +54,14 @@ def process(rank, processes, port, kind, name, seconds):
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    data = [(torch.randn(batch, *shape), torch.randint(0, 10, (batch,))) for _ in range(4)]
+    images, labels = torch.randn(4 * batch, *shape), torch.randint(0, 10, (4 * batch,))
+    order = torch.randperm(4 * batch).reshape(4, batch).tolist()
 
     def step(index):
-        images, labels = data[index % len(data)]
+        drawn = order[index % 4]
+        step_on(images[drawn], labels[drawn])
+
+    def step_on(images, labels):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()

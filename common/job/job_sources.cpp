@@ -1,6 +1,7 @@
 #include "common/job/job_sources.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/options_description.hpp>
 #include <boost/program_options/parsers.hpp>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,12 +57,17 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Returns whether programs (client, common/device, common/keys, datasets) or tests read this variable
-// themselves. Such a variable is not a key of the job.
+// Variables that programs (client, common/device, common/keys, common/launch, datasets) read
+// themselves: not keys of the job.
+constexpr std::array<std::string_view, 11> kLocalVariables = {
+    "PUSHPULL_SHARE",      "PUSHPULL_CUDA_LIBS",  "PUSHPULL_KEY_FILE", "PUSHPULL_KEY_FD",
+    "PUSHPULL_LIBRARY",    "PUSHPULL_JOIN",       "PUSHPULL_INSECURE", "PUSHPULL_RANK",
+    "PUSHPULL_WORLD_SIZE", "PUSHPULL_LOCAL_RANK", "PUSHPULL_PORT"};
+
+// Returns whether programs or tests read this variable themselves.
 bool is_local_variable(const std::string& name) {
-  return name == "PUSHPULL_SHARE" || name == "PUSHPULL_CUDA_LIBS" || name == "PUSHPULL_KEY_FILE" ||
-         name == "PUSHPULL_KEY_FD" || name == "PUSHPULL_LIBRARY" || name == "PUSHPULL_JOIN" ||
-         name == "PUSHPULL_INSECURE" || name.starts_with("PUSHPULL_TEST_");
+  return std::ranges::find(kLocalVariables, name) != kLocalVariables.end() ||
+         name.starts_with("PUSHPULL_TEST_");
 }
 
 }  // namespace

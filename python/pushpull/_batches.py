@@ -5,8 +5,10 @@ import os
 import signal
 import sys
 import traceback
+import weakref
 
 from pushpull._error import DATA, Error
+from pushpull._interrupts import Uninterrupted
 from pushpull._seeds import DATA as DATA_SEED
 from pushpull._seeds import seed_all
 
@@ -29,7 +31,7 @@ class Batches:
     """The batches of both splits.
 
     splits: by kind of task.
-    workers: number of processes that read ahead; 0: none.
+    workers: number of processes that read ahead; 0: this one reads, one batch ahead.
     context: of multiprocessing, with the reductions of the framework.
     """
 
@@ -41,7 +43,10 @@ class Batches:
         self._ready = {}
 
     def expect(self, session):
-        """Lets the processes read what the session announces, as far ahead as they may."""
+        """Reads ahead what the session announces: the processes as far as they may, else this one the next batch."""
+        if not self._readers:
+            self._read_next(session)
+            return
         while len(self._asked) + len(self._ready) < self._most:
             task = session.announced()
             if task is None:
@@ -52,8 +57,10 @@ class Batches:
         """Returns the batch of a task, given as Session.announced gives it."""
         key = task[:3]
         if not self._readers:
-            return read(self._splits, self._seed, task)
+            ahead, self._ready = self._ready, {}
+            return ahead[key] if key in ahead else read(self._splits, self._seed, task)
         if key not in self._asked and key not in self._ready:
+            self._ready.clear()  # announcements of another worker's tasks, which would keep new ones out
             self._ask(task)
         while key not in self._ready:
             self._collect()
@@ -69,19 +76,29 @@ class Batches:
             reader.close()
         self._readers = []
 
+    def _read_next(self, session):
+        """Reads one batch while the weights of its task are on their way."""
+        task = None if self._ready else session.announced()
+        if task is None:
+            return
+        with session.watched(task):
+            self._ready = {task[:3]: read(self._splits, self._seed, task)}
+
     def _ask(self, task):
         if task[:3] in self._asked or task[:3] in self._ready:
             return
         reader = min(self._readers, key=lambda one: one.open)
-        reader.ask(task)
-        self._asked[task[:3]] = reader
+        with Uninterrupted():
+            reader.ask(task)
+            self._asked[task[:3]] = reader
 
     def _collect(self):
         connections = {reader.connection: reader for reader in self._readers}
         for connection in multiprocessing.connection.wait(list(connections), _POLL_S):
-            key, batch, failure = connections[connection].take()
-            self._asked.pop(key, None)
-            self._ready[key] = (batch, failure)
+            with Uninterrupted():  # a message is received as a whole
+                key, batch, failure = connections[connection].take()
+                self._asked.pop(key, None)
+                self._ready[key] = (batch, failure)
         for reader in self._readers:
             reader.check()
 
@@ -92,14 +109,27 @@ def read(splits, seed, task):
     return splits[kind].read(indices)
 
 
+_started = weakref.WeakSet()  # processes that read batches
+
+
+def _forget_started():
+    """In a forked process: multiprocessing ends its children at its exit, and these are the parent's."""
+    for process in _started:
+        multiprocessing.process._children.discard(process)
+
+
+os.register_at_fork(after_in_child=_forget_started)
+
+
 class _Reader:
     """A process that reads batches."""
 
     def __init__(self, splits, seed, context):
         self.connection, theirs = context.Pipe()
         self.open = 0  # batches asked for and not taken
-        self._process = context.Process(target=_serve, args=(theirs, splits, seed, os.getpid()), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, splits, seed), daemon=True)
         self._process.start()
+        _started.add(self._process)
         theirs.close()
 
     def ask(self, task):
@@ -140,12 +170,13 @@ class _Reader:
             self._process.join()
 
 
-def _serve(connection, splits, seed, parent):
+def _serve(connection, splits, seed):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and ends this process
     _use_one_thread()
+    first_parent = os.getppid()  # of a forked process; of others the server that forks ends with the parent
     while True:
         while not connection.poll(1):
-            if os.getppid() != parent:
+            if os.getppid() != first_parent or not multiprocessing.parent_process().is_alive():
                 return
         try:
             task = connection.recv()
@@ -163,6 +194,8 @@ def _serve(connection, splits, seed, parent):
             connection.send((task[:3], batch, failure))
         except OSError:
             return
+        except Exception as error:  # the batch cannot be pickled; nothing has been sent
+            connection.send((task[:3], None, f"its batch cannot be sent: {type(error).__name__}: {error}"))
 
 
 def _use_one_thread():

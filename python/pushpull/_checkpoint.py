@@ -11,16 +11,22 @@ def read_checkpoint(path):
 
     path: the folder of the checkpoints, of which the newest complete one is read, the folder of one checkpoint, or a
     safetensors file with 32-bit floats.
-    Raises Error if there is none.
+    Raises Error if there is none, or it cannot be read.
     """
     import torch
 
     file = _file_of(pathlib.Path(path))
-    with open(file, "rb") as opened:
-        (length,) = struct.unpack("<Q", opened.read(8))
-        header = json.loads(opened.read(length))
-        data = bytearray(opened.read())
+    try:
+        with open(file, "rb") as opened:
+            (length,) = struct.unpack("<Q", opened.read(8))
+            header = json.loads(opened.read(length))
+            data = bytearray(opened.read())
+    except (ValueError, struct.error, OverflowError, MemoryError) as error:
+        raise Error(f"[checkpoint] {file} is no safetensors file: {error}", DATA) from None
     header.pop("__metadata__", None)
+    for name, entry in header.items():
+        if entry["dtype"] != "F32":
+            raise Error(f"[checkpoint] {name} in {file} is {entry['dtype']}: expected F32, as jobs write it", DATA)
     return {name: torch.frombuffer(data, dtype=torch.float32, offset=entry["data_offsets"][0],
                                    count=torch.Size(entry["shape"]).numel()).reshape(entry["shape"])
             for name, entry in header.items()}

@@ -41,6 +41,8 @@ def _add_array(digest, value):
     digest.update(f"{type(value).__name__}{dtype}{shape}".encode())
     if hasattr(value, "detach"):
         digest.update(_bytes_of(value))
+    elif getattr(dtype, "hasobject", False):  # its bytes are addresses
+        add(digest, value.tolist())
     elif hasattr(value, "tobytes"):
         digest.update(value.tobytes())
 
@@ -49,5 +51,6 @@ def _bytes_of(tensor):
     """Returns the bytes of a tensor of any type, NumPy's or not."""
     import ctypes
 
-    whole = tensor.detach().cpu().contiguous()
+    dense = tensor.detach() if "strided" in str(tensor.layout) else tensor.detach().to_dense()
+    whole = dense.cpu().contiguous()
     return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())

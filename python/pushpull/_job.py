@@ -4,6 +4,7 @@ import math
 
 from pushpull import _library
 from pushpull._error import USAGE, Error
+from pushpull._group import Group
 
 
 class BaseJob:
@@ -66,22 +67,45 @@ class BaseJob:
         sums = []
         for name, metric in self._heads.items():
             given = results.get(name, results.get(None))
+            if not isinstance(given, (dict, type(None))) or set(given or ()) - _FIGURES:
+                raise Error(f"[report] head {name} has {given}: expected a dict of {', '.join(sorted(_FIGURES))}", USAGE)
             if given is None or given.get("loss") is None:
                 raise Error(f"[report] head {name} lacks its loss", USAGE)
             sums.append(_head_sums(name, metric, samples, **given))
         return sums
 
 
+_MOST_TARGETS = 1 << 20  # of a sample
+_FIGURES = {"loss", "correct", "squared_error", "count"}  # of a report
+
+
+def _number(name, figure, value):
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = list(value.shape) if hasattr(value, "shape") else repr(value)
+        raise Error(f"[report] {figure} of head {name} is {shape}: expected a scalar", USAGE) from None
+
+
+def _whole(name, figure, value, most):
+    """Returns a count. The coordinator would drop a wrong one, and wait for a right one."""
+    number = _number(name, figure, value)
+    if 0 <= number <= most and number == int(number):
+        return int(number)
+    raise Error(f"[report] {figure} of head {name} is {number:g}: expected a whole number from 0 to {most}; if a sample has "
+                f"several targets, count= is their number", USAGE)
+
+
 def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, count=None):
-    counted = int(samples if count is None else count)
-    total = float(loss) * counted if counted else 0.0
+    counted = samples if count is None else _whole(name, "count", count, samples * _MOST_TARGETS)
+    total = _number(name, "loss", loss) * counted if counted else 0.0
     if metric == "perplexity":
         return total, counted, total
     if metric == "mean squared error":
-        return total, counted, total if squared_error is None else float(squared_error)
+        return total, counted, total if squared_error is None else _number(name, "squared_error", squared_error)
     if correct is None:
         raise Error(f"[report] head {name} lacks correct=, the number of its correct targets", USAGE)
-    return total, counted, float(correct)
+    return total, counted, _whole(name, "correct", correct, counted)
 
 
 def _pointer_to(value, keep):
@@ -93,14 +117,18 @@ def _pointer_to(value, keep):
     return ctypes.pointer(keep[-1])
 
 
-
 def size_of(data, split):
     """Returns the number of samples. Raises Error if the data set has no length."""
     try:
         return len(data)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         raise Error(f"[attach] the {split} data set ({type(data).__name__}) has no length: a job needs one whose samples "
                     f"have indices, with __len__ and __getitem__", USAGE) from None
+
+
+def no_indices(data, split):
+    return Error(f"[attach] the {split} data set ({type(data).__name__}) has no indices: a job draws samples by index, so "
+                 f"give it a data set with __len__ and __getitem__, not a loader or an iterator", USAGE)
 
 
 def find_group(groups, name):
@@ -108,6 +136,11 @@ def find_group(groups, name):
 
 
 def check_groups(groups, names):
+    """Returns the groups as a list. Raises Error for one that is none, or fits no name."""
+    groups = [groups] if isinstance(groups, Group) else list(groups)
     for group in groups:
+        if not isinstance(group, Group):
+            raise Error(f"[attach] groups has a {type(group).__name__}: expected pp.group(PATTERN, lr=, weight_decay=)", USAGE)
         if not any(group.fits(name) for name in names):
             raise Error(f"[attach] group '{group.pattern}' fits no parameter, of: {', '.join(list(names)[:8])}", USAGE)
+    return groups

@@ -1,12 +1,16 @@
 """A worker's session with a job, for the jobs of all frameworks (torch.py, numpy.py). One thread uses it."""
 import atexit
+import contextlib
 import ctypes
 import os
 import sys
+import threading
+import types
 import weakref
 
 from pushpull import _library
 from pushpull._error import FAILED, STOPPED, USAGE, Error
+from pushpull._interrupts import Uninterrupted
 from pushpull._watch import Watch
 
 _WAIT_MS = 100  # the longest wait in the library, so that Ctrl-C is noticed
@@ -17,7 +21,8 @@ _open_sessions = weakref.WeakSet()
 class Session:
     """Joins a job. Raises Error if that fails.
 
-    address: tcp://HOST:PORT of the first server; None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
+    address: tcp://HOST:PORT of the first server, or "auto": from the variables of the launcher (docs/clusters.md).
+        None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
     timeout: seconds to wait for the server.
     key: file with the job's key; None: as pushpull-worker finds it.
     """
@@ -32,15 +37,26 @@ class Session:
         self._ended = None  # why no task follows, once that is so
         self._failure = None  # the Error of pp_fail or of the watch
         self._watch = None
-        _open_sessions.add(self)
-        self.call("pp_open", ctypes.byref(options), ctypes.byref(self._handle))
+        self._holds_task = False
+        self._thread = None  # that of the last task
         self.facts = _library.JobFacts()
-        while self.facts.micro_batch == 0:
-            self.call("pp_join", self._handle, _WAIT_MS, ctypes.byref(self.facts))
+        _open_sessions.add(self)
+        try:
+            self._join(options)
+        except BaseException as error:  # a notebook keeps it, and this session with it
+            if not isinstance(error, Error):
+                self.fail(reason_of(type(error), error, None))
+            self.close()
+            raise
         self.task = _library.Task()
         self._hint = _library.Task()
         if self.facts.task_timeout > 0:
             self._watch = Watch(self, self.facts.task_timeout)
+
+    def _join(self, options):
+        self.call("pp_open", ctypes.byref(options), ctypes.byref(self._handle))
+        while self.facts.micro_batch == 0:
+            self.call("pp_join", self._handle, _WAIT_MS, ctypes.byref(self.facts))
 
     def call(self, name, *arguments):
         """Calls a function of the library. Raises Error with its line."""
@@ -50,6 +66,8 @@ class Session:
 
     def error(self):
         """Returns the line of the first failure, or ""."""
+        if not self._handle:
+            return self._ended or "[client] the session is closed"
         text = self._library.pp_error(self._handle)
         return text.decode(errors="replace")
 
@@ -66,21 +84,25 @@ class Session:
     def next(self, meanwhile=lambda: None):
         """Waits for the next task, which self.task then describes. Returns False after the end of the job.
 
+        A task that has not ended is the next one again.
         meanwhile: called before each wait.
         """
         self.check_process()
         if self._ended:
             raise Error(self._ended, USAGE)
-        while True:
+        while not self._holds_task:
             meanwhile()
-            self.call("pp_next", self._handle, _WAIT_MS, ctypes.byref(self.task))
-            if self.task.kind == _library.END:
-                self._ended = "[client] the job is over: it has no further task"
-                return False
-            if self.task.kind != _library.NOTHING_YET:
-                if self._watch:
-                    self._watch.begin(self.task)
-                return True
+            with Uninterrupted():
+                self.call("pp_next", self._handle, _WAIT_MS, ctypes.byref(self.task))
+                if self.task.kind == _library.END:
+                    self._ended = "[client] the job is over: it has no further task"
+                    return False
+                if self.task.kind != _library.NOTHING_YET:
+                    self._holds_task = True
+                    self._thread = threading.get_ident()
+                    if self._watch:
+                        self._watch.begin(self.task)
+        return True
 
     def announced(self):
         """Returns the next task that will probably come, as (kind, step, micro-batch, epoch, indices), or None."""
@@ -89,6 +111,18 @@ class Session:
             return None
         return (self._hint.kind, self._hint.step, self._hint.micro_batch, self._hint.epoch,
                 self._hint.indices[:self._hint.samples])
+
+    @contextlib.contextmanager
+    def watched(self, task):
+        """Returns a context in which task-timeout limits the reading of an announced task."""
+        if self._watch:
+            kind, step, micro_batch = task[:3]
+            self._watch.begin(types.SimpleNamespace(kind=kind, step=step, micro_batch=micro_batch))
+        try:
+            yield
+        finally:
+            if self._watch:
+                self._watch.end()
 
     def indices(self):
         """Returns the indices of the task's samples."""
@@ -101,14 +135,20 @@ class Session:
         self.call("pp_gradient", self._handle, tensor, address, elements)
 
     def end(self, loss):
-        self._end_watch()
-        self.call("pp_end", self._handle, loss)
+        with self.uninterrupted():
+            self.call("pp_end", self._handle, loss)
+            self._end_task()
 
     def report(self, sums):
         """Ends an evaluation's task. sums: (loss, counted, metric) of each head."""
-        self._end_watch()
         array = (_library.Sums * len(sums))(*(_library.Sums(*each) for each in sums))
-        self.call("pp_report", self._handle, array, len(sums))
+        with self.uninterrupted():
+            self.call("pp_report", self._handle, array, len(sums))
+            self._end_task()
+
+    def uninterrupted(self):
+        """Returns a context that delays Ctrl-C, unless the session has failed."""
+        return Uninterrupted(lambda: self._failure is not None)
 
     def fail(self, text, code=FAILED):
         """Leaves the job with this line as the reason. Any thread."""
@@ -121,6 +161,10 @@ class Session:
         """Returns the Error that ended the session by `fail`, or None."""
         return self._failure
 
+    def is_used_by(self, thread):
+        """Returns whether this thread has got the last task."""
+        return self._thread == thread
+
     def check_process(self):
         if self._process != os.getpid():
             raise Error("[client] the session belongs to the process that has joined: a forked process has none", USAGE)
@@ -129,7 +173,7 @@ class Session:
         """Ends the session: the job loses this worker if it is not over. May be called twice."""
         if self._process != os.getpid() or not self._handle:
             return
-        self._end_watch()
+        self._end_task()
         handle, self._handle = self._handle, ctypes.c_void_p()
         self._ended = self._ended or "[client] the session is closed"
         self._library.pp_free(handle)
@@ -138,7 +182,8 @@ class Session:
         if hasattr(self, "_handle"):
             self.close()
 
-    def _end_watch(self):
+    def _end_task(self):
+        self._holds_task = False
         if self._watch:
             self._watch.end()
 
@@ -154,12 +199,16 @@ def _install_hooks():
         return
     _hooks_installed = True
     atexit.register(_close_all)
-    before = sys.excepthook
+    before, before_in_thread = sys.excepthook, threading.excepthook
 
     def hook(kind, error, trace):
         _on_uncaught(before, kind, error, trace)
 
-    sys.excepthook = hook
+    def hook_in_thread(arguments):
+        _on_uncaught_in_thread(arguments)
+        before_in_thread(arguments)
+
+    sys.excepthook, threading.excepthook = hook, hook_in_thread
 
 
 def _close_all():
@@ -169,18 +218,32 @@ def _close_all():
 
 def _on_uncaught(before, kind, error, trace):
     """Tells the job why the script ends. An Error is shown as one line, and its code is the script's."""
+    if hasattr(sys, "ps1"):  # a prompt: the program goes on
+        before(kind, error, trace)
+        return
     failures = [session.failure for session in _open_sessions if session.failure]
     shown = error if isinstance(error, Error) else None
     if issubclass(kind, KeyboardInterrupt) and failures:
         shown = failures[0]  # the watch has interrupted the script
     for session in list(_open_sessions):
-        session.fail(str(error) if isinstance(error, Error) else reason_of(kind, error, trace))
+        session.fail(_line_of(kind, error, trace))
     if shown is None:
         before(kind, error, trace)
         return
     kind = "" if shown.code == STOPPED else "error: "
     print(f"pushpull: {kind}{shown}", file=sys.stderr, flush=True)
     raise SystemExit(shown.code)
+
+
+def _on_uncaught_in_thread(arguments):
+    """Tells the job that the thread with its tasks has ended. Other threads are the program's business."""
+    for session in list(_open_sessions):
+        if arguments.thread is not None and session.is_used_by(arguments.thread.ident):
+            session.fail(_line_of(arguments.exc_type, arguments.exc_value, arguments.exc_traceback))
+
+
+def _line_of(kind, error, trace):
+    return str(error) if isinstance(error, Error) else reason_of(kind, error, trace)
 
 
 def reason_of(kind, error, trace):

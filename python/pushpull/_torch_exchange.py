@@ -1,4 +1,6 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
+import threading
+
 import torch
 
 from pushpull._error import USAGE, Error
@@ -38,15 +40,23 @@ class Exchange:
         self._takes = takes
 
     def finish(self):
-        """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics."""
+        """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics, which
+        become those of the weights again."""
         for index, entry in enumerate(self._entries):
             if entry.is_average:
                 self._give(index, entry.tensor)
+                self._copy_weights(index, entry)
             elif entry.tensor.grad is not None:
                 self._on_gradient(index, entry.tensor)
         if self._copies:
             self._copies.wait()
         self._takes = False
+
+    def restore_averages(self):
+        """Makes running statistics those of the open task's weights."""
+        for index, entry in enumerate(self._entries):
+            if entry.is_average:
+                self._copy_weights(index, entry)
 
     def close(self):
         for hook in self._hooks:
@@ -58,7 +68,7 @@ class Exchange:
         if tensor.device.type == "cpu" and tensor.is_contiguous():
             self._session.weights(index, tensor.data_ptr(), entry.elements)
             return
-        staging = torch.empty(tensor.shape, pin_memory=tensor.is_cuda)
+        staging = _float32(tensor.shape, pinned=tensor.is_cuda)
         self._session.weights(index, staging.data_ptr(), entry.elements)
         tensor.copy_(staging)
 
@@ -75,7 +85,8 @@ class Exchange:
             if self._again:
                 return
             raise Error(f"[gradient] a second one of {self._entries[index].name} in one micro-batch: call "
-                        f"task.backward(loss, last=False) for all losses but the last, or add the losses", USAGE)
+                        f"task.backward(loss, last=False) for all losses but the last, or add the losses; with checkpoints of "
+                        f"torch.utils, use_reentrant=False", USAGE)
         self._given[index] = 1
         if values.is_cuda:
             self._copies.begin(index, values)
@@ -88,6 +99,11 @@ class Exchange:
             raise Error(f"[gradient] that of {self._entries[index].name} is {values.dtype}: expected float32", USAGE)
         values = values.contiguous()
         self._session.gradient(index, values.data_ptr(), values.numel())
+
+
+def _float32(shape, pinned):
+    """Returns memory of this process, whatever the program's default type and device are."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu", pin_memory=pinned)
 
 
 def _register(index, parameter, function):
@@ -111,19 +127,30 @@ class _Kept:
 
 
 class _DeviceCopies:
-    """Gradients on the way from a GPU, through pinned memory, on a stream of their own."""
+    """Gradients on the way from GPUs, through pinned memory, on streams of their own. autograd has a thread for each GPU."""
 
     def __init__(self, send):
         self._send = send
+        self._mutex = threading.Lock()
         self._streams = {}
         self._pinned = {}
         self._open = []  # (index, event, pinned memory), in order
 
     def begin(self, index, values):
+        with self._mutex:
+            self._begin(index, values)
+
+    def wait(self):
+        with self._mutex:
+            while self._open:
+                self._open[0][1].synchronize()
+                self._send_first()
+
+    def _begin(self, index, values):
         stream = self._streams.setdefault(values.device, torch.cuda.Stream(values.device))
         pinned = self._pinned.get(index)
         if pinned is None:
-            pinned = self._pinned[index] = torch.empty(values.shape, pin_memory=True)
+            pinned = self._pinned[index] = _float32(values.shape, pinned=True)
         values = values.detach()
         stream.wait_stream(torch.cuda.current_stream(values.device))
         with torch.cuda.stream(stream):
@@ -133,11 +160,6 @@ class _DeviceCopies:
         values.record_stream(stream)  # its memory may be reused only after the copy
         self._open.append((index, event, pinned))
         while self._open and self._open[0][1].query():
-            self._send_first()
-
-    def wait(self):
-        while self._open:
-            self._open[0][1].synchronize()
             self._send_first()
 
     def _send_first(self):

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from pushpull._digest import add
 from pushpull._error import USAGE, Error
 
-_WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of DataParallel
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 class _Entry:
@@ -30,10 +30,11 @@ class ModelTensors:
         self.module = module
         self.entries = []
         self._local = []  # other tensors: they stay as they are in this process
+        self._frozen = []  # the parameters among them
         self._norms = []  # (module, momentum) of normalisations with statistics of the job
         self._modes = {one: one.training for one in module.modules()}
         seen = set()
-        for prefix, part in module.named_modules():
+        for prefix, part in _inner(module).named_modules():
             _check_module(prefix, part)
             self._add_parameters(prefix, part, seen)
             self._add_buffers(prefix, part)
@@ -76,6 +77,13 @@ class ModelTensors:
         for part, mode in self._modes.items():
             part.training = mode
 
+    def check_frozen(self):
+        """Raises Error if a parameter that was frozen has thawed: servers do not have it."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise Error(f"[gradient] parameter {name} requires a gradient, but was frozen at attach: servers train what "
+                            f"required a gradient then", USAGE)
+
     def _add_parameters(self, prefix, part, seen):
         for key, parameter in part._parameters.items():
             if parameter is None or id(parameter) in seen:
@@ -84,6 +92,7 @@ class ModelTensors:
             name = _name(prefix, key)
             if not parameter.requires_grad:
                 self._local.append((name, parameter))
+                self._frozen.append((name, parameter))
                 continue
             _check_parameter(name, parameter)
             self.entries.append(_Entry(name, parameter))
@@ -105,17 +114,27 @@ class ModelTensors:
 
 
 def _name(prefix, key):
-    name = f"{prefix}.{key}" if prefix else key
-    for wrapper in _WRAPPERS:
-        if name.startswith(wrapper):
-            name = name[len(wrapper):]
-    return name
+    return f"{prefix}.{key}" if prefix else key
+
+
+def _inner(module):
+    """Returns the module inside those of torch.compile and DataParallel, whose names the tensors have."""
+    while True:
+        if isinstance(module, _PARALLEL):
+            module = module.module
+        elif type(module).__name__ == "OptimizedModule":
+            module = module._orig_mod
+        else:
+            return module
 
 
 def _check_module(prefix, part):
     if isinstance(part, nn.SyncBatchNorm):
         raise Error(f"[attach] {prefix} is SyncBatchNorm, which needs torch.distributed; BatchNorm's statistics are averaged "
                     f"by the servers: use it", USAGE)
+    if isinstance(part, torch.jit.ScriptModule) and "running_mean" in dict(part.named_buffers(recurse=False)):
+        raise Error(f"[attach] {prefix} is a scripted module with running statistics, which cannot be averaged: attach the "
+                    f"module from which it was made", USAGE)
     if getattr(part, "sparse", False):
         raise Error(f"[attach] {prefix} ({type(part).__name__}) has sparse gradients: create it with sparse=False", USAGE)
 
@@ -123,6 +142,8 @@ def _check_module(prefix, part):
 def _check_parameter(name, parameter):
     if isinstance(parameter, nn.parameter.UninitializedParameter):
         raise Error(f"[attach] parameter {name} has no shape yet: run the lazy module once before attach", USAGE)
+    if parameter.is_meta:
+        raise Error(f"[attach] parameter {name} is on the device meta, without values: give the module memory first", USAGE)
     if parameter.dtype != torch.float32:
         raise Error(f"[attach] parameter {name} is {parameter.dtype}: servers hold float32; keep it in float32 and use "
                     f"torch.autocast", USAGE)

@@ -11,6 +11,8 @@ def numerics(devices):
         parts.append("deterministic algorithms")
     if not torch.backends.mkldnn.is_available():
         parts.append("no oneDNN")
+    if torch.get_float32_matmul_precision() != "highest":
+        parts.append(f"{torch.get_float32_matmul_precision()} matmul precision")
     for device in sorted({str(device) for device in devices if device.type == "cuda"}):
         parts.append(f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, "
                      f"TF32 {torch.backends.cuda.matmul.allow_tf32}/{torch.backends.cudnn.allow_tf32}, "

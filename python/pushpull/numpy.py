@@ -47,7 +47,7 @@ class Job(BaseJob):
         for name, array in weights.items():
             if array.dtype != numpy.float32:
                 raise Error(f"[attach] {name} is {array.dtype}: servers hold float32", USAGE)
-        check_groups(groups, weights)
+        groups = check_groups(groups, weights)
         self._set_heads(metric if test_samples else {})
         flat = numpy.concatenate([numpy.ascontiguousarray(array).reshape(-1) for array in weights.values()])
         entries = [(name, array.shape, find_group(groups, name), None) for name, array in weights.items()]
@@ -60,10 +60,9 @@ class Job(BaseJob):
         if self._weights is None:
             raise Error("[tasks] the job has no model: call job.attach first", USAGE)
         while self._open is not None or self._session.next():
-            if self._open is None:
-                self._open = Task(self, self._session)
-                for index, array in enumerate(self._weights.values()):
-                    self._session.weights(index, array.ctypes.data, array.size)
+            self._open = self._open or Task(self, self._session)
+            for index, array in enumerate(self._weights.values()):
+                self._session.weights(index, array.ctypes.data, array.size)
             seed_all(self.seed, COMPUTE, self._open.step, self._open.micro_batch)
             yield self._open
             if self._open is not None:
@@ -73,12 +72,13 @@ class Job(BaseJob):
         unknown = set(gradients) - set(self._weights)
         if unknown:
             raise Error(f"[gradient] of {', '.join(sorted(unknown))}: the model has {', '.join(self._weights)}", USAGE)
-        for index, name in enumerate(self._weights):
-            if name in gradients:
-                array = numpy.ascontiguousarray(gradients[name], numpy.float32)
+        arrays = {index: numpy.ascontiguousarray(gradients[name], numpy.float32)
+                  for index, name in enumerate(self._weights) if name in gradients}
+        with self._session.uninterrupted():
+            for index, array in arrays.items():
                 self._session.gradient(index, array.ctypes.data, array.size)
-        self._open = None
-        self._session.end(float(loss))
+            self._open = None
+            self._session.end(float(loss))
 
 
 class Task:
@@ -107,5 +107,6 @@ class Task:
         """Ends an evaluation's task. The arguments are those of pushpull.torch.Task.report."""
         results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
         sums = self._job._sums(len(self.indices), results)
-        self._job._open = None
-        self._job._session.report(sums)
+        with self._job._session.uninterrupted():
+            self._job._open = None
+            self._job._session.report(sums)

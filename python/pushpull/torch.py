@@ -13,14 +13,14 @@ import sys
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from pushpull import Error, group
 from pushpull._batches import Batches, Split
 from pushpull._checkpoint import read_checkpoint
 from pushpull._digest import data_digest
 from pushpull._error import USAGE
-from pushpull._job import BaseJob, check_groups, find_group, size_of
+from pushpull._job import BaseJob, check_groups, find_group, no_indices, size_of
 from pushpull._library import EVALUATE, TRAIN
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
@@ -34,7 +34,8 @@ __all__ = ["DistributedModel", "Error", "Job", "Task", "group", "join", "read_ch
 def join(address=None, **options):
     """Joins a job with model = external and returns it.
 
-    address: tcp://HOST:PORT of the first server; None: the variable PUSHPULL_JOIN, which `pushpull run --worker` sets.
+    address: tcp://HOST:PORT of the first server, or "auto": from the variables of the launcher (docs/clusters.md).
+        None: the variable PUSHPULL_JOIN, which `pushpull run --worker` sets.
     options: those of Session: timeout (seconds), key (file), insecure, and listen and advertise for all-reduce.
     """
     return Job(Session(address, **options))
@@ -65,11 +66,17 @@ class Job(BaseJob):
         data_digest: text that differs if the data differ; None: a hash of some samples.
         """
         self._check_new()
-        sizes = size_of(train, "train"), 0 if test is None else size_of(test, "test")
-        digest = data_digest or self._digest_of(train, test, sizes)
-        self._declare_model(model, groups, metric if test is not None else {}, sizes, digest)
+        sizes = _samples_of(train, "train"), 0 if test is None else _samples_of(test, "test")
         splits = {TRAIN: Split(train, collate_fn), EVALUATE: Split(test, collate_fn)}
-        self._batches = Batches(splits, self.seed, num_workers, prefetch_factor, torch.multiprocessing)
+        # before the digest: a file that a data set opens at its first sample is then each process's own
+        batches = Batches(splits, self.seed, num_workers, prefetch_factor, _context())
+        try:
+            digest = data_digest or self._digest_of(train, test, sizes)
+            self._declare_model(model, groups, metric if test is not None else {}, sizes, digest)
+        except BaseException:
+            batches.close()
+            raise
+        self._batches = batches
 
     def tasks(self):
         """Yields the tasks of this worker until the job ends: micro-batches to train, chunks of the test data to evaluate.
@@ -106,8 +113,11 @@ class Job(BaseJob):
         """
         if self._open is None:
             raise Error("[step] no micro-batch is open: compute model(x) first", USAGE)
-        self._end_training(self._open, 0.0 if loss is None else float(loss))
-        return self._begin()
+        self._end_training(0.0 if loss is None else float(loss))
+        if self._begin():
+            return True
+        self._exit(self._generation)
+        return False
 
     # ---- tasks ----
 
@@ -122,11 +132,11 @@ class Job(BaseJob):
 
     def _declare_model(self, model, groups, metric, sizes, digest):
         tensors = ModelTensors(model)
-        names = [entry.name for entry in tensors.trained()]
-        check_groups(groups, names)
+        groups = check_groups(groups, [entry.name for entry in tensors.trained()])
         entries = [(entry.name, entry.tensor.shape, None if entry.is_average else find_group(groups, entry.name),
                     entry.momentum) for entry in tensors.entries]
         self._set_heads(metric)
+        self._threads = torch.get_num_threads()
         weights = tensors.flat_weights()
         self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {tensors.local_digest()}",
                       numerics(tensors.devices()))
@@ -134,6 +144,7 @@ class Job(BaseJob):
 
     def _enter(self):
         self._generation += 1
+        self._first = True
         self._tensors.enter()
         self._grad_mode = torch.is_grad_enabled()
         return self._generation
@@ -141,8 +152,11 @@ class Job(BaseJob):
     def _exit(self, generation):
         if generation != self._generation:
             return  # another loop goes on
+        if self._open is not None:
+            self._exchange.restore_averages()
         self._tensors.leave()
-        torch.set_grad_enabled(self._grad_mode)
+        if self._batches:
+            torch.set_grad_enabled(self._grad_mode)
 
     def _begin(self):
         """Begins the next task, or begins the open one again. Returns False at the end of the job."""
@@ -153,30 +167,53 @@ class Job(BaseJob):
                     self._batches.close()
                 return False
             self._open = Task(self, self._session)
+        self._check_threads()
         task = self._open
-        if self._batches and not again:
-            task.batch = self._batches.get(task.key)
         self._tensors.set_mode(task.training)
-        torch.set_grad_enabled(task.training)
-        self._exchange.begin(bool(self._session.task.same_weights) and not again, again)
+        if self._batches:
+            task.batch = self._batches.get(task.key)
+            torch.set_grad_enabled(task.training)
+        same_weights = bool(self._session.task.same_weights) and not self._first
+        self._first = False
+        self._exchange.begin(same_weights, again)
         if task.training:
+            self._tensors.check_frozen()
             seed_all(self.seed, COMPUTE, task.step, task.micro_batch)
             self._exchange.take(self._batches is None)
         return True
+
+    def _check_threads(self):
+        threads = torch.get_num_threads()
+        if self._session.facts.same_bits and threads != self._threads:
+            raise Error(f"[numerics] PyTorch has {threads} threads now, and had {self._threads} at attach, which the job was "
+                        f"told: call torch.set_num_threads before attach", USAGE)
 
     def _read_ahead(self):
         if self._batches:
             self._batches.expect(self._session)
 
-    def _end_training(self, task, loss):
-        self._exchange.finish()
-        self._open = None
-        self._session.end(loss)
+    def _end_training(self, loss):
+        with self._session.uninterrupted():
+            self._exchange.finish()
+            self._open = None
+            self._session.end(loss)
 
     def _end_evaluation(self, task, results):
         sums = self._sums(len(task.indices), results)
-        self._open = None
-        self._session.report(sums)
+        with self._session.uninterrupted():
+            self._open = None
+            self._session.report(sums)
+
+
+def _samples_of(data, split):
+    if isinstance(data, IterableDataset) and hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise no_indices(data, split)
+    return size_of(data, split)
+
+
+def _context():
+    """Returns the program's way to start processes; the default is fork, with which a script needs no guard of its main."""
+    return torch.multiprocessing.get_context(torch.multiprocessing.get_start_method(allow_none=True) or "fork")
 
 
 class Task:
@@ -214,12 +251,12 @@ class Task:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise Error(f"[loss] {self}: the loss is {shape}, expected a scalar: take its mean", USAGE)
-        exchange = self._job._exchange
-        exchange.take(last)
-        loss.backward(**options)
-        self._loss = self._loss + loss.detach()
-        if last:
-            self._job._end_training(self, float(self._loss))
+        with self._job._session.uninterrupted():  # a gradient counts as given if and only if it is
+            self._job._exchange.take(last)
+            loss.backward(**options)
+            self._loss = self._loss + loss.detach()
+            if last:
+                self._job._end_training(float(self._loss))
 
     def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
         """Ends an evaluation's task.

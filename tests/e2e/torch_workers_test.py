@@ -174,7 +174,7 @@ def each_strategy_trains(lab):
 def mistakes_are_one_line_that_names_the_thing(lab):
     prepare(lab)
     for mistake, word, code in (("vector", "expected a scalar", 1), ("nan", "is nan", 7), ("half", "torch.float16", 2),
-                                ("raise", "my own mistake", 1), ("early", "ended its session", 1)):
+                                ("raise", "my own mistake", 1), ("count", "whole number from 0 to 5", 2), ("early", "ended its session", 1)):
         run = launch(lab, {}, 1, 1, script("convnet", mistake))
         got = run.ends(60)
         expect(got == code or (got != 0 and mistake in ("vector", "half", "early")), f"{mistake}: exit code {got}: {run.output()[-800:]}")

@@ -64,6 +64,33 @@ class AScript(unittest.TestCase):
                                  "    library.tasks = [(TRAIN, 4, 0, [0])]\n    session.next()\n", timeout=0.5)
         self.assertEqual((code, out), (0, "failure=None freed=True\n"))
 
+    def test_whose_thread_of_the_tasks_raises_tells_the_job(self):
+        text = ("import threading\ndef work(hands):\n    if hands: session._holds_task = False; session.next()\n"
+                "    raise RuntimeError('in a thread')\n"
+                "thread = threading.Thread(target=work, args=[HANDS])\nthread.start()\nthread.join()\n")
+        _, out, _ = self.ends(text.replace("HANDS", "True"))
+        self.assertIn("failure=[script] RuntimeError: in a thread", out)
+        _, out, _ = self.ends(text.replace("HANDS", "False"))
+        self.assertIn("failure=None", out, "a thread without tasks is the program's business")
+
+    def test_at_a_prompt_goes_on_after_a_mistake(self):
+        code, out, err = self.ends("sys.ps1 = '> '\nsys.excepthook(NameError, NameError('nmae'), None)\nprint('goes on')\n")
+        self.assertEqual(code, 0)
+        self.assertIn("goes on\nfailure=None", out)
+        self.assertIn("NameError", err)
+
+    def test_that_is_interrupted_while_it_joins_leaves_no_session(self):
+        text = ("import signal\nplain = library.pp_join\nlibrary.facts['micro_batch'] = 0\n"
+                "def joins(*arguments):\n    signal.raise_signal(signal.SIGINT)\n    return plain(*arguments)\n"
+                "library.pp_join = joins\ntry:\n    Session()\nexcept KeyboardInterrupt as error:\n    kept = error\n"
+                "print('failure', library.failure, 'freed', library.freed)\n")
+        _, out, err = self.ends(text)
+        self.assertIn("failure [script] KeyboardInterrupt freed True", out, err)
+
+    def test_that_has_closed_its_session_is_told_so(self):
+        code, _, err = self.ends("session.close()\nlibrary.pp_end = lambda *_: 2\nsession.end(0.0)\n")
+        self.assertEqual((code, err), (2, "pushpull: error: [client] the session is closed\n"))
+
     def test_imports_nothing_but_the_standard_library(self):
         code, out, err = self.ends("print(sorted(n for n in ('torch', 'numpy') if n in sys.modules))\n")
         self.assertIn("[]", out)

@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+import time
 import unittest
 
 try:
@@ -258,9 +259,32 @@ class Batches(unittest.TestCase):
 
     def test_are_the_same_with_any_number_of_processes(self):
         want = self.batches(0, False)
-        for workers, announces in ((1, True), (3, True), (2, False)):
+        for workers, announces in ((0, True), (1, True), (3, True), (2, False)):
             got = self.batches(workers, announces)
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(want, got)), f"{workers} processes")
+
+    def test_of_a_task_that_another_worker_gets_are_not_used(self):
+        library = FakeLibrary(training((0, 0), (0, 1))).install()
+        library.announced = [(TRAIN, 0, 3, 0, [15, 16]), (TRAIN, 0, 1, 0, [5, 6, 7, 8, 9])]
+        job, model = pp.join(), network()
+        job.attach(model, train=images())
+        for task in job.tasks():
+            self.assertTrue(torch.equal(task.batch[1], images().tensors[1][task.indices]))
+            task.backward(model(task.batch[0]).mean())
+
+    def test_a_hang_of_the_data_set_is_named_while_it_is_read_ahead(self):
+        class Slow(self.Noisy):
+            def __getitem__(self, index):
+                time.sleep(20 if index == 5 else 0)
+                return super().__getitem__(index)
+
+        FakeLibrary(training((0, 0), (0, 1)), announces=True, task_timeout=0.3).install()
+        job = pp.join()
+        job.attach(network(), train=Slow(), data_digest="slow")
+        with self.assertRaises(KeyboardInterrupt):
+            for task in job.tasks():
+                task.backward(job._tensors.module(task.batch[0]).mean())
+        self.assertRegex(str(job._session.failure), "task-timeout.*step 0, micro-batch 1 .*torch_job_test.py, line")
 
     def test_a_mistake_in_the_data_set_is_named(self):
         class Broken(self.Noisy):

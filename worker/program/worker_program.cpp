@@ -19,6 +19,8 @@
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
+#include "common/launch/explain.h"
+#include "common/launch/this_process.h"
 #include "common/net/address.h"
 #include "worker/compute/device_team.h"
 #include "worker/exchange/exchange_loop.h"
@@ -31,7 +33,11 @@ namespace {
 
 const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags({
-      {"join", "", "address of the first server: tcp://HOST:PORT"},
+      {"join", "",
+       "address of the first server: tcp://HOST:PORT, or `auto`: from the launcher's variables "
+       "(docs/clusters.md)"},
+      {"explain", "", "print which variable said what to `--join auto`, and join nothing", "",
+       false},
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
       {"data-dir", "", "folder of the data on this host, if not the job's"},
       {"listen", "",
@@ -126,10 +132,10 @@ class WorkerProcess final : public WorkerOwner {
   SignalFd signals_;
 };
 
-WorkerOptions worker_options(const CommandLine& line,
+WorkerOptions worker_options(const CommandLine& line, const std::string& join,
                              const std::vector<device::DeviceName>& devices) {
   WorkerOptions options;
-  options.join = line.local.at("join");
+  options.join = join;
   options.join_timeout_s = seconds_of(line, "join-timeout", 60);
   options.device.clear();
   for (const device::DeviceName& device : devices) {
@@ -141,15 +147,15 @@ WorkerOptions worker_options(const CommandLine& line,
 }
 
 // Runs the worker and returns the exit code.
-int work(const CommandLine& line, WorkerProcess& process) {
-  parse_address(line.local.at("join"), "join");
+int work(const CommandLine& line, const std::string& join, WorkerProcess& process) {
+  parse_address(join, "join");
   const std::optional<ExchangeOptions> exchange = exchange_of(line);
   if (exchange && line.local.contains("device")) {
     throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
   }
   const std::vector<device::DeviceName> devices = choose_devices(
       value_of(line, "device"), [](const std::string& text) { Log("worker").info(text); });
-  WorkerLife life(worker_options(line, devices), process);
+  WorkerLife life(worker_options(line, join, devices), process);
   const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
     if (exchange) return std::make_unique<ExchangeWork>(parts, *exchange);
     const MakeComputation make = [&](const Job& job) {
@@ -168,7 +174,8 @@ int main_of(int argc, char** argv) {
         "pushpull-worker: computes gradients for a job, pushes them to its "
         "servers, pulls weights",
         {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
-         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]"},
+         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]",
+         "pushpull-worker --join auto [--explain]"},
         options(), JobFlags::kRefuse);
     return 0;
   }
@@ -181,12 +188,23 @@ int main_of(int argc, char** argv) {
   }
   if (!line.local.contains("join")) {
     throw Error(ErrorCode::kUsage,
-                "[usage] --join is missing: the address of the first server, tcp://HOST:PORT");
+                "[usage] --join is missing: the address of the first server, tcp://HOST:PORT, or "
+                "auto");
+  }
+  std::string join = line.local.at("join");
+  if (join == "auto" || line.local.contains("explain")) {
+    const Placement placement = place_this_process({.server = false, .join = join});
+    if (line.local.contains("explain")) {
+      std::cout << explain(placement);
+      return 0;
+    }
+    Log("worker").info(summary_line(placement));
+    join = placement.address();
   }
   keep_heap();
   raise_file_limit();
   WorkerProcess process;
-  return work(line, process);
+  return work(line, join, process);
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// The place of this task in a job, for `--join auto`: its role, its rank, and the address of the first
+// server, each with its source. No I/O. Any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/launch/claim.h"
+
+namespace pushpull {
+
+// Flags of the program. They override all variables.
+struct LaunchFlags {
+  bool server = false;                  // the program is pushpull-server, else a worker
+  std::string join = "auto";            // or the address, tcp://HOST:PORT
+  std::optional<int64_t> servers = {};  // --servers
+  std::optional<int64_t> workers = {};  // --workers
+};
+
+struct Placement {
+  TaskRole role = TaskRole::kWorker;
+  std::string launcher;  // the source that places this task: "torchrun"
+  std::string role_from;
+  std::optional<Found<int64_t>> rank;  // among the launcher's tasks; the job deals out its own
+  std::optional<Found<int64_t>> size;
+  std::optional<Found<int64_t>> local_rank;
+  Found<int64_t> servers;
+  std::optional<Found<int64_t>> workers;  // absent: no source says
+  Found<std::string> host;                // of the first server
+  Found<int64_t> port;
+  std::vector<std::string> unused;  // sources that have set variables and were not needed
+
+  std::string address() const;  // tcp://HOST:PORT
+  // Returns where the first server listens: on 127.0.0.1 if the host is this one, else everywhere.
+  std::string listen() const;
+};
+
+// Decides which claims count: the first complete one places this task, and a value that it lacks comes
+// from the first claim that has it.
+// Throws Error(kUsage) naming the variable that is missing, or the two that contradict each other.
+Placement place_task(const LaunchFlags& flags, const std::vector<Claim>& claims);
+
+}  // namespace pushpull

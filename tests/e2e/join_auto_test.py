@@ -1,0 +1,148 @@
+"""Tests --join auto: real processes with the variables of launchers, a whole job, and --explain."""
+import json
+import pathlib
+import re
+import shutil
+import socket
+
+import lab as base
+from lab import MLP, Skipped, expect, summary_of
+from worker_command_test import LINE
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+USAGE = 2
+OFFSET = 55  # of the port from MASTER_PORT
+PREFIXES = ("SLURM", "OMPI", "PMI", "RANK", "WORLD", "LOCAL_", "MASTER", "TF_", "DMLC", "PET_", "JOB_COMPLETION", "TORCHELASTIC")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def set_variables(lab, **variables):
+    """Sets the launcher's variables of the processes that start from now on."""
+    kept = {key: value for key, value in lab.environment.items()
+            if not key.startswith(PREFIXES) and key not in ("PUSHPULL_JOIN", "PUSHPULL_PORT")}
+    lab.environment = {**kept, **{key: str(value) for key, value in variables.items()}}
+
+
+def torchrun(rank, size, port):
+    return {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port - OFFSET}
+
+
+def task_script(lab, name):
+    """Returns the script of the manual; it finds our programs."""
+    lab.environment["PATH"] = f"{lab.bin_dir}:{lab.environment['PATH']}"
+    path = lab.folder / name
+    path.write_text(re.search(r"^```sh\n(.*?)^```", (ROOT / "docs/clusters.md").read_text(), re.M | re.S)[1])
+    return path
+
+
+def ended_well(tasks):
+    for task in tasks:
+        expect(task.ends(120) == 0, f"{task.name} ended with {task.returncode}: {task.output()[-800:]}")
+
+
+def the_same_command_in_each_task_trains_to_the_usual_hash(lab):
+    job = lab.job(MLP)
+    want = lab.train(job, 1, 2)["weights_sha256"]
+    script = task_script(lab, "task.sh")
+    for servers in (1, 2):
+        port, out, tasks = free_port(), lab.folder / lab.name("placed"), []
+        words = ("--servers", 2, "--listen", f"tcp://127.0.0.1:{port}") if servers == 2 else ()
+        for rank in (2, 1, 0):  # the first server is the last to start
+            set_variables(lab, **torchrun(rank, 3, port))
+            tasks.append(lab.start("/bin/sh", script, "--job", job, "--out", out, *words))
+        ended_well(tasks)
+        summary = summary_of(out)
+        expect(summary["weights_sha256"] == want, f"other weights than with pushpull run: {summary}")
+        expect(len(summary["samples_per_worker"]) == 3, f"not one worker for each task: {summary}")
+        expect(len(summary["slices_per_server"]) == servers, f"not {servers} servers: {summary}")
+        idle = "rank 2 of 3" in tasks[0].output() and "so this task needs none" in tasks[0].output()
+        expect(idle, f"the task without a server does not say so: {tasks[0].output()}")
+
+
+def tasks_of_mpirun_train(lab):
+    if not shutil.which("mpirun"):
+        raise Skipped("mpirun is not installed")
+    job, out, script = lab.job(MLP), lab.folder / "out", task_script(lab, "task.sh")
+    want = lab.train(job, 1, 2)["weights_sha256"]
+    set_variables(lab, OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+    local = [word for kind in ("oob", "btl") for word in ("--mca", f"{kind}_tcp_if_include", "lo")]
+    code, text = lab.call(shutil.which("mpirun"), "--oversubscribe", *local, "-np", 3, "/bin/sh", script, "--job", job,
+                          "--out", out, seconds=120)
+    expect(code == 0, f"exit code {code}: {text[-800:]}")
+    summary = summary_of(out)
+    expect(summary["weights_sha256"] == want and len(summary["samples_per_worker"]) == 3, f"{summary}")
+    expect("--join auto: Open MPI, rank 2 of 3, first server at tcp://127.0.0.1:" in text, text)
+
+
+def tasks_of_tf_config_train(lab):
+    job, port, out = lab.job(MLP), free_port(), lab.folder / "out"
+    cluster = {"ps": [f"127.0.0.1:{port}"], "chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
+    tasks = []
+    for kind, program, words in (("worker", "pushpull-worker", ()), ("chief", "pushpull-worker", ()),
+                                 ("ps", "pushpull-server", ("--job", job, "--out", out))):
+        set_variables(lab, TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))
+        tasks.append(lab.start(program, "--join", "auto", *words))
+    ended_well(tasks)
+    expect(len(summary_of(out)["samples_per_worker"]) == 2, "not two workers")
+
+
+def a_program_in_c_joins_by_the_variable(lab):
+    """PUSHPULL_JOIN=auto in a Slurm step of two tasks on this host."""
+    job, port, out = lab.job(LINE), free_port(), lab.folder / "out"
+    step = {"SLURM_JOB_ID": 77, "SLURM_STEP_ID": 0, "SLURM_NTASKS": 2, "SLURM_STEP_NODELIST": "localhost",
+            "PUSHPULL_PORT": port}
+    set_variables(lab, SLURM_PROCID=0, **step)
+    tasks = [lab.start("pushpull-server", "--join", "auto", "--job", job, "--out", out)]
+    for rank in range(2):
+        set_variables(lab, SLURM_PROCID=rank, PUSHPULL_JOIN="auto", **step)
+        tasks.append(lab.start("../tests/linear_regression"))
+    ended_well(tasks)
+    expect(len(summary_of(out)["samples_per_worker"]) == 2, "not two workers")
+    named = f"--join auto: Slurm, rank 1 of 2, first server at tcp://localhost:{port}"
+    expect(named in tasks[2].output(), f"the log does not say what was found: {tasks[2].output()}")
+
+
+def explain_prints_the_sources_and_joins_nothing(lab):
+    cases = (
+        ("pushpull-worker", {"RANK": 3, "WORLD_SIZE": 4, "MASTER_ADDR": "10.1.2.3", "MASTER_PORT": 29500}, 0,
+         ("torchrun", "3 of 4 (RANK, WORLD_SIZE)", "tcp://10.1.2.3:29555", "MASTER_PORT + 55")),
+        ("pushpull-server", {"RANK": 0, "WORLD_SIZE": 4, "MASTER_ADDR": "10.1.2.3"}, 0,
+         ("first server (pushpull-server, rank 0)", "workers       4")),
+        ("pushpull-worker", {"RANK": 1, "MASTER_ADDR": "x"}, USAGE, ("WORLD_SIZE is missing",)),
+        ("pushpull-server", {"TF_CONFIG": "{oops"}, USAGE, ("TF_CONFIG is no JSON",)),
+        ("pushpull-worker", {"SLURM_JOB_ID": 1, "SLURM_STEP_ID": 0, "SLURM_STEP_NODELIST": "n[0-[1-2]]"}, USAGE,
+         ("SLURM_STEP_NODELIST", "a bracket inside a bracket")),
+        ("pushpull-worker", {}, USAGE, ("--join auto finds no launcher's variables",)))
+    for program, variables, code, words in cases:
+        set_variables(lab, **variables)
+        got, text = lab.call(program, "--join", "auto", "--explain", seconds=20)
+        expect(got == code and all(word in text for word in words), f"{variables}: exit code {got}: {text}")
+
+
+def a_first_server_refuses_what_contradicts_its_place(lab):
+    job = lab.job(MLP)
+    set_variables(lab, **torchrun(0, 1, 29555))
+    for words, named in ((("--job", job, "--listen", "tcp://127.0.0.1:6000"), "contradicts port 29555"),
+                         ((), "give --job FILE")):
+        code, text = lab.call("pushpull-server", "--join", "auto", *words)
+        expect(code == USAGE and named in text, f"{words}: exit code {code}: {text}")
+    set_variables(lab, JOB_COMPLETION_INDEX=0, MASTER_ADDR="127.0.0.1")
+    code, text = lab.call("pushpull-server", "--join", "auto", "--job", job)
+    expect(code == USAGE and "give --workers" in text, f"exit code {code}: {text}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        set_variables(lab, **torchrun(0, 1, port))
+        code, text = lab.call("pushpull-server", "--join", "auto", "--job", job)
+        expect(code == USAGE and str(port) in text, f"exit code {code}: {text}")
+
+
+if __name__ == "__main__":
+    base.main(globals())
