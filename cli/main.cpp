@@ -17,6 +17,7 @@
 #include "cli/keygen_command.h"
 #include "cli/models_command.h"
 #include "cli/replay/replay_command.h"
+#include "cli/report/report_command.h"
 #include "cli/run/run_command.h"
 #include "cli/status/status_command.h"
 #include "common/base/error.h"
@@ -33,6 +34,7 @@ usage:
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
   pushpull status --join tcp://HOST:PORT              members and progress of a running job
+  pushpull report OUT                                 one run's charts and tables as OUT/report.html
   pushpull doctor --join tcp://HOST:PORT              why this host cannot take part in it
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull models --job FILE                          parameters and memory of a job's model
@@ -51,7 +53,7 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 10> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
@@ -61,7 +63,8 @@ constexpr std::array<std::pair<std::string_view, Command>, 10> kCommands = {
      {"generate", generate_command},
      {"keygen", keygen_command},
      {"models", models_command},
-     {"replay", replay_command}}};
+     {"replay", replay_command},
+     {"report", report_command}}};
 
 int dispatch(int argc, const char* const* argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
@@ -82,10 +85,10 @@ int dispatch(int argc, const char* const* argv) {
       ErrorCode::kUsage,
       word.empty()
           ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, models, "
-            "generate, keygen or replay; --help explains them"
+            "generate, keygen, replay or report; --help explains them"
           : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, status, doctor, eval, models, generate, keygen or "
-                "replay; --help explains them");
+                "': must be run, compare, bench, status, doctor, eval, models, generate, keygen, "
+                "replay or report; --help explains them");
 }
 
 // If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these

@@ -21,6 +21,7 @@
 #include "ps/coordinator/coordinator_loop.h"
 #include "ps/engine/server_device.h"
 #include "ps/server/joined_server_loop.h"
+#include "ps/watch/watch_options.h"
 
 namespace pushpull {
 namespace {
@@ -33,6 +34,10 @@ const std::vector<KeyHelp>& options() {
       {"servers", "1", "servers of the job, this one included"},
       {"workers", "1", "workers to wait for before training starts"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      {"tensorboard", "", "folder for TensorBoard's event files; only of the first server"},
+      {"metrics-listen", "",
+       "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
+       "host on loopback; only of the first server"},
       {"device", "cpu", "where weights are kept and updated: cpu, auto, cuda, cuda:N"},
       {"progress", "auto", "tty (one line that is overwritten), plain, or auto"},
       {"announce-fd", "",
@@ -90,6 +95,15 @@ void refuse_keys(const CommandLine& line) {
                                      " belongs to the job: give it to the first server");
 }
 
+// Flags that only the first server has a use for.
+void refuse_flags_of_first(const CommandLine& line) {
+  for (const char* flag : {"tensorboard", "metrics-listen"}) {
+    if (!line.local.contains(flag)) continue;
+    throw Error(ErrorCode::kUsage,
+                std::string("[usage] --") + flag + " with --join: give it to the first server");
+  }
+}
+
 int join_job(const CommandLine& line, const std::string& join, SignalFd& signals) {
   JoinedServerProgram program;
   program.join = join;
@@ -112,6 +126,15 @@ ProgressStyle style_of(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[usage] --progress " + text + ": must be tty, plain or auto");
 }
 
+WatchOptions watch_of(const CommandLine& line) {
+  WatchOptions watch;
+  watch.tensorboard_dir = value_of(line, "tensorboard", "");
+  if (line.local.contains("metrics-listen")) {
+    watch.metrics_listen = parse_metrics_listen(line.local.at("metrics-listen"));
+  }
+  return watch;
+}
+
 int coordinate(const CommandLine& line, SignalFd& signals) {
   if (!line.local.contains("job") && line.keys.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -127,6 +150,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.keys = keys_to_listen(line);
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
+  program.watch = watch_of(line);
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
@@ -200,7 +224,10 @@ int run_placed(const CommandLine& line, const Placement& placement, SignalFd& si
 int join_or_explain(const CommandLine& line, SignalFd& signals) {
   const std::string& join = line.local.at("join");
   const bool explains = line.local.contains("explain");
-  if (join != "auto") refuse_keys(line);
+  if (join != "auto") {
+    refuse_keys(line);
+    refuse_flags_of_first(line);
+  }
   if (join != "auto" && !explains) return join_job(line, join, signals);
   const Placement placement =
       place_this_process({true, join, given_count(line, "servers"), given_count(line, "workers")});

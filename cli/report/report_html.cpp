@@ -7,8 +7,8 @@
 #include "cli/report/report_charts.h"
 #include "cli/report/report_data.h"
 #include "cli/report/report_links.h"
+#include "cli/report/report_page.h"
 #include "cli/report/report_provenance.h"
-#include "cli/report/report_style.h"
 #include "cli/report/report_tables.h"
 #include "common/base/text.h"
 
@@ -31,12 +31,6 @@ size_t points_per_curve(const ReportData& data) {
   return std::clamp(each, kMinPoints, kMaxPoints);
 }
 
-std::string section(const std::string& id, const std::string& title, const std::string& lead,
-                    const std::string& body) {
-  return "<section id=\"" + id + "\"><h2>" + title + "</h2><p class=\"lead\">" + lead + "</p>\n" +
-         body + "</section>\n";
-}
-
 std::string part(const std::string& title, const std::string& lead, const std::string& body) {
   return "<h3>" + title + "</h3><p>" + lead + "</p>" + body;
 }
@@ -57,14 +51,16 @@ constexpr const char* kCostsLead =
 
 std::string first_link(const LinkCells& link, const ReportData& data, size_t points) {
   const std::string over = data.links.size() > 1 ? " Over " + html(link_name(link.link)) + "." : "";
-  return section("results", "Results", "Median over seeds, lowest to highest below." + over,
-                 results_table(link, data.target)) +
-         section("accuracy", data.metric.title() + " and loss", kCurvesLead + over,
-                 curve_charts(link, data.target, points)) +
-         section("speed", "Speed and scaling", kSpeedLead + over, speed_charts(link, data.target)) +
-         section("steps", "Where a step’s time goes", kSplitLead + over, split_charts(link)) +
-         section("staleness", "Staleness", kStaleLead + over, staleness_charts(link)) +
-         section("costs", "Costs", kCostsLead + over, costs_table(link));
+  return report_section("results", "Results", "Median over seeds, lowest to highest below." + over,
+                        results_table(link, data.target)) +
+         report_section("accuracy", data.metric.title() + " and loss", kCurvesLead + over,
+                        curve_charts(link, data.target, points)) +
+         report_section("speed", "Speed and scaling", kSpeedLead + over,
+                        speed_charts(link, data.target)) +
+         report_section("steps", "Where a step’s time goes", kSplitLead + over,
+                        split_charts(link)) +
+         report_section("staleness", "Staleness", kStaleLead + over, staleness_charts(link)) +
+         report_section("costs", "Costs", kCostsLead + over, costs_table(link));
 }
 
 // Omits histograms of staleness; the table of costs has its mean and maximum.
@@ -93,13 +89,14 @@ std::string links_section(const CompareResult& result, const ReportData& data, s
   }
   if (body.empty()) return "";
   if (data.links.size() < 2) {
-    return section("links", "Communication",
-                   "What the link allows, and what the strategies achieved.", body);
+    return report_section("links", "Communication",
+                          "What the link allows, and what the strategies achieved.", body);
   }
-  return section("links", "Which strategy wins over which link",
-                 "The strategy with the best median over each link with each number of workers. "
-                 "Clear: no seed of another strategy did as well.",
-                 body);
+  return report_section(
+      "links", "Which strategy wins over which link",
+      "The strategy with the best median over each link with each number of workers. "
+      "Clear: no seed of another strategy did as well.",
+      body);
 }
 
 std::string header(const CompareResult& result, const ReportData& data) {
@@ -150,24 +147,17 @@ std::string header(const CompareResult& result, const ReportData& data) {
 std::string report_html(const CompareResult& result) {
   const ReportData data = report_data(result);
   const size_t points = points_per_curve(data);
-  std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; img-src data:\"/>"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
-      "<meta name=\"generator\" content=\"pushpull\"/><link rel=\"icon\" href=\"data:,\"/>"
-      "<title>pushpull: strategies compared</title><style>";
-  out += report_style();
-  out += "</style></head><body><main>\n" + header(result, data) + warnings(result, data);
+  std::string out = header(result, data) + warnings(result, data);
   if (!data.links.empty()) {
     out += headline(data.links[0], data.target, data.links.size() > 1) +
            first_link(data.links[0], data, points) + links_section(result, data, points);
   }
-  out += section("reading", "How to read this", "The meaning of these numbers, and their limits.",
-                 how_to_read(result, data));
-  out += section("provenance", "Provenance", "Everything needed to repeat the comparison.",
-                 provenance(result, data));
-  return out + "</main></body></html>\n";
+  out +=
+      report_section("reading", "How to read this",
+                     "The meaning of these numbers, and their limits.", how_to_read(result, data));
+  out += report_section("provenance", "Provenance", "Everything needed to repeat the comparison.",
+                        provenance(result, data));
+  return report_page("pushpull: strategies compared", out);
 }
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 #include "cli/report/html_text.h"
 #include "cli/report/report_charts.h"
 #include "cli/report/report_links.h"
+#include "cli/report/report_page.h"
 #include "cli/report/report_tables.h"
 #include "common/base/text.h"
 
@@ -98,11 +99,6 @@ std::string hash_table(const CompareResult& result) {
   return out + "</tbody>" + close_table();
 }
 
-std::string fact(const std::string& name, const std::string& value) {
-  if (value.empty()) return "";
-  return "<dt>" + html(name) + "</dt><dd>" + html(value) + "</dd>";
-}
-
 std::string facts(const CompareResult& result, const ReportData& data) {
   std::string libraries;
   for (const auto& [name, version] : result.libraries) {
@@ -111,22 +107,23 @@ std::string facts(const CompareResult& result, const ReportData& data) {
   }
   const std::optional<double> target = data.target;
   std::string out = "<dl>";
-  out += fact("pushpull", result.version);
-  out += fact("commit", result.commit.empty() ? "unknown" : result.commit);
-  out += fact("libraries", libraries);
-  out += fact("machine", result.machine);
-  if (result.cores > 0) out += fact("cores", std::to_string(result.cores));
-  if (!result.worker.empty()) out += fact("program of the workers", result.worker);
-  out += fact("device of the workers", result.device);
-  out += fact("device of the servers", result.server_device);
-  out += fact("TCP congestion control", result.congestion_control);
-  out += fact("began", result.began);
-  out += fact("took", duration(result.seconds));
+  out += report_fact("pushpull", result.version);
+  out += report_fact("commit", result.commit.empty() ? "unknown" : result.commit);
+  out += report_fact("libraries", libraries);
+  out += report_fact("machine", result.machine);
+  if (result.cores > 0) out += report_fact("cores", std::to_string(result.cores));
+  if (!result.worker.empty()) out += report_fact("program of the workers", result.worker);
+  out += report_fact("device of the workers", result.device);
+  out += report_fact("device of the servers", result.server_device);
+  out += report_fact("TCP congestion control", result.congestion_control);
+  out += report_fact("began", result.began);
+  out += report_fact("took", duration(result.seconds));
   if (result.model_parameters > 0) {
-    out += fact("model parameters", fixed(static_cast<double>(result.model_parameters), 0));
+    out += report_fact("model parameters", fixed(static_cast<double>(result.model_parameters), 0));
   }
-  out += fact("target", target ? data.metric.target_text(*target) : "none asked for");
-  out += fact("straggler", result.straggler.empty() ? "none" : result.straggler + " (rank:factor)");
+  out += report_fact("target", target ? data.metric.target_text(*target) : "none asked for");
+  out += report_fact("straggler",
+                     result.straggler.empty() ? "none" : result.straggler + " (rank:factor)");
   return out + "</dl>";
 }
 

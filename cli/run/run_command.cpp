@@ -16,6 +16,7 @@
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
+#include "ps/watch/watch_options.h"
 #include "worker/program/devices.h"
 
 namespace pushpull {
@@ -58,6 +59,10 @@ const std::vector<KeyHelp>& run_options() {
        "job's address in PUSHPULL_JOIN"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
       {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
+      {"tensorboard", "", "folder for TensorBoard's event files"},
+      {"metrics-listen", "",
+       "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
+       "host on loopback"},
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
@@ -89,6 +94,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   const std::string file = line.own("job", "");
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
+  if (line.local.contains("metrics-listen")) parse_metrics_listen(line.local.at("metrics-listen"));
   options.worker_command = worker_command(line, job, "run");
   if (!options.worker_command.empty()) options.supervisor.finish_ms = kFinishOfUsersMs;
   options.supervisor.on_worker_loss = job.on_worker_loss;
@@ -115,6 +121,10 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
                 std::to_string(options.supervisor.workers), "--out",
                 line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
+  for (const char* flag : {"tensorboard", "metrics-listen"}) {
+    if (line.local.contains(flag))
+      words.insert(words.end(), {std::string("--") + flag, line.local.at(flag)});
+  }
   for (const auto& [key, value] : line.keys) {
     words.push_back(std::string("--").append(key).append("=").append(value));
   }

@@ -10,18 +10,18 @@
 #include <csignal>
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
 
-#include "common/base/unique_fd.h"
-
 namespace pushpull {
 
 struct BackgroundWriter::State {
-  UniqueFd fd;       // the descriptor that texts are appended to
-  std::string path;  // the file that texts replace; empty with a descriptor
+  UniqueFd fd;                     // the descriptor that texts are appended to
+  std::function<UniqueFd()> open;  // makes it; empty if it is open
+  std::string path;                // the file that texts replace; empty with a descriptor
   size_t max_waiting_bytes = 0;
   std::mutex mutex;  // guards the members below
   std::condition_variable changed;
@@ -52,6 +52,15 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
+// Opens `fd` first if there is an `open`. Returns 0 or errno.
+int append(UniqueFd& fd, std::function<UniqueFd()>& open, std::string_view text) {
+  if (open) {
+    fd = std::exchange(open, nullptr)();
+    if (fd.get() < 0) return errno;
+  }
+  return write_all(fd.get(), text);
+}
+
 // Returns 0 or errno.
 int replace_file(const std::string& path, std::string_view text) {
   const std::string temporary = path + ".tmp";
@@ -76,6 +85,13 @@ BackgroundWriter::BackgroundWriter(int fd, size_t max_waiting_bytes)
   } else {
     start(state_);
   }
+}
+
+BackgroundWriter::BackgroundWriter(std::function<UniqueFd()> open)
+    : state_(std::make_shared<State>()) {
+  state_->open = std::move(open);
+  state_->max_waiting_bytes = kMaxWaitingBytes;
+  start(state_);
 }
 
 BackgroundWriter::BackgroundWriter(const std::string& path) : state_(std::make_shared<State>()) {
@@ -109,7 +125,7 @@ void BackgroundWriter::run(const std::shared_ptr<State>& state) {
     state->writing = true;
     lock.unlock();
     const int error =
-        state->replaces() ? replace_file(state->path, text) : write_all(state->fd.get(), text);
+        state->replaces() ? replace_file(state->path, text) : append(state->fd, state->open, text);
     lock.lock();
     state->writing = false;
     state->waiting_bytes -= text.size();

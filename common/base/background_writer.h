@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+
+#include "common/base/unique_fd.h"
 
 namespace pushpull {
 
@@ -16,6 +19,9 @@ class BackgroundWriter {
   // Appends each text to `fd`, in the order of the calls. Duplicates `fd`; with -1 every write
   // fails. After the first failed write, all other texts are dropped.
   explicit BackgroundWriter(int fd, size_t max_waiting_bytes = kMaxWaitingBytes);
+  // Appends each text to the file that `open` returns. `open` runs on the writing thread, before the first text. If it
+  // returns no descriptor, errno is the error of every write.
+  explicit BackgroundWriter(std::function<UniqueFd()> open);
   // Replaces the file `path` by the newest text. Each text goes to PATH.tmp, which is then renamed: a
   // reader never sees half of it. After a failure the old file stays and the next text is tried. There is
   // no fsync: a power cut may cost the newest text, a killed process does not.

@@ -21,9 +21,7 @@
 #include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/file_thread.h"
-#include "ps/files/start_state.h"
 #include "ps/files/start_wait.h"
-#include "ps/files/term_file.h"
 #include "ps/members/ended_run_loop.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/grants.h"
@@ -148,6 +146,9 @@ class CoordinatorLoop : private JobEffects {
   void show_line(const std::string& line) override { files_.report().end_line(), log_.info(line); }
   void show_moment(const Moment& moment) override { files_.report().moment(moment); }
   void show_members(const std::string& json) override { files_.report().members(json); }
+  void show_status(const MembersView& view, const JobFacts& facts) override {
+    files_.report().status(view, facts);
+  }
 
   const CoordinatorProgram& program_;
   SignalFd& signals_;
@@ -416,8 +417,8 @@ void CoordinatorLoop::save_end(const RunEnd& end) {
   thread_.start([this, end] { files_.save_end(end); });
 }
 
-void CoordinatorLoop::started(const Declaration& declaration, int64_t /*start_step*/) {
-  files_.report().begin(files_.take_metrics());
+void CoordinatorLoop::started(const Declaration& declaration, int64_t start_step) {
+  files_.report().begin(files_.take_metrics(), start_step);
   writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), declaration.table,
                                                state_names(server_optimizer(program_.job).kind));
   announcements_.started();
@@ -484,7 +485,7 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
       return;
     }
     files = std::make_unique<RunFiles>(thread, program.job, program.out_dir, program.style,
-                                       std::move(locks), std::move(start), term);
+                                       program.watch, std::move(locks), std::move(start), term);
   });
   for (const std::string& notice : nothing_to_do) log.info(notice);
   if (!files) return 0;

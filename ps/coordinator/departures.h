@@ -13,10 +13,10 @@
 #include "ps/coordinator/job_phase.h"
 #include "ps/coordinator/stall_watch.h"
 #include "ps/coordinator/training_run.h"
-#include "ps/files/run_totals.h"
 #include "ps/members/actions.h"
 #include "ps/members/admission.h"
 #include "ps/members/membership.h"
+#include "ps/record/run_totals.h"
 
 namespace pushpull {
 

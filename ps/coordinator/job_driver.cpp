@@ -264,7 +264,9 @@ void JobDriver::publish_status(Now now) {
   if (desk_->due(now.awake_ms, coordinator_->phase())) {
     const CommittedWork* committed = coordinator_->started() ? &coordinator_->training() : nullptr;
     const wire::Stats own = data_.stats();
-    desk_->update(now.awake_ms, committed, own, summary_.facts(now.ms, *coordinator_, own));
+    const JobFacts facts =
+        desk_->update(now.awake_ms, committed, own, summary_.facts(now.ms, *coordinator_, own));
+    effects_.show_status(desk_->view(now.awake_ms, committed), facts);
   }
   if (const auto text = desk_->take_file()) effects_.show_members(*text);
   for (Outgoing& out : desk_->take_answers(now.awake_ms, now.utc_ms)) {

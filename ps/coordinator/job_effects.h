@@ -12,12 +12,14 @@
 #include "common/io/checkpoint.h"
 #include "common/net/flat_state.h"
 #include "ps/files/checkpoint_writer.h"
-#include "ps/files/moment.h"
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
 #include "ps/members/declarations.h"
 #include "ps/members/ended_run.h"
 #include "ps/members/membership.h"
+#include "ps/status/job_facts.h"
+#include "ps/status/member_document.h"
+#include "ps/watch/moment.h"
 
 namespace pushpull {
 
@@ -88,6 +90,9 @@ class JobEffects {
   virtual void show_moment(const Moment& moment) = 0;
   // Shows the newest text of members.json.
   virtual void show_members(const std::string& json) = 0;
+  // Renews the members and the figures that the program shows on request: at least once a second, at
+  // most at each tick. Borrows both for the call.
+  virtual void show_status(const MembersView& view, const JobFacts& facts) = 0;
 };
 
 // The outcome for a snapshot that was hashed or written.

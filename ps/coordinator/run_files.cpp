@@ -66,14 +66,15 @@ StartState resume_run(FileThread& thread, const Job& job, const std::string& out
 }
 
 RunFiles::RunFiles(FileThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
-                   std::vector<FolderLock> locks, StartState start, TermRecord term)
+                   const WatchOptions& watch, std::vector<FolderLock> locks, StartState start,
+                   TermRecord term)
     : thread_(thread),
       job_(job),
       out_dir_(std::move(out_dir)),
       locks_(std::move(locks)),
       start_(std::move(start)),
       term_(std::move(term)),
-      report_((thread.waits("open", out_dir_), out_dir_), style) {
+      report_((thread.waits("open", out_dir_), out_dir_), style, watch) {
   for (const FolderLock& lock : locks_) {
     if (!lock.notice().empty()) notices_.push_back(lock.notice());
   }

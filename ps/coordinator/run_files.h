@@ -44,7 +44,8 @@ class RunFiles {
   // and job.
   //   locks: released by `close`. term: of this process's first term.
   RunFiles(FileThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
-           std::vector<FolderLock> locks, StartState start, TermRecord term);
+           const WatchOptions& watch, std::vector<FolderLock> locks, StartState start,
+           TermRecord term);
 
   // ---- tasks ----
   // Reads the weights that the term starts from.

@@ -65,6 +65,15 @@ std::map<int64_t, int64_t> RunSummary::staleness(const wire::Stats& own) const {
   return out;
 }
 
+RunTotals RunSummary::totals(const wire::Stats& own) const {
+  RunTotals out = coordinator().departures().totals();
+  out.add(wire::ROLE_SERVER, own);
+  for (const auto& [incarnation, member] : coordinator().members().all()) {
+    if (!member.peer.empty()) out.add(member.role, member.stats);
+  }
+  return out;
+}
+
 void RunSummary::measure_rate(int64_t now_ms) {
   const int64_t samples = coordinator().training().counts().samples;
   const double rate =
@@ -102,7 +111,9 @@ Moment RunSummary::now(int64_t now_ms, const wire::Stats& own) const {
   m.loss = record.newest_loss();
   double sum = 0.0;
   double count = 0.0;
-  for (const auto& [value, times] : staleness(own)) {
+  m.staleness = staleness(own);
+  m.totals = totals(own);
+  for (const auto& [value, times] : m.staleness) {
     sum += static_cast<double>(value * times);
     count += static_cast<double>(times);
     m.staleness_max = std::max(m.staleness_max, value);
@@ -135,6 +146,8 @@ JobFacts RunSummary::facts(int64_t now_ms, const Coordinator& of, const wire::St
   f.host = options_.self.host;
   f.pid = options_.self.pid;
   f.out = options_.out;
+  f.recoveries = history_.recoveries;
+  f.checkpoints_failed = history_.checkpoints_failed;
   if (!of.started()) return f;
   const Moment m = now(now_ms, own);
   f.step = m.step;
@@ -148,6 +161,9 @@ JobFacts RunSummary::facts(int64_t now_ms, const Coordinator& of, const wire::St
   f.staleness_max = m.staleness_max;
   f.seconds = m.seconds;
   f.eta_seconds = seconds_left(m);
+  f.staleness = m.staleness;
+  f.totals = m.totals;
+  f.evaluation = of.evaluations().newest();
   return f;
 }
 
@@ -198,11 +214,7 @@ Summary RunSummary::summary(const wire::Stats& own) const {
   s.unused_tensors = unused_;
   s.weights_sha256 = weights_sha256_;
   s.data_order_sha256 = counts.data_hash.hex();
-  s.totals = coordinator().departures().totals();
-  s.totals.add(wire::ROLE_SERVER, own);
-  for (const auto& [incarnation, member] : coordinator().members().all()) {
-    if (!member.peer.empty()) s.totals.add(member.role, member.stats);
-  }
+  s.totals = totals(own);
   return s;
 }
 

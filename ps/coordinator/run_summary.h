@@ -9,10 +9,10 @@
 
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/files/moment.h"
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
 #include "ps/status/job_facts.h"
+#include "ps/watch/moment.h"
 
 namespace pushpull {
 
@@ -61,6 +61,7 @@ class RunSummary {
   void measure_rate(int64_t now_ms);
   void add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms);
   std::map<int64_t, int64_t> staleness(const wire::Stats& own) const;
+  RunTotals totals(const wire::Stats& own) const;
 
   Coordinator& coordinator() { return *coordinator_; }
   const Coordinator& coordinator() const { return *coordinator_; }

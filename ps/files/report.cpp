@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "common/base/console.h"
 #include "common/base/error.h"
@@ -21,6 +22,9 @@
 #include "common/io/head_json.h"
 #include "common/io/json_number.h"
 #include "common/io/write_file.h"
+#include "ps/watch/metrics_lines.h"
+#include "ps/watch/prometheus_text.h"
+#include "ps/watch/tensor_board.h"
 
 namespace pushpull {
 
@@ -204,7 +208,7 @@ std::optional<double> seconds_left(const Moment& m) {
          std::max(m.samples_per_second, 1e-9);
 }
 
-Report::Report(std::string dir, ProgressStyle style)
+Report::Report(std::string dir, ProgressStyle style, const WatchOptions& watch)
     : dir_(std::move(dir)), style_(style), members_(members_path()) {
   std::error_code error;
   std::filesystem::create_directories(dir_, error);
@@ -217,6 +221,10 @@ Report::Report(std::string dir, ProgressStyle style)
       file.get() < 0 && errno != ENOENT) {
     throw io_error(path);
   }
+  if (!watch.tensorboard_dir.empty()) {
+    sinks_.push_back(std::make_unique<TensorBoard>(watch.tensorboard_dir));
+  }
+  if (watch.metrics_listen) open_page(*watch.metrics_listen);
 }
 
 UniqueFd Report::open_files(const std::string& job_ini, bool append, const Waits& waits) const {
@@ -233,20 +241,33 @@ UniqueFd Report::open_files(const std::string& job_ini, bool append, const Waits
   return file;
 }
 
-void Report::begin(UniqueFd metrics) {
-  if (metrics_) return;
-  metrics_ = std::make_unique<BackgroundWriter>(metrics.get());
-  if (!members_before_.empty()) members(members_before_);
+void Report::open_page(const Address& listen) {
+  const Log log("server 0");
+  try {
+    page_ = std::make_unique<WatchPage>(listen);
+    log.info("metrics on " + page_->url() + "/metrics, status on /status" +
+             (listen.is_loopback() ? "" : "; any host that reaches this port can read them"));
+  } catch (const Error& e) {
+    log.warn(std::string(e.what()) + "; training goes on without /metrics and /status");
+  }
+}
+
+void Report::begin(UniqueFd metrics, int64_t step) {
+  if (!std::exchange(began_, true)) {
+    sinks_.push_back(std::make_unique<MetricsLines>(std::move(metrics), metrics_path()));
+    if (!members_before_.empty()) members(members_before_);
+  }
+  for (const auto& sink : sinks_) sink->begin(step);
 }
 
 Report::~Report() {
-  finish_metrics(kFlushMetricsMs);
+  finish_sinks(kFlushMetricsMs);
   members_.flush(kFlushMetricsMs);
   explain_members();
 }
 
 void Report::members(const std::string& json) {
-  if (!metrics_) {
+  if (!began_) {
     members_before_ = json;
     return;
   }
@@ -296,54 +317,38 @@ void Report::progress(const Moment& m) {
 }
 
 void Report::moment(const Moment& m) {
-  ordered_json j;
-  j["seconds"] = m.seconds;
-  j["step"] = m.step;
-  j["epoch"] = m.step / m.steps_per_epoch;
-  j["samples"] = m.samples;
-  j["samples_per_second"] = json_number(m.samples_per_second);
-  j["learning_rate"] = json_number(m.learning_rate);
-  j["loss"] = json_number(m.loss);
-  j["staleness_mean"] = json_number(m.staleness_mean);
-  j["staleness_max"] = m.staleness_max;
-  if (m.evaluation) {
-    j["test_step"] = m.evaluation->step;
-    j["test_seconds"] = json_number(m.test_seconds);
-    j["test_samples"] = m.test_samples;
-    add_heads(j, m.evaluation->heads);
-  }
-  if (!metrics_->write(j.dump() + "\n")) ++metrics_left_out_;
-  explain_metrics();
+  for (const auto& sink : sinks_) sink->moment(m);
+  explain_sinks();
   progress(m);
 }
 
-// A full or stalled disk costs metrics but does not stop training.
-void Report::explain_metrics() {
-  if (metrics_explained_ || metrics_left_out_ == 0) return;
-  metrics_explained_ = true;
-  const int error = metrics_->error();
-  end_line();
-  Log("server 0")
-      .warn("[out] cannot write " + metrics_path() + ": " +
-            (error != 0 ? std::strerror(error) : "the file system does not answer") +
-            "; training goes on, lines of metrics are lost");
+void Report::status(const MembersView& view, const JobFacts& facts) {
+  if (page_) page_->publish(status_json(view, facts), prometheus_text(view, facts));
 }
 
-void Report::finish_metrics(int64_t max_ms) {
-  if (!metrics_) return;
-  if (!metrics_->flush(max_ms)) ++metrics_left_out_;
-  explain_metrics();
+void Report::explain_sinks() {
+  for (const auto& sink : sinks_) {
+    const std::string line = sink->take_warning();
+    if (line.empty()) continue;
+    end_line();
+    Log("server 0").warn(line);
+  }
+}
+
+void Report::finish_sinks(int64_t max_ms) {
+  for (const auto& sink : sinks_) sink->flush(max_ms);
+  explain_sinks();
 }
 
 void Report::write_summary(const Summary& summary, const Waits& waits) const {
   waits("write", metrics_path());
-  if (metrics_) metrics_->flush(kFlushMetricsMs);
+  for (const auto& sink : sinks_) sink->flush(kFlushMetricsMs);
   waits("write", summary_path());
   write_file(summary_path(), summary_json(summary));
 }
 
 void Report::show_summary(const Summary& summary) {
-  finish_metrics(0);
+  finish_sinks(0);
   end_line();
   print(STDOUT_FILENO, summary_table(summary, dir_));
 }

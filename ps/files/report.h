@@ -7,11 +7,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
-#include "ps/files/moment.h"
 #include "ps/files/summary.h"
+#include "ps/status/job_facts.h"
+#include "ps/status/member_document.h"
+#include "ps/watch/metrics_sink.h"
+#include "ps/watch/moment.h"
+#include "ps/watch/watch_options.h"
+#include "ps/watch/watch_page.h"
 
 namespace pushpull {
 
@@ -31,9 +37,9 @@ class Report {
 
   // Creates `dir`. Leaves an earlier run's files until training begins, so that a run that fails
   // before its first step loses no results. Throws Error(kIo) naming a file that open_files() could
-  // not write.
-  Report(std::string dir, ProgressStyle style);
-  // Waits up to 5 s each for the last metrics and members.
+  // not write. If the page cannot listen, one line says so.
+  Report(std::string dir, ProgressStyle style, const WatchOptions& watch = {});
+  // Waits up to 5 s each for the sinks of metrics and for members.json.
   ~Report();
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
@@ -42,14 +48,16 @@ class Report {
   // summary, writes job.ini and opens metrics.jsonl, empty or, if the run continues (`append`), at
   // its end. Returns metrics.jsonl. Throws Error(kIo) naming the file.
   UniqueFd open_files(const std::string& job_ini, bool append, const Waits& waits) const;
-  // Call when training begins. Later calls do nothing.
-  void begin(UniqueFd metrics);
-  // After begin(): writes a line of metrics, and the progress line if one is due. Does not block.
-  // Metrics that cannot be written are lost; one line says so.
+  // Call when training begins at `step`, and again after a lost server; `metrics` is used once.
+  void begin(UniqueFd metrics, int64_t step);
+  // After begin(): passes the moment to all sinks, and prints the progress line if one is due. Does
+  // not block. Metrics that cannot be written are lost; one line of each sink says so.
   void moment(const Moment& moment);
   // After begin(): replaces members.json, atomically. Does not block. If the file cannot be
   // written, one line says so.
   void members(const std::string& json);
+  // Renews the page, if there is one. Does not block.
+  void status(const MembersView& view, const JobFacts& facts);
   // Ends the progress line so that other text can be printed.
   void end_line();
   // Waits for the file system; any thread. Waits up to 5 s for the metrics, then writes
@@ -62,8 +70,9 @@ class Report {
 
  private:
   void progress(const Moment& moment);
-  void explain_metrics();
-  void finish_metrics(int64_t max_ms);
+  void open_page(const Address& listen);
+  void explain_sinks();
+  void finish_sinks(int64_t max_ms);
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
   std::string summary_path() const { return dir_ + "/summary.json"; }
   std::string members_path() const { return dir_ + "/members.json"; }
@@ -71,9 +80,9 @@ class Report {
 
   std::string dir_;
   ProgressStyle style_;
-  std::unique_ptr<BackgroundWriter> metrics_;  // null before begin()
-  int64_t metrics_left_out_ = 0;
-  bool metrics_explained_ = false;
+  bool began_ = false;
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;  // metrics.jsonl comes with begin()
+  std::unique_ptr<WatchPage> page_;                  // null if there is none
   BackgroundWriter members_;
   std::string members_before_;  // the newest text before begin()
   bool members_explained_ = false;

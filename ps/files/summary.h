@@ -9,7 +9,7 @@
 
 #include "common/io/evaluation_record.h"
 #include "common/metrics/metric.h"
-#include "ps/files/run_totals.h"
+#include "ps/record/run_totals.h"
 
 namespace pushpull {
 

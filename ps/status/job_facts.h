@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "common/net/message.h"
+#include "ps/record/run_totals.h"
+#include "ps/work/evaluations.h"
 
 namespace pushpull {
 
@@ -33,8 +36,13 @@ struct JobFacts {
   std::optional<double> loss;
   double staleness_mean = 0.0;
   int64_t staleness_max = 0;
-  double seconds = 0.0;               // since training began
-  std::optional<double> eta_seconds;  // until the end at this rate
+  double seconds = 0.0;                  // since training began
+  std::optional<double> eta_seconds;     // until the end at this rate
+  std::map<int64_t, int64_t> staleness;  // updates so far by their staleness
+  RunTotals totals;                      // of all members, as they have reported
+  std::optional<Evaluation> evaluation;  // the newest one
+  int64_t recoveries = 0;                // lost servers that the run has gone on without
+  int64_t checkpoints_failed = 0;
 };
 
 }  // namespace pushpull

@@ -77,6 +77,11 @@ void add_staleness(ordered_json& row, const MembersView& view, const MemberInfo&
   row["staleness_max"] = most;
 }
 
+// The server in the coordinator's process is always heard from.
+double heard_seconds(const MembersView& view, const MemberInfo& member) {
+  return member.peer.empty() ? 0.0 : seconds_between(member.last_heard_ms, view.now_ms);
+}
+
 ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   const PushedWork& work = pushed_by(view, member.incarnation);
   const bool worker = member.role == wire::ROLE_WORKER;
@@ -97,9 +102,9 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
     row["updates"] = member.stats.updates();
   }
   add_staleness(row, view, member);
-  // The server in the coordinator's process is always heard from.
-  row["heard_seconds"] =
-      member.peer.empty() ? 0.0 : seconds_between(member.last_heard_ms, view.now_ms);
+  row["heard_seconds"] = heard_seconds(view, member);
+  row["cpu_seconds"] = json_number(member.stats.cpu_seconds());
+  row["peak_rss_mib"] = static_cast<double>(member.stats.peak_rss_kib()) / 1024.0;
   row["device"] = word(member.device);
   row["address"] = word(worker ? member.peer_endpoint : member.data_endpoint);
   if (!worker) row["listener"] = member.data_port().listener;
@@ -120,7 +125,7 @@ ordered_json left_row(const MembersView& view, const FormerMember& former) {
 }
 
 // Lists servers, then workers, each by rank; members without a rank come last.
-std::vector<ordered_json> member_rows(const MembersView& view) {
+std::vector<const MemberInfo*> in_order(const MembersView& view) {
   std::vector<const MemberInfo*> order;
   for (const auto& [incarnation, member] : *view.shown) order.push_back(&member);
   std::sort(order.begin(), order.end(), [](const MemberInfo* a, const MemberInfo* b) {
@@ -129,9 +134,12 @@ std::vector<ordered_json> member_rows(const MembersView& view) {
     };
     return key(a) < key(b);
   });
+  return order;
+}
+
+std::vector<ordered_json> member_rows(const MembersView& view) {
   std::vector<ordered_json> rows;
-  rows.reserve(order.size());
-  for (const MemberInfo* member : order) rows.push_back(member_row(view, *member));
+  for (const MemberInfo* member : in_order(view)) rows.push_back(member_row(view, *member));
   return rows;
 }
 
@@ -149,12 +157,6 @@ std::string row_lines(const std::vector<ordered_json>& rows) {
   std::string out;
   for (const ordered_json& row : rows) out += (out.empty() ? "\n  " : ",\n  ") + dumped(row);
   return "[" + out + (rows.empty() ? "]" : "\n ]");
-}
-
-const char* phase_name(wire::Phase phase) {
-  constexpr std::array<const char*, 5> kNames = {"gathering", "training", "finishing", "finished",
-                                                 "failed"};
-  return kNames.at(static_cast<size_t>(phase));
 }
 
 // Returns a digest that tells runs apart. It reveals nothing that a message of the run needs.
@@ -179,6 +181,32 @@ void add_training(ordered_json& j, const JobFacts& facts) {
 }
 
 }  // namespace
+
+const char* phase_name(wire::Phase phase) {
+  constexpr std::array<const char*, 5> kNames = {"gathering", "training", "finishing", "finished",
+                                                 "failed"};
+  return kNames.at(static_cast<size_t>(phase));
+}
+
+std::vector<MemberFigures> member_figures(const MembersView& view) {
+  std::vector<MemberFigures> out;
+  for (const MemberInfo* member : in_order(view)) {
+    MemberFigures figures;
+    figures.worker = member->role == wire::ROLE_WORKER;
+    figures.rank = member->rank;
+    figures.host = member->host;
+    figures.pid = member->pid;
+    figures.step = static_cast<double>(shown_step(view, *member));
+    figures.samples = static_cast<double>(pushed_by(view, member->incarnation).samples);
+    figures.samples_per_second = view.pace->samples_per_second(member->incarnation);
+    figures.straggler = view.pace->straggles(member->incarnation) ? 1.0 : 0.0;
+    figures.heard_seconds = heard_seconds(view, *member);
+    figures.cpu_seconds = member->stats.cpu_seconds();
+    figures.peak_memory_bytes = 1024.0 * static_cast<double>(member->stats.peak_rss_kib());
+    out.push_back(std::move(figures));
+  }
+  return out;
+}
 
 std::string members_json(const MembersView& view) {
   return "{\"members\": " + row_lines(member_rows(view)) +

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "common/net/message.h"
 #include "ps/members/membership.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/pace.h"
@@ -23,6 +25,26 @@ struct MembersView {
   const Pace* pace = nullptr;
 };
 
+// The figures of one member that monitoring gets.
+struct MemberFigures {
+  bool worker = false;
+  int64_t rank = -1;  // -1: none
+  std::string host;   // as the member reports it
+  int64_t pid = 0;
+  double step = 0.0;
+  double samples = 0.0;
+  double samples_per_second = 0.0;
+  double straggler = 0.0;  // 1 or 0
+  double heard_seconds = 0.0;
+  double cpu_seconds = 0.0;
+  double peak_memory_bytes = 0.0;
+};
+
+// Returns the members in the order of the documents: servers, then workers, each by rank; members
+// without a rank come last.
+std::vector<MemberFigures> member_figures(const MembersView& view);
+// Returns the name of a phase in the documents: "training".
+const char* phase_name(wire::Phase phase);
 // Returns {"members": [...], "left": [...]}, with one line for each member.
 std::string members_json(const MembersView& view);
 // Returns the same on one line, with the job's figures.

@@ -2,8 +2,6 @@
 
 #include <functional>
 
-#include "ps/status/member_document.h"
-
 namespace pushpull {
 
 namespace {
@@ -71,24 +69,23 @@ void StatusDesk::choose_shown(const wire::Stats& own, wire::Phase phase) {
   if (self != shown_.end()) self->second.stats = own;
 }
 
-void StatusDesk::update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
-                        const JobFacts& facts) {
+JobFacts StatusDesk::update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
+                            JobFacts facts) {
   if (began_ms_ < 0) began_ms_ = now_ms;
+  facts.up_ms = now_ms - began_ms_;
   if (committed != nullptr && !over_) pace_.on_tick(now_ms, members_, *committed);
   choose_shown(own, facts.phase);
-  const MembersView view{now_ms, began_ms_, &shown_, &members_, committed, &pace_};
   const size_t newest = fingerprint();
   if (newest != fingerprint_ || facts.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
-    file_ = members_json(view);
+    file_ = members_json(view(now_ms, committed));
     phase_ = facts.phase;
     written_ms_ = now_ms;
     fingerprint_ = newest;
   }
-  if (questions_.empty() || fresh(now_ms)) return;
-  JobFacts shown = facts;
-  shown.up_ms = now_ms - began_ms_;
-  answer_ = status_json(view, shown);
+  if (questions_.empty() || fresh(now_ms)) return facts;
+  answer_ = status_json(view(now_ms, committed), facts);
   made_ms_ = now_ms;
+  return facts;
 }
 
 std::vector<Outgoing> StatusDesk::take_answers(int64_t now_ms, int64_t utc_ms) {

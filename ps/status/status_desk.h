@@ -20,6 +20,7 @@
 #include "ps/server/outgoing.h"
 #include "ps/status/answer_limits.h"
 #include "ps/status/job_facts.h"
+#include "ps/status/member_document.h"
 #include "ps/status/pace.h"
 #include "ps/work/committed_work.h"
 
@@ -34,9 +35,14 @@ class StatusDesk {
   Checked ask(int64_t now_ms, const PeerId& peer, const wire::StatusRequest& request);
   // Returns true if `update` is due, for the file or for an answer.
   bool due(int64_t now_ms, wire::Phase phase);
-  //   own: Stats of the server in this process. progress: null before the start.
-  void update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
-              const JobFacts& facts);
+  // Returns the facts with up_ms.
+  //   committed: null before the start. own: Stats of the server in this process.
+  JobFacts update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
+                  JobFacts facts);
+  // Returns the members that `update` chose. Valid until the next event.
+  MembersView view(int64_t now_ms, const CommittedWork* committed) const {
+    return {now_ms, began_ms_, &shown_, &members_, committed, &pace_};
+  }
 
   // Returns the text for members.json if there is a newer one.
   std::optional<std::string> take_file() { return std::exchange(file_, std::nullopt); }

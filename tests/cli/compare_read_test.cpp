@@ -68,7 +68,7 @@ TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
   {
     Report report(folder.path(), ProgressStyle::kPlain);
     const auto no_wait = [](const std::string& /*verb*/, const std::string& /*path*/) {};
-    report.begin(report.open_files("", false, no_wait));
+    report.begin(report.open_files("", false, no_wait), 0);
     Moment moment;
     moment.seconds = 1.0;
     moment.step = moment.end_step = 10;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens reports of `pushpull compare` in a real headless Chromium. Checks for no console message, charts in the
+"""Opens reports of `pushpull compare` and `pushpull report` in a real headless Chromium. Checks for no console message, charts in the
 DOM, no resources to fetch, no horizontal scrolling and no small text at 400 pixels, and enough contrast, light
 and dark.
 
@@ -119,7 +119,7 @@ class Browser:
     def measured(self, page, width, theme):
         wrapper = self.folder / f"measure_{page.stem}_{width}_{theme}.html"
         wrapper.write_text(WRAPPER.replace("REPORT", page.as_uri()).replace("WIDTH", str(width)))
-        out, console = self.call(wrapper, theme, "--dump-dom", "--window-size=1400,1000")
+        out, console = self.call(wrapper, theme, "--dump-dom", "--window-size=1500,1000")
         found = re.search(r'<pre id="found">(.*?)</pre>', out, re.DOTALL)
         expect(found and found.group(1), f"{wrapper.name} measured nothing: {console}")
         result = json.loads(html.unescape(found.group(1)))
@@ -153,7 +153,7 @@ def opens_without_a_word(browser, folder):
 
 
 def every_chart_is_there_and_drawn(browser, folder):
-    expected = {"full": 58, "one_run": 7, "unfair": 14, "failures": 0, "nothing": 0}
+    expected = {"full": 58, "one_run": 7, "unfair": 14, "failures": 0, "nothing": 0, "run": 9, "new_run": 0}
     for name, charts in expected.items():
         page = folder / "reports" / f"{name}.html"
         written = page.read_text().count('<svg class="chart"')
@@ -167,8 +167,8 @@ def every_chart_is_there_and_drawn(browser, folder):
 
 
 def is_readable_at_400_pixels(browser, folder):
-    for name in ("full", "one_run", "unfair", "failures", "nothing"):
-        for width in (400, 1280):
+    for name in ("full", "one_run", "unfair", "failures", "nothing", "run", "new_run"):
+        for width in (400, 1280, 1400):
             found, _ = browser.measured(folder / "reports" / f"{name}.html", width, LIGHT)
             where = f"{name} at {width} px"
             expect(found["client"] == width, f"{where}: measured at {found['client']}")

@@ -106,6 +106,43 @@ TEST(BackgroundWriter, ANonBlockingDescriptorIsAwaited) {
   EXPECT_TRUE(writer.flush(kLongMs));
 }
 
+TEST(BackgroundWriter, OpensAFileBeforeTheFirstText) {
+  const ScratchFolder folder;
+  BackgroundWriter writer([path = folder / "file"] {
+    return UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder / "file"));
+  EXPECT_TRUE(writer.write("a"));
+  EXPECT_TRUE(writer.write("b"));
+  EXPECT_TRUE(writer.flush(kLongMs));
+  EXPECT_EQ(read_bytes(folder / "file"), "ab");
+}
+
+TEST(BackgroundWriter, AFileThatCannotBeOpenedFailsEveryWrite) {
+  BackgroundWriter writer([] {
+    errno = EROFS;
+    return UniqueFd();
+  });
+  EXPECT_TRUE(writer.write("a"));
+  EXPECT_FALSE(writer.flush(kLongMs));
+  EXPECT_EQ(writer.error(), EROFS);
+  EXPECT_FALSE(writer.write("b"));
+}
+
+TEST(BackgroundWriter, AFileThatDoesNotOpenBlocksNobody) {
+  const ScratchFolder folder;
+  const std::string fifo = folder / "fifo";  // a FIFO without a reader stands for a disk that hangs
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  {
+    BackgroundWriter writer([fifo] { return UniqueFd(open(fifo.c_str(), O_WRONLY | O_CLOEXEC)); });
+    EXPECT_TRUE(writer.write("a"));
+    EXPECT_FALSE(writer.flush(1));
+    EXPECT_EQ(writer.error(), 0);
+    while (writer.write(std::string(100'000, 'x'))) continue;  // until its memory is full
+  }
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_CLOEXEC));  // ends the thread
+}
+
 TEST(BackgroundWriter, AFileHoldsTheNewestText) {
   const ScratchFolder folder;
   BackgroundWriter file(folder / "file");

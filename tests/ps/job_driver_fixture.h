@@ -194,6 +194,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
   void show_moment(const Moment& moment) override { moments_.push_back(moment); }
   void show_members(const std::string& json) override { members_.push_back(json); }
+  void show_status(const MembersView& view, const JobFacts& facts) override {
+    status_ = status_json(view, facts);
+  }
   std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
                                       TrainingObserver* observer) override {
     EXPECT_NE(observer, nullptr);
@@ -220,6 +223,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<int64_t> hashed_;
   std::vector<int64_t> written_;
   std::vector<Moment> moments_;
+  std::string status_;  // the newest one
   std::vector<std::string> members_;
   std::vector<Summary> summaries_;
   std::vector<RunEnd> ends_;

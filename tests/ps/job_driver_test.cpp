@@ -253,6 +253,24 @@ TEST_F(JobDriverTest, MembersFileIsWrittenBeforeTheFirstStepAndAtTheEnd) {
       << "the members at the end";
 }
 
+TEST_F(JobDriverTest, StatusIsRenewedEachSecondUnasked) {
+  make();
+  turn();
+  EXPECT_THAT(status_, HasSubstr(R"("phase":"gathering")"));
+  join();
+  turn(60);
+  EXPECT_THAT(status_, HasSubstr(R"("phase":"training")"));
+  EXPECT_THAT(status_, HasSubstr(R"("role":"worker","rank":0)"));
+  for (int i = 0; i < 3; ++i) {
+    status_.clear();
+    turn(1000);
+    EXPECT_THAT(status_, HasSubstr(R"("up_seconds":)"));
+  }
+  driver_->fail(ErrorCode::kData, "[data] gone");
+  turn(60);
+  EXPECT_THAT(status_, HasSubstr(R"("failure":"[data] gone)"));
+}
+
 TEST_F(JobDriverTest, ClosedConnectionBecomesALossLater) {
   make("on-worker-loss = wait\n");
   join();

@@ -168,7 +168,7 @@ Moment moment_at(double seconds, int64_t step) {
 void wait_for_nothing(const std::string& /*verb*/, const std::string& /*path*/) {}
 
 void begin(Report& report, const std::string& job_ini) {
-  report.begin(report.open_files(job_ini, false, wait_for_nothing));
+  report.begin(report.open_files(job_ini, false, wait_for_nothing), 0);
 }
 
 void summarise(Report& report) {
@@ -301,7 +301,7 @@ TEST(Report, EachFileIsNamedBeforeItIsWaitedFor) {
   const auto wait = [&](const std::string& verb, const std::string& path) {
     named += verb + " " + path.substr(folder.path().size()) + "\n";
   };
-  report.begin(report.open_files("", false, wait));
+  report.begin(report.open_files("", false, wait), 0);
   report.write_summary(some_summary(), wait);
   EXPECT_EQ(named,
             "remove /summary.json\nwrite /job.ini\nopen /metrics.jsonl\n"

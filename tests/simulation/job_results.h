@@ -41,6 +41,7 @@ class JobResults : public JobEffects {
   void show_line(const std::string& line) override;
   void show_moment(const Moment& moment) override;
   void show_members(const std::string& json) override;
+  void show_status(const MembersView& /*view*/, const JobFacts& /*facts*/) override {}
   StartPoint start_point() const;
   void after_writing(std::function<void()> then);
   void after_files(std::function<FilesDone()> work);

@@ -1,10 +1,12 @@
-// The state of a running job at one moment: the fields of a line of metrics.jsonl and of the
-// progress line. Plain data.
+// The state of a running job at one moment, for the progress line and for sinks of metrics. Plain
+// data.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 
+#include "ps/record/run_totals.h"
 #include "ps/work/evaluations.h"
 
 namespace pushpull {
@@ -21,6 +23,8 @@ struct Moment {
   std::optional<double> loss;
   double staleness_mean = 0.0;
   int64_t staleness_max = 0;
+  std::map<int64_t, int64_t> staleness;  // updates so far by their staleness
+  RunTotals totals;                      // of all members, as they have reported
   std::optional<Evaluation> evaluation;  // new since the previous moment
   double test_seconds = 0.0;             // since training began, for the evaluated weights
   int64_t test_samples = 0;              // of this run, contained in the evaluated weights

@@ -1,4 +1,4 @@
-#include "ps/files/run_totals.h"
+#include "ps/record/run_totals.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,30 @@
+#include "ps/watch/metrics_lines.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/io/head_json.h"
+#include "common/io/json_number.h"
+
+namespace pushpull {
+
+void MetricsLines::moment(const Moment& m) {
+  nlohmann::ordered_json j;
+  j["seconds"] = m.seconds;
+  j["step"] = m.step;
+  j["epoch"] = m.step / m.steps_per_epoch;
+  j["samples"] = m.samples;
+  j["samples_per_second"] = json_number(m.samples_per_second);
+  j["learning_rate"] = json_number(m.learning_rate);
+  j["loss"] = json_number(m.loss);
+  j["staleness_mean"] = json_number(m.staleness_mean);
+  j["staleness_max"] = m.staleness_max;
+  if (m.evaluation) {
+    j["test_step"] = m.evaluation->step;
+    j["test_seconds"] = json_number(m.test_seconds);
+    j["test_samples"] = m.test_samples;
+    add_heads(j, m.evaluation->heads);
+  }
+  write(j.dump() + "\n");
+}
+
+}  // namespace pushpull

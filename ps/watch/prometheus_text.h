@@ -1,0 +1,14 @@
+// The figures of a job in Prometheus' text format, version 0.0.4 (docs/watching.md). Plain function;
+// any thread.
+#pragma once
+
+#include <string>
+
+#include "ps/status/job_facts.h"
+#include "ps/status/member_document.h"
+
+namespace pushpull {
+
+std::string prometheus_text(const MembersView& view, const JobFacts& facts);
+
+}  // namespace pushpull
