@@ -14,7 +14,7 @@
 namespace pushpull {
 namespace {
 
-constexpr size_t kMaxPoints = 160;       // of a chart; more cannot be seen
+constexpr size_t kMostPoints = 160;      // of a chart; more cannot be seen
 constexpr size_t kMaxCurvePoints = 120;  // evaluations of a curve
 constexpr size_t kMaxRows = 300;         // of a table
 
@@ -30,7 +30,7 @@ std::optional<double> rate_of(const MetricsPoint& p) { return p.samples_per_seco
 // Summarises neighbouring lines by their median, lowest and highest value.
 std::vector<LinePoint> points_of(const RunData& data, PointValue x, PointValue y) {
   std::vector<LinePoint> out;
-  const size_t each = data.points.size() / kMaxPoints + 1;
+  const size_t each = data.points.size() / kMostPoints + 1;
   for (size_t i = 0; i < data.points.size(); i += each) {
     std::vector<double> values;
     double last_x = 0;
@@ -57,7 +57,7 @@ std::string line_chart(const RunData& data, const std::string& title, PointValue
   }
   // A loss falls by powers of ten.
   const bool log = y == loss_of && least > 0 && most / least > kLogFrom;
-  line.band = data.points.size() > kMaxPoints;
+  line.band = data.points.size() > kMostPoints;
   line.marks = line.points.size() == 1;
   const std::string note =
       line.band ? "median of neighbouring lines, band from lowest to highest" : "";
