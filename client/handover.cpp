@@ -36,10 +36,10 @@ float Handover::train(const TensorTable& table, std::span<const float> weights,
     pass_gradients(lock, ready);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
-    close();
+    close(lock);
     throw;
   }
-  close();
+  close(lock);
   return loss_;
 }
 
@@ -51,10 +51,10 @@ void Handover::evaluate(const TensorTable& table, std::span<const float> weights
     post(lock, table, weights, samples, false);
     await(lock, [this] { return stage_ == Stage::kDone; });
   } catch (...) {
-    close();
+    close(lock);
     throw;
   }
-  close();
+  close(lock);
 }
 
 // Waits until the caller has ended a void task, and posts the next one.
@@ -132,7 +132,8 @@ void Handover::fill_missing(size_t tensor) {
 }
 
 // The task's memory goes: the caller may not touch it any more.
-void Handover::close() {
+void Handover::close(Lock& lock) {
+  changed_.wait(lock, [this] { return copies_ == 0; });
   const bool held = stage_ == Stage::kHeld || stage_ == Stage::kVoid;
   stage_ = held ? Stage::kVoid : Stage::kNone;
   weights_ = {};
@@ -194,7 +195,7 @@ void Handover::copy_weights(size_t tensor, std::span<float> to) {
 }
 
 void Handover::set_gradient(size_t tensor, std::span<const float> from) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   check_open(true);
   if (stage_ == Stage::kVoid) return;
   part(gradients_, tensor, from.size());
@@ -203,8 +204,14 @@ void Handover::set_gradient(size_t tensor, std::span<const float> from) {
                 "[client] a second gradient of " + table_->tensors[tensor].name + " in one task");
   }
   given_[tensor] = true;
-  std::copy(from.begin(), from.end(), gradients_.begin() + table_->tensors[tensor].offset);
-  passed_.push_back(tensor);
+  const auto to = gradients_.begin() + table_->tensors[tensor].offset;
+  // Without the lock, so that the trainer's thread passes earlier gradients on meanwhile.
+  ++copies_;
+  lock.unlock();
+  std::copy(from.begin(), from.end(), to);
+  lock.lock();
+  --copies_;
+  if (stage_ == Stage::kHeld) passed_.push_back(tensor);
   changed_.notify_all();
 }
 

@@ -74,7 +74,7 @@ class Handover {
   void check_time() const;
   void pass_gradients(Lock& lock, const GradientReady& ready);
   void fill_missing(size_t tensor);
-  void close();
+  void close(Lock& lock);
   void check_open(bool trains) const;
   std::span<const float> part(std::span<const float> all, size_t tensor, size_t floats) const;
 
@@ -93,6 +93,7 @@ class Handover {
   std::span<const float> weights_;
   std::span<float> gradients_;
   std::vector<bool> given_;    // by tensor
+  int copies_ = 0;             // gradients that are being copied
   std::deque<size_t> passed_;  // tensors whose gradients `train` has not seen yet
   float loss_ = 0.0F;
   std::span<HeadSums> sums_;  // of the evaluation that is open
