@@ -8,7 +8,6 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/launch/variables.h"
-#include "common/net/address.h"
 
 namespace pushpull {
 namespace {
@@ -60,15 +59,13 @@ TfTask task_of(const Json& config) {
 }
 
 void set_address(Claim& claim, const std::string& text) {
-  const auto refuse = [&text] {
-    refuse_launch("TF_CONFIG: cluster.ps begins with " + printable(text) + ", not with HOST:PORT");
-  };
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) refuse();
-  const auto port = parse_int64(text.substr(colon + 1));
-  if (!port || *port < 1 || *port > 65535) refuse();
+  const std::string why =
+      "TF_CONFIG: cluster.ps begins with " + printable(text) + ", not with HOST:PORT";
+  const Address address = address_or_refuse("tcp://" + text, why);
+  const auto port = parse_int64(address.port);
+  if (!port || *port == 0) refuse_launch(why);
   const std::string from = "TF_CONFIG cluster.ps[0]";
-  claim.host = {checked_host(text.substr(0, colon), from), from};
+  claim.host = {address.host, from};
   claim.port = {*port, from};
 }
 
@@ -85,8 +82,7 @@ Claim claim_of_cluster(const Json& config) {
   if (task.type == "evaluator") {
     refuse_launch(
         "TF_CONFIG makes this task an evaluator, which a job of pushpull does not have: its "
-        "workers "
-        "evaluate; `pushpull eval --checkpoint OUT/checkpoints` evaluates a checkpoint");
+        "workers evaluate; `pushpull eval --checkpoint OUT/checkpoints` evaluates a checkpoint");
   }
   const auto place = [&](TaskRole role, int64_t rank, size_t count) {
     if (task.index >= static_cast<int64_t>(count)) {

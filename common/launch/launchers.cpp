@@ -3,12 +3,10 @@
 #include <initializer_list>
 #include <string>
 
-#include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/launch/node_list.h"
 #include "common/launch/variables.h"
-#include "common/net/address.h"
 
 namespace pushpull {
 namespace {
@@ -76,21 +74,13 @@ std::optional<Found<std::string>> only_host(const std::optional<Found<int64_t>>&
   return {{"127.0.0.1", "all tasks are on this host, by " + local_size->from}};
 }
 
-// Returns the address of PUSHPULL_JOIN. Throws Error(kUsage) naming the variable.
-Address address_of(const std::string& join) {
-  try {
-    return parse_address(join, "join");
-  } catch (const Error&) {
-    refuse_launch("PUSHPULL_JOIN=" + printable(join) + ": expected tcp://HOST:PORT or auto");
-  }
-}
-
 // Sets host and port of PUSHPULL_JOIN, unless that is `auto`.
 void set_join(const Environment& environment, Claim& claim) {
   const auto join = text_of(environment, {"PUSHPULL_JOIN"});
   if (!join || join->value == "auto") return;
   const std::string shown = "PUSHPULL_JOIN=" + printable(join->value);
-  const Address address = address_of(join->value);
+  const Address address =
+      address_or_refuse(join->value, shown + ": expected tcp://HOST:PORT or auto");
   const auto port = parse_int64(address.port);
   if (!port || *port == 0) refuse_launch(shown + ": the port must be a number");
   if (claim.port && claim.port->value != *port) {

@@ -3,7 +3,6 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/net/address.h"
 
 namespace pushpull {
 
@@ -52,6 +51,14 @@ std::string checked_host(const std::string& host, const std::string& variable) {
                   ": expected a host name or address alone, such as node17 or 10.0.0.17");
   }
   return bare;
+}
+
+Address address_or_refuse(const std::string& text, const std::string& why) {
+  try {
+    return parse_address(text, "join");
+  } catch (const Error&) {
+    refuse_launch(why);
+  }
 }
 
 }  // namespace pushpull

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/launch/claim.h"
+#include "common/net/address.h"
 
 namespace pushpull {
 
@@ -25,6 +26,9 @@ std::optional<Found<std::string>> host_of(const Environment& environment,
 
 // Returns `host` without brackets. Throws Error(kUsage) naming `variable` if it is no host.
 std::string checked_host(const std::string& host, const std::string& variable);
+
+// Parses tcp://HOST:PORT. Throws Error(kUsage) with the text `why` if it is none.
+Address address_or_refuse(const std::string& text, const std::string& why);
 
 // Throws Error(kUsage) with the tag of all errors here.
 [[noreturn]] void refuse_launch(const std::string& text);
