@@ -75,7 +75,6 @@ class BaseJob:
         return sums
 
 
-_MOST_TARGETS = 1 << 20  # of a sample
 _FIGURES = {"loss", "correct", "squared_error", "count"}  # of a report
 
 
@@ -87,17 +86,16 @@ def _number(name, figure, value):
         raise Error(f"[report] {figure} of head {name} is {shape}: expected a scalar", USAGE) from None
 
 
-def _whole(name, figure, value, most):
-    """Returns a count. The coordinator would drop a wrong one, and wait for a right one."""
+def _whole(name, figure, value):
+    """Returns a count. The library knows how large it may be."""
     number = _number(name, figure, value)
-    if 0 <= number <= most and number == int(number):
+    if math.isfinite(number) and number == int(number):
         return int(number)
-    raise Error(f"[report] {figure} of head {name} is {number:g}: expected a whole number from 0 to {most}; if a sample has "
-                f"several targets, count= is their number", USAGE)
+    raise Error(f"[report] {figure} of head {name} is {number:g}: expected a whole number", USAGE)
 
 
 def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, count=None):
-    counted = samples if count is None else _whole(name, "count", count, samples * _MOST_TARGETS)
+    counted = samples if count is None else _whole(name, "count", count)
     total = _number(name, "loss", loss) * counted if counted else 0.0
     if metric == "perplexity":
         return total, counted, total
@@ -105,7 +103,7 @@ def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, co
         return total, counted, total if squared_error is None else _number(name, "squared_error", squared_error)
     if correct is None:
         raise Error(f"[report] head {name} lacks correct=, the number of its correct targets", USAGE)
-    return total, counted, _whole(name, "correct", correct, counted)
+    return total, counted, _whole(name, "correct", correct)
 
 
 def _pointer_to(value, keep):

@@ -1,23 +1,15 @@
 """Seeds of random generators for one micro-batch, equal in all workers."""
+import hashlib
 import random
 import sys
-
-_MASK = (1 << 64) - 1
 
 # Uses of the seeds of one micro-batch.
 COMPUTE, DATA, DIGEST = range(3)
 
 
 def mixed(*numbers):
-    """Returns 64 bits that depend on all numbers. Source: Steele et al., "Fast splittable pseudorandom number
-    generators" (OOPSLA 2014), the finalizer of SplitMix64."""
-    state = 0
-    for number in numbers:
-        state = (state + 0x9E3779B97F4A7C15 + (number & _MASK)) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 31
-    return state
+    """Returns 64 bits that depend on all numbers."""
+    return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest(), "little")
 
 
 def seed_all(*numbers):
