@@ -7,6 +7,7 @@
 //   optimizer_steps schedule KIND LR STEP GAMMA MIN TOTAL: one rate per line.
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -25,38 +26,50 @@ std::vector<float> read_floats(size_t n) {
   return values;
 }
 
-int update(const std::vector<std::string>& args) {
+pushpull::OptimizerOptions read_options(const std::vector<std::string>& args) {
   pushpull::OptimizerOptions options;
   options.kind = static_cast<pushpull::OptimizerKind>(std::stoi(args.at(0)));
   options.weight_decay = std::stod(args.at(1));
-  pushpull::UpdateContext context;
-  context.learning_rate = std::stod(args.at(2));
-  context.divisor = 4.0;
-  const int64_t steps = std::stoll(args.at(3));
-  const size_t n = std::stoul(args.at(4));
+  return options;
+}
+
+using State = std::vector<float*>;
+using Update = std::function<void(int64_t step, const float* sum, float* weights, State& state)>;
+
+// Reads weights and gradient sums, updates, and writes the weights after each step.
+int run_steps(const pushpull::OptimizerOptions& options, int64_t steps, size_t n,
+              const Update& update) {
   std::vector<float> w = read_floats(n);
   std::vector<std::vector<float>> slots(pushpull::state_names(options.kind).size(),
                                         std::vector<float>(n));
-  std::vector<float*> state;
-  state.reserve(slots.size());
+  State state;
   for (std::vector<float>& slot : slots) state.push_back(slot.data());
-  for (context.updates = 1; context.updates <= steps; ++context.updates) {
-    const std::vector<float> sum = read_floats(n);
-    pushpull::update_range(options, context, n, w.data(), sum.data(), state, w.data());
+  for (int64_t step = 1; step <= steps; ++step) {
+    update(step, read_floats(n).data(), w.data(), state);
     std::cout.write(reinterpret_cast<const char*>(w.data()),
                     static_cast<std::streamsize>(n * sizeof(float)));
   }
   return std::cin && std::cout.flush() ? 0 : 1;
 }
 
+int update(const std::vector<std::string>& args) {
+  const pushpull::OptimizerOptions options = read_options(args);
+  pushpull::UpdateContext context;
+  context.learning_rate = std::stod(args.at(2));
+  context.divisor = 4.0;
+  const size_t n = std::stoul(args.at(4));
+  return run_steps(options, std::stoll(args.at(3)), n,
+                   [&](int64_t step, const float* sum, float* w, State& state) {
+                     context.updates = step;
+                     pushpull::update_range(options, context, n, w, sum, state, w);
+                   });
+}
+
 int groups(const std::vector<std::string>& args) {
-  pushpull::OptimizerOptions options;
-  options.kind = static_cast<pushpull::OptimizerKind>(std::stoi(args.at(0)));
-  options.weight_decay = std::stod(args.at(1));
+  const pushpull::OptimizerOptions options = read_options(args);
   pushpull::UpdateInfo info;
   info.learning_rate = std::stod(args.at(2));
   info.divisor = 4.0;
-  const int64_t steps = std::stoll(args.at(5));
   pushpull::TensorTable table;
   for (const char* name : {"first", "second"}) {
     pushpull::TensorInfo tensor;
@@ -68,18 +81,10 @@ int groups(const std::vector<std::string>& args) {
   table.tensors[1].weight_decay = std::stod(args.at(4));
   const pushpull::Range all{0, table.total};
   const pushpull::RangeUpdate rules(table, all, options);
-  const auto n = static_cast<size_t>(table.total);
-  std::vector<float> w = read_floats(n);
-  std::vector<std::vector<float>> slots(rules.state_vectors(), std::vector<float>(n));
-  std::vector<float*> state;
-  for (std::vector<float>& slot : slots) state.push_back(slot.data());
-  for (int64_t step = 1; step <= steps; ++step) {
-    const std::vector<float> sum = read_floats(n);
-    rules.apply(all, info, step, w.data(), sum.data(), state, w.data());
-    std::cout.write(reinterpret_cast<const char*>(w.data()),
-                    static_cast<std::streamsize>(n * sizeof(float)));
-  }
-  return std::cin && std::cout.flush() ? 0 : 1;
+  return run_steps(options, std::stoll(args.at(5)), static_cast<size_t>(table.total),
+                   [&](int64_t step, const float* sum, float* w, State& state) {
+                     rules.apply(all, info, step, w, sum, state, w);
+                   });
 }
 
 int schedule(const std::vector<std::string>& args) {
