@@ -1,4 +1,4 @@
-// What the files of one run's folder say, for its report: job.ini, metrics.jsonl, members.json and
+// The content of one run's folder, for its report: job.ini, metrics.jsonl, members.json and
 // summary.json. A run may go on, or may have died at any instruction: what is missing or damaged
 // stays empty. Plain data and one reader; any thread.
 #pragma once

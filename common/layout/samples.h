@@ -15,9 +15,9 @@ struct Samples {
   std::span<const int64_t> indices;
   // All fields, see BatchLayout. Empty if the model reads the data itself.
   std::span<const float> block;
-  // Of the step. 0 in an evaluation.
+  // The epoch that the step belongs to; 0 in an evaluation.
   int64_t epoch = 0;
-  // The weights are certainly those of the model's call before.
+  // True only if the weights are those of the previous call of the model.
   bool same_weights = false;
 };
 

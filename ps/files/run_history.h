@@ -20,7 +20,7 @@ struct RunHistory {
   int64_t checkpoints_failed = 0;              // checkpoints that could not be written
   int64_t quarantined = 0;                     // workers with a bad gradient, in earlier terms
   std::optional<EarlierDeclaration> declared;  // once some term has begun to train
-  // Of the weights that a worker has given to the run's start; "" if it began otherwise.
+  // SHA-256 of the weights that a worker gave for the run's start; "" if the run began otherwise.
   std::string own_weights_sha256 = {};
   int64_t reached_step = -1;  // when the previous term ended; -1 if it had not trained
 };
