@@ -27,7 +27,10 @@
 #define PP_API __attribute__((visibility("default")))
 
 #ifdef __cplusplus
+#define PP_INT : int  // so that C++ may read any number that a C program has put there
 extern "C" {
+#else
+#define PP_INT
 #endif
 
 typedef struct pp_session pp_session;
@@ -53,7 +56,7 @@ typedef struct pp_job {
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
-typedef enum pp_init {
+typedef enum pp_init PP_INT {
   PP_CONSTANT = 0,  // every element is value
   PP_UNIFORM = 1,   // from -value to value
   PP_NORMAL = 2     // mean 0, standard deviation value
@@ -75,7 +78,7 @@ typedef struct pp_tensor {
   float average_momentum;  // 0 to 1
 } pp_tensor;
 
-typedef enum pp_metric {
+typedef enum pp_metric PP_INT {
   PP_ACCURACY = 0,            // counts correct targets
   PP_MEAN_SQUARED_ERROR = 1,  // adds squared errors
   PP_EXACT_MATCH = 2,         // counts targets that are correct as a whole
@@ -103,7 +106,12 @@ typedef struct pp_model {
   const char* numerics;     // text that differs if the arithmetic may differ in a bit
 } pp_model;
 
-typedef enum pp_kind { PP_END = 0, PP_TRAIN = 1, PP_EVALUATE = 2, PP_NOTHING_YET = 3 } pp_kind;
+typedef enum pp_kind PP_INT {
+  PP_END = 0,
+  PP_TRAIN = 1,
+  PP_EVALUATE = 2,
+  PP_NOTHING_YET = 3
+} pp_kind;
 
 typedef struct pp_task {
   pp_kind kind;
