@@ -4,6 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/host/cores.h"
 #include "common/net/address.h"
 #include "ps/engine/device_engine.h"
 #include "ps/engine/server_device.h"
