@@ -37,7 +37,7 @@ usage:
   pushpull status --join tcp://HOST:PORT              members and progress of a running job
   pushpull top --join tcp://HOST:PORT                 the same, live in a terminal
   pushpull report OUT                                 one run's charts and tables as OUT/report.html
-  pushpull doctor --join tcp://HOST:PORT              why this host cannot take part in it
+  pushpull doctor [--join tcp://HOST:PORT]            what this host has for a job, and why it cannot take part in one
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull models --job FILE                          parameters and memory of a job's model
   pushpull generate --checkpoint DIR --prompt TEXT    text that a trained language model goes on with

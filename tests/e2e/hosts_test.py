@@ -1,10 +1,14 @@
-"""Tests what programs do with the host that they run on: --bind, shares of cores, and local ranks for --device auto."""
+"""Tests what programs do with the host that they run on: `pushpull doctor` before a job, --bind, shares of cores, and local
+ranks for --device auto."""
 import os
 import re
 import signal
 
 import lab as base
 from lab import MLP, Skipped, expect, living_below
+from status_test import lines_of
+
+CHECKS = ("launcher", "cores", "memory", "processes", "gpu", "/dev/shm", "files", "memlock")
 
 
 def cpus_of(pid):
@@ -16,9 +20,56 @@ def cpus_of(pid):
     return found
 
 
+def step_variables(rank, size, node=0, local=0, tasks="1(x2)"):
+    return {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_NTASKS": str(size),
+            "SLURM_NODEID": str(node), "SLURM_LOCALID": str(local), "SLURM_STEP_TASKS_PER_NODE": tasks,
+            "SLURM_STEP_NODELIST": "n[0-1]"}
+
+
 def no_launcher(lab, also=()):
     prefixes = ("SLURM", "OMPI", "PMI", "RANK", "WORLD", "LOCAL_", "MASTER", "MPI_", "JOB_COMPLETION", "TF_", "DMLC", "PET_")
     lab.environment = {key: value for key, value in lab.environment.items() if not key.startswith((*prefixes, *also))}
+
+
+def the_doctor_examines_this_host_without_a_job(lab):
+    no_launcher(lab)
+    code, text = lab.call("pushpull", "doctor")
+    found = lines_of(text)
+    expect(code == 0 and "0 errors" in text, f"exit code {code}: {text}")
+    for check in CHECKS:
+        expect(check in found, f"no line for {check}: {text}")
+    cores = len(os.sched_getaffinity(0))
+    expect(re.search(rf"\b{cores} CPUs? \(", found["cores"][1]), f"{cores} CPUs: {text}")
+    for verdict, line in found.values():
+        expect(verdict == "ok" or ":" in line, f"no remedy: {line}")
+
+
+def the_doctor_sees_a_narrow_affinity_and_a_low_limit(lab):
+    no_launcher(lab)
+    first = min(os.sched_getaffinity(0))
+    lab.environment["PATH"] = os.environ["PATH"]
+    script = lab.folder / "narrow.sh"
+    script.write_text(f"#!/bin/sh\nulimit -n 100\nexec taskset -c {first} {lab.bin_dir}/pushpull doctor\n")
+    script.chmod(0o755)
+    code, text = lab.call(script)
+    found = lines_of(text)
+    expect(code == 0 and f"1 CPU ({first})" in found["cores"][1], f"exit code {code}: {text}")
+    expect(found["files"][0] == "warning" and "ulimit -Hn" in found["files"][1], text)
+
+
+def several_tasks_print_one_row_for_each_host(lab):
+    """Four tasks on two hosts, of which this one plays both: a row from the first task of each."""
+    no_launcher(lab)
+    plain, text = dict(lab.environment), ""
+    for rank, node, local in ((0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)):
+        lab.environment = {**plain, **step_variables(rank, 4, node, local, "2(x2)")}
+        code, output = lab.call("pushpull", "doctor")
+        expect(code == 0, f"exit code {code}: {output}")
+        expect(bool(output) == (local == 0), f"task {rank} printed {output!r}")
+        text += output
+    rows = [line for line in text.splitlines() if "  warning  " not in line]
+    expect(len(rows) == 3 and rows[0].startswith("host ") and rows[1] == rows[2], text)
+    expect(rows[1].startswith(os.uname().nodename), text)
 
 
 def processes(run):
