@@ -65,7 +65,9 @@ void divide_host(const CommandLine& line, const Job& job, LauncherOptions& optio
   options.shares = plan_host_shares(bind, cores, read_topology(cores.cpus),
                                     options.supervisor.servers, options.supervisor.workers);
   std::vector<std::string> notes = {sharing_note(bind, options.shares)};
-  if (options.worker_command.empty() && line.own("device", "cpu") == "cpu") {
+  const std::string device = line.own("device", "cpu");
+  const bool on_cores = device == "cpu" || (device == "auto" && device::count() == 0);
+  if (options.worker_command.empty() && on_cores) {
     notes.push_back(more_threads_text(options.supervisor.workers, job.threads, cores));
   }
   std::erase(notes, "");

@@ -6,7 +6,7 @@ import signal
 
 import lab as base
 from lab import MLP, Skipped, expect, living_below
-from status_test import lines_of
+from status_test import lines_of, members_of
 
 CHECKS = ("launcher", "cores", "memory", "processes", "gpu", "/dev/shm", "files", "memlock")
 
@@ -163,8 +163,8 @@ def each_task_takes_the_gpu_of_its_local_rank(lab):
     lab.on_fake_devices(count=3)
     run = lab.run(lab.job({**MLP, "steps": 40, "micro-batch": 8}), workers=4, device="auto")
     expect(run.code == 0, run.text[-1500:])
-    taken = sorted(re.findall(r"computes on (fake:\d)", run.text))
-    expect(taken == ["fake:0", "fake:0", "fake:1", "fake:2"], f"{taken}: {run.text[-1500:]}")
+    taken = sorted(member["device"] for member in members_of(run.out)["members"] if member["role"] == "worker")
+    expect(taken == ["cuda:0", "cuda:0", "cuda:1", "cuda:2"], f"{taken}: {run.text[-1500:]}")
     said = run.text.count("4 tasks on this host and 3 GPUs: they share them round robin")
     expect(said == 1, f"said {said} times: {run.text[-1500:]}")
 
