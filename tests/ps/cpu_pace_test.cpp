@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kWorker = 7;
 
-// A worker whose reports the test makes up.
+// A worker with reports that the test makes up.
 class CpuPaceTest : public ::testing::Test {
  protected:
   CpuPaceTest() {
