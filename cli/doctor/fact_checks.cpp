@@ -113,7 +113,7 @@ Finding check_gpus(const GpuFacts& gpus) {
                    "too; look at dmesg, use --device cpu");
   }
   const bool library = gpus.library_error.empty();
-  if (gpus.driver.empty() && !library) {
+  if (gpus.driver.empty() && !gpus.has_library) {
     return fine("gpu", "none: no NVIDIA driver here; --device cpu computes on the processor");
   }
   std::string text = gpus.driver.empty() ? "no /proc/driver/nvidia" : "driver " + gpus.driver;

@@ -58,6 +58,7 @@ void ask_library(GpuFacts& facts) {
     facts.library_error = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc's is per thread
     return;
   }
+  facts.has_library = true;
   using Version = int (*)(int*);
   const auto version = reinterpret_cast<Version>(dlsym(library, "cuDriverGetVersion"));
   if (version == nullptr || version(&facts.cuda_version) != 0) {

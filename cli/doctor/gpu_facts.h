@@ -10,6 +10,7 @@ namespace pushpull {
 struct GpuFacts {
   std::string driver;  // version of the kernel's module: "535.129.03"; "": none is loaded
   std::vector<std::string> names;  // of each GPU: "NVIDIA A100-SXM4-40GB"
+  bool has_library = false;        // the driver's library has been loaded
   int cuda_version = 0;       // that the driver's library supports: 12020 is 12.2; 0: not known
   std::string library_error;  // why the driver's library cannot be used; "" if it can
   bool timed_out = false;     // the driver has not answered

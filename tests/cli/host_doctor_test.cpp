@@ -101,6 +101,7 @@ GpuFacts four_gpus() {
   GpuFacts gpus;
   gpus.driver = "535.129.03";
   gpus.names.assign(4, "NVIDIA A100-SXM4-40GB");
+  gpus.has_library = true;
   gpus.cuda_version = 12020;
   gpus.built_with_cuda = true;
   return gpus;
@@ -125,6 +126,10 @@ TEST(HostDoctor, GpusThatCannotBeUsedAreAWarningWithTheRemedy) {
   gpus = four_gpus();
   gpus.built_with_cuda = false;
   EXPECT_THAT(check_gpus(gpus).text, HasSubstr("no CUDA in it"));
+  gpus = {};
+  gpus.has_library = true;
+  gpus.library_error = "it does not tell its version";
+  EXPECT_THAT(check_gpus(gpus).text, HasSubstr("it does not tell its version"));
   gpus = {};
   gpus.timed_out = true;
   EXPECT_THAT(check_gpus(gpus).text, HasSubstr("not answered within 5 s"));

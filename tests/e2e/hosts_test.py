@@ -2,7 +2,9 @@
 ranks for --device auto."""
 import os
 import re
+import shutil
 import signal
+import subprocess
 
 import lab as base
 from lab import MLP, Skipped, expect, living_below
@@ -70,6 +72,36 @@ def several_tasks_print_one_row_for_each_host(lab):
     rows = [line for line in text.splitlines() if "  warning  " not in line]
     expect(len(rows) == 3 and rows[0].startswith("host ") and rows[1] == rows[2], text)
     expect(rows[1].startswith(os.uname().nodename), text)
+
+
+def driver_library(lab, name, body):
+    """Makes a library in the place of the driver's, whose cuDriverGetVersion has this body."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise Skipped("no C compiler")
+    folder = lab.folder / name
+    folder.mkdir()
+    (folder / "driver.c").write_text("#include <unistd.h>\nint cuDriverGetVersion(int *version) { " + body + " }\n")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", folder / "driver.c"], check=True)
+    lab.environment["LD_LIBRARY_PATH"] = str(folder)
+
+
+def the_doctor_asks_the_drivers_library(lab):
+    no_launcher(lab)
+    driver_library(lab, "good", "*version = 12020; return 0;")
+    code, text = lab.call("pushpull", "doctor")
+    expect(code == 0 and "CUDA 12.2" in lines_of(text)["gpu"][1], f"exit code {code}: {text}")
+    driver_library(lab, "failing", "return 999;")
+    code, text = lab.call("pushpull", "doctor")
+    expect(code == 0 and "does not tell its version" in lines_of(text)["gpu"][1], f"exit code {code}: {text}")
+
+
+def a_driver_that_hangs_costs_one_line(lab):
+    no_launcher(lab)
+    driver_library(lab, "hanging", "sleep(1000); return 0;")
+    code, text = lab.call("pushpull", "doctor", seconds=30)
+    expect(code == 0 and "has not answered within 5 s" in lines_of(text)["gpu"][1], f"exit code {code}: {text}")
+    expect("memlock" in lines_of(text), text)
 
 
 def processes(run):
