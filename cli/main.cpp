@@ -20,6 +20,7 @@
 #include "cli/report/report_command.h"
 #include "cli/run/run_command.h"
 #include "cli/status/status_command.h"
+#include "cli/top/top_command.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -34,8 +35,9 @@ usage:
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
   pushpull status --join tcp://HOST:PORT              members and progress of a running job
+  pushpull top --join tcp://HOST:PORT                 the same, live in a terminal
   pushpull report OUT                                 one run's charts and tables as OUT/report.html
-  pushpull doctor --join tcp://HOST:PORT              why this host cannot take part in it
+  pushpull doctor [--join tcp://HOST:PORT]            what this host has for a job, and why it cannot take part in one
   pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
   pushpull models --job FILE                          parameters and memory of a job's model
   pushpull generate --checkpoint DIR --prompt TEXT    text that a trained language model goes on with
@@ -53,11 +55,12 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
      {"status", status_command},
+     {"top", top_command},
      {"doctor", doctor_command},
      {"eval", eval_command},
      {"generate", generate_command},
@@ -81,14 +84,14 @@ int dispatch(int argc, const char* const* argv) {
       return command(argc - 1, argv + 1);
     }
   }
-  throw Error(
-      ErrorCode::kUsage,
-      word.empty()
-          ? "[pushpull] a command is needed: run, compare, bench, status, doctor, eval, models, "
-            "generate, keygen, replay or report; --help explains them"
-          : "[pushpull] unknown command '" + std::string(word) +
-                "': must be run, compare, bench, status, doctor, eval, models, generate, keygen, "
-                "replay or report; --help explains them");
+  throw Error(ErrorCode::kUsage, word.empty()
+                                     ? "[pushpull] a command is needed: run, compare, bench, "
+                                       "status, top, doctor, eval, models, "
+                                       "generate, keygen, replay or report; --help explains them"
+                                     : "[pushpull] unknown command '" + std::string(word) +
+                                           "': must be run, compare, bench, status, top, doctor, "
+                                           "eval, models, generate, keygen, "
+                                           "replay or report; --help explains them");
 }
 
 // If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these

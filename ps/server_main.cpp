@@ -15,6 +15,8 @@
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/launch/explain.h"
+#include "common/launch/host_place.h"
+#include "common/launch/local_place.h"
 #include "common/launch/this_process.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
@@ -38,7 +40,11 @@ const std::vector<KeyHelp>& options() {
       {"metrics-listen", "",
        "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
        "host on loopback; only of the first server"},
-      {"device", "cpu", "where weights are kept and updated: cpu, auto, cuda, cuda:N"},
+      {"device", "cpu",
+       "where weights are kept and updated: cpu, auto (the GPU of this task's local rank), cuda, "
+       "cuda:N"},
+      {"bind", "none",
+       "none, cores or numa: run only on this task's part of the host's cores, by its local rank"},
       {"progress", "auto", "tty (one line that is overwritten), plain, or auto"},
       {"announce-fd", "",
        "file descriptor to write the address to, once it is known, and a line if the job fails"},
@@ -85,7 +91,8 @@ Keys keys_to_listen(const CommandLine& line) {
 
 // Opens the device before waiting for members, so that a problem is reported at once.
 std::shared_ptr<device::Device> device_of(const CommandLine& line) {
-  return open_server_device(value_of(line, "device", "cpu"),
+  const std::string device = value_of(line, "device", "cpu");
+  return open_server_device(device, device == "auto" ? task_of_this_process() : TaskOnHost{},
                             [](const std::string& text) { Log("server").info(text); });
 }
 
@@ -258,6 +265,8 @@ int main_of(int argc, char** argv) {
   if (line.local.contains("explain") && !line.local.contains("join")) {
     throw Error(ErrorCode::kUsage, "[usage] --explain explains --join auto: give that, too");
   }
+  take_cores(parse_bind(value_of(line, "bind", "none")), count_of(line, "servers", 1, 1),
+             [](const std::string& text) { Log("server").info(text); });
   keep_heap();
   raise_file_limit();
   SignalFd signals;

@@ -4,7 +4,9 @@
 #include <array>
 #include <iostream>
 
+#include "cli/doctor/fact_checks.h"
 #include "cli/doctor/job_checks.h"
+#include "cli/doctor/launcher_check.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
@@ -19,13 +21,45 @@ constexpr double kDoctorSeconds = 5.0;
 
 const std::vector<KeyHelp>& doctor_options() {
   static const std::vector<KeyHelp> options = with_key_flags({
-      {"join", "", "address of the first server: tcp://HOST:PORT"},
+      {"join", "",
+       "address of the first server: tcp://HOST:PORT; without it only this host is examined, "
+       "before "
+       "any job"},
       {"join-timeout", "5", "seconds to wait for its answer"},
   });
   return options;
 }
 
+// Without --join. Several tasks of a launcher print one table together, without a connection between them: this command
+// is for hosts that may not reach each other. Each host's first task prints its row.
+int examine_host() {
+  const TaskFinding task = check_launcher_here();
+  if (task.tasks <= 1) {
+    std::vector<Finding> findings = {task.finding};
+    for (Finding& one : check_facts(read_host_facts())) findings.push_back(std::move(one));
+    std::cout << doctor_text(findings);
+    return doctor_exit_code(findings);
+  }
+  if (task.local_rank > 0) return 0;
+  std::string lines = task.rank == 0 ? host_titles() : "";
+  if (task.rank == 0 && task.finding.level != Finding::kOk) {
+    lines = "warning  launcher: " + printable(task.finding.text, kMaxPathBytes) + "\n" + lines;
+  }
+  std::cout << lines + host_lines(read_host_facts()) << std::flush;
+  return 0;
+}
+
 }  // namespace
+
+std::string host_lines(const HostFacts& facts) {
+  std::string out = host_row(facts);
+  for (const Finding& one : check_facts(facts)) {
+    if (one.level == Finding::kOk) continue;
+    out +=
+        facts.host + "  warning  " + one.check + ": " + printable(one.text, kMaxPathBytes) + "\n";
+  }
+  return out;
+}
 
 std::string doctor_text(const std::vector<Finding>& findings) {
   constexpr std::array<const char*, 3> kNames = {"ok       ", "warning  ", "ERROR    "};
@@ -55,19 +89,23 @@ int doctor_exit_code(const std::vector<Finding>& findings) {
 int doctor_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, doctor_options(), JobFlags::kRefuse);
   if (line.help) {
-    std::cout << help_text("pushpull doctor: why this host cannot take part in a running job",
-                           {"pushpull doctor --join tcp://HOST:PORT"}, doctor_options(),
-                           JobFlags::kRefuse);
+    std::cout << help_text(
+        "pushpull doctor: what this host has for a job, and why it cannot take part in a running "
+        "one",
+        {"pushpull doctor", "srun pushpull doctor", "pushpull doctor --join tcp://HOST:PORT"},
+        doctor_options(), JobFlags::kRefuse);
     return 0;
   }
   if (line.version) {
     std::cout << "pushpull " PUSHPULL_VERSION "\n";
     return 0;
   }
-  if (!line.positional.empty() || !line.local.contains("join")) {
+  if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage,
-                "[doctor] the address of the first server is needed: --join tcp://HOST:PORT");
+                "[doctor] '" + printable(line.positional.front()) +
+                    "' is not a flag; a job's address is --join tcp://HOST:PORT");
   }
+  if (!line.local.contains("join")) return examine_host();
   const std::string& address = line.local.at("join");
   parse_address(address, "join");
   const std::vector<Finding> findings =

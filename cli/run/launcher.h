@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/run/host_shares.h"
 #include "cli/run/supervisor.h"
 
 namespace pushpull {
@@ -24,6 +25,8 @@ struct LauncherOptions {
   std::vector<std::string> worker_command;         // of --worker; empty = worker_program
   std::vector<std::string> server_devices;         // --device of each server; empty = none given
   std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
+  std::vector<HostShare> shares;                   // by slot; empty, or one per process
+  std::vector<std::string> notes;                  // about the cores, for users; one line each
   std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   bool insecure = false;                           // --insecure for all processes

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "cli/run/link_lab.h"
 #include "cli/run/worker_command.h"
@@ -47,6 +49,31 @@ std::vector<std::string> devices(const CommandLine& line, const std::string& fla
   return devices_in_turns(text, processes, in_turns ? device::count() : 0);
 }
 
+// Returns a line if --bind cores has fewer cores than processes, or "".
+std::string sharing_note(Bind bind, const std::vector<HostShare>& shares) {
+  std::set<std::vector<int>> bound;
+  for (const HostShare& share : shares) bound.insert(share.cpus);
+  if (bind != Bind::kCores || bound.size() == shares.size()) return "";
+  return "--bind cores: " + plural(std::ssize(bound), "core") + " for " +
+         std::to_string(shares.size()) + " processes, which share them in turn";
+}
+
+// Sets the shares of the processes, and the lines about them.
+void divide_host(const CommandLine& line, const Job& job, LauncherOptions& options) {
+  const Bind bind = parse_bind(line.own("bind", "none"));
+  const Cores cores = read_cores();
+  options.shares = plan_host_shares(bind, cores, read_topology(cores.cpus),
+                                    options.supervisor.servers, options.supervisor.workers);
+  std::vector<std::string> notes = {sharing_note(bind, options.shares)};
+  const std::string device = line.own("device", "cpu");
+  const bool on_cores = device == "cpu" || (device == "auto" && device::count() == 0);
+  if (options.worker_command.empty() && on_cores) {
+    notes.push_back(more_threads_text(options.supervisor.workers, job.threads, cores));
+  }
+  std::erase(notes, "");
+  options.notes = std::move(notes);
+}
+
 }  // namespace
 
 const std::vector<KeyHelp>& run_options() {
@@ -67,9 +94,11 @@ const std::vector<KeyHelp>& run_options() {
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
       {"device", "cpu",
-       "of the workers: cpu, auto, cuda (in turns), cuda:N, or several: cuda:0,cuda:1"},
+       "of the workers: cpu, auto (GPUs in turns, or the processor), cuda (in turns), cuda:N, or "
+       "several: cuda:0,cuda:1"},
       {"server-device", "cpu",
        "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
+      {"bind", "none", "none, cores or numa: binds each process to its part of this host's cores"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
   });
   return options;
@@ -108,6 +137,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
                                        ": a server uses one device");
   }
+  divide_host(line, job, options);
   options.insecure = line.local.contains("insecure");
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
@@ -150,6 +180,7 @@ int run_command(int argc, const char* const* argv) {
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;
   }
+  for (const std::string& note : options.notes) std::cout << "[run] " << note << std::endl;
   if (line.local.contains("trace")) {
     std::filesystem::create_directories(line.local.at("trace"));
   }

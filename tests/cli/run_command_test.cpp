@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
+#include "cli/run/start_plan.h"
 #include "common/base/error.h"
+#include "common/host/cores.h"
 #include "worker/program/devices.h"
 
 namespace pushpull::run_command_test {
@@ -57,6 +60,44 @@ TEST(RunCommand, WorkersUseTheHostsGpusInTurn) {
       ElementsAre("auto", "auto"));
   EXPECT_TRUE(plan_run(parse({"--steps=10"}), "/b", false).worker_devices.empty());
   EXPECT_THAT(refusal({"--steps=10", "--device=cuda:x"}), HasSubstr("cuda:x"));
+}
+
+TEST(RunCommand, EachProcessKnowsItsNumberInItsRoleAndItsCores) {
+  const LauncherOptions options =
+      plan_run(parse({"--steps=10", "--servers=2", "--workers=3"}), "/b", false);
+  const auto variable = [&](size_t slot, const std::string& name) -> std::string {
+    for (const auto& [key, value] : plan_start(options, slot, "tcp://a:1").environment) {
+      if (key == name) return value.value_or("removed");
+    }
+    return "";
+  };
+  EXPECT_EQ(variable(1, "PUSHPULL_LOCAL_RANK"), "1");
+  EXPECT_EQ(variable(1, "PUSHPULL_LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(variable(2, "PUSHPULL_LOCAL_RANK"), "0");
+  EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_RANK"), "2");
+  EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_WORLD_SIZE"), "3");
+  EXPECT_EQ(variable(4, "PUSHPULL_CORES"), std::to_string(std::max(1, read_cores().count() / 3)));
+  EXPECT_TRUE(plan_start(options, 4, "tcp://a:1").cpus.empty()) << "not bound by default";
+}
+
+TEST(RunCommand, BindsEachProcessToItsCores) {
+  const LauncherOptions options =
+      plan_run(parse({"--steps=10", "--workers=2", "--bind=numa"}), "/b", false);
+  for (size_t slot = 0; slot < 3; ++slot) {
+    EXPECT_FALSE(plan_start(options, slot, "tcp://a:1").cpus.empty()) << slot;
+  }
+  EXPECT_THAT(refusal({"--steps=10", "--bind=socket"}), HasSubstr("none, cores or numa"));
+}
+
+TEST(RunCommand, TooFewCoresAreSaidBeforeTheStart) {
+  const std::string threads = "--threads=" + std::to_string(read_cores().count() + 1);
+  EXPECT_THAT(plan_run(parse({"--steps=10", threads.c_str()}), "/b", false).notes,
+              ElementsAre(HasSubstr("more threads than cores: 1 worker")));
+  EXPECT_THAT(
+      plan_run(parse({"--steps=10", threads.c_str(), "--device=cuda:0"}), "/b", false).notes,
+      ElementsAre());
+  EXPECT_THAT(plan_run(parse({"--steps=10", "--servers=1000", "--bind=cores"}), "/b", false).notes,
+              ElementsAre(HasSubstr("--bind cores: ")));
 }
 
 TEST(RunCommand, ServersHaveTheirOwnDevice) {
