@@ -133,6 +133,41 @@ TEST_F(LauncherTest, ASignalReachesOnlyTheCoordinator) {
   EXPECT_EQ(err(), "[run] SIGINT: stopping the job; once more kills it\n");
 }
 
+TEST_F(LauncherTest, ACheckpointSignalReachesOnlyTheCoordinatorAndEndsNothing) {
+  options_.supervisor.workers = 2;
+  script("server", kAnnounce + R"(
+trap 'echo x >> "$dir/caught"' USR1; trap 'exit 75' TERM; echo x >> "$dir/ready"
+while :; do sleep 0.01; done)");
+  script("worker",
+         "echo x >> \"$dir/ready\"\nwhile [ ! -e \"$dir/over\" ]; do sleep 0.01; done; exit 75");
+  start();
+  ASSERT_TRUE(has_lines("ready", 3));
+  kill(launcher_, SIGUSR2);
+  kill(launcher_, SIGUSR1);
+  ASSERT_TRUE(has_lines("caught", 1));
+  kill(launcher_, SIGUSR1);
+  ASSERT_TRUE(has_lines("caught", 2));
+  std::ofstream(dir_ / "over") << "x";
+  kill(launcher_, SIGTERM);
+  EXPECT_EQ(wait_for_end(), 75);
+  EXPECT_EQ(
+      err(),
+      "[run] ignored SIGUSR2: it is not checkpoint-signal\n[run] SIGTERM: stopping the job\n");
+}
+
+TEST_F(LauncherTest, ACheckpointSignalWaitsForACoordinatorThatCanTakeIt) {
+  script("server", "echo x >> \"$dir/ready\"; while [ ! -e \"$dir/go\" ]; do sleep 0.01; done\n" +
+                       std::string(kAnnounce) + "exit 0");
+  script("worker", "exit 0");
+  start();
+  ASSERT_TRUE(has_lines("ready", 1));
+  kill(launcher_, SIGUSR1);  // would kill the server
+  ASSERT_TRUE(has_lines("err", 1));
+  std::ofstream(dir_ / "go") << "x";
+  EXPECT_EQ(wait_for_end(), 0) << err();
+  EXPECT_EQ(err(), "[run] ignored SIGUSR1: server 0 does not run yet\n");
+}
+
 TEST_F(LauncherTest, ASecondInterruptKillsProcessesThatIgnoreTheFirst) {
   const std::string deaf = "trap '' INT TERM; echo x >> \"$dir/ready\"; exec sleep 100";
   script("server", kAnnounce + deaf);
