@@ -23,13 +23,14 @@
 #include "ps/coordinator/coordinator_loop.h"
 #include "ps/engine/server_device.h"
 #include "ps/server/joined_server_loop.h"
+#include "ps/stops/stop_flags.h"
 #include "ps/watch/watch_options.h"
 
 namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> flags = with_key_flags({
+  static const std::vector<KeyHelp> flags = with_key_flags(with_stop_flags({
       {"job", "", "job file (INI); only the first server reads it"},
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
       {"advertise", "", "host name or address by which other processes reach this server"},
@@ -55,7 +56,7 @@ const std::vector<KeyHelp>& options() {
        false},
       {"join-timeout", "60",
        "seconds to wait for the first server; the first server waits for all others (600)"},
-  });
+  }));
   return flags;
 }
 
@@ -104,10 +105,12 @@ void refuse_keys(const CommandLine& line) {
 
 // Flags that only the first server has a use for.
 void refuse_flags_of_first(const CommandLine& line) {
-  for (const char* flag : {"tensorboard", "metrics-listen"}) {
+  std::vector<std::string> flags(std::begin(kStopFlags), std::end(kStopFlags));
+  flags.insert(flags.end(), {"tensorboard", "metrics-listen"});
+  for (const std::string& flag : flags) {
     if (!line.local.contains(flag)) continue;
     throw Error(ErrorCode::kUsage,
-                std::string("[usage] --") + flag + " with --join: give it to the first server");
+                "[usage] --" + flag + " with --join: give it to the first server");
   }
 }
 
@@ -158,6 +161,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.watch = watch_of(line);
+  program.stops = with_limit(stop_options(line), line, this_allocation());
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
@@ -269,7 +273,7 @@ int main_of(int argc, char** argv) {
              [](const std::string& text) { Log("server").info(text); });
   keep_heap();
   raise_file_limit();
-  SignalFd signals;
+  SignalFd signals(stop_options(line).checkpoint_signal);
   return line.local.contains("join") ? join_or_explain(line, signals) : coordinate(line, signals);
 }
 

@@ -3,6 +3,7 @@
 // decisions, merged_view.h selects the output.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ struct LauncherOptions {
   int64_t announce_timeout_ms = 60000;             // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;
+  int checkpoint_signal = SIGUSR1;  // passed to the coordinator; 0 for none
   int* stopped_by = nullptr;  // if not null, receives a signal that arrives, even at the job's end
 };
 

@@ -18,6 +18,7 @@
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
+#include "ps/stops/stop_flags.h"
 #include "ps/watch/watch_options.h"
 #include "worker/program/devices.h"
 
@@ -26,6 +27,8 @@ namespace {
 
 // From the job's end until a user's program must end, which may save its results.
 constexpr int64_t kFinishOfUsersMs = 60000;
+// The coordinator ends the job within its grace; the launcher waits a little longer.
+constexpr int64_t kAfterGraceMs = 5000;
 constexpr int64_t kMaxProcesses = 1024;  // per role; a larger number is a typing mistake
 
 int64_t count(const CommandLine& line, const std::string& flag) {
@@ -77,7 +80,7 @@ void divide_host(const CommandLine& line, const Job& job, LauncherOptions& optio
 }  // namespace
 
 const std::vector<KeyHelp>& run_options() {
-  static const std::vector<KeyHelp> options = with_key_flags({
+  static const std::vector<KeyHelp> options = with_key_flags(with_stop_flags({
       {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
@@ -100,7 +103,7 @@ const std::vector<KeyHelp>& run_options() {
        "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
       {"bind", "none", "none, cores or numa: binds each process to its part of this host's cores"},
       {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
-  });
+  }));
   return options;
 }
 
@@ -124,6 +127,9 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
   if (line.local.contains("metrics-listen")) parse_metrics_listen(line.local.at("metrics-listen"));
+  const StopOptions stops = stop_options(line);
+  options.checkpoint_signal = stops.checkpoint_signal;
+  options.supervisor.stop_ms = stops.grace_ms + kAfterGraceMs;
   options.worker_command = worker_command(line, job, "run");
   if (!options.worker_command.empty()) options.supervisor.finish_ms = kFinishOfUsersMs;
   options.supervisor.on_worker_loss = job.on_worker_loss;
@@ -151,9 +157,10 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
                 std::to_string(options.supervisor.workers), "--out",
                 line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
-  for (const char* flag : {"tensorboard", "metrics-listen"}) {
-    if (line.local.contains(flag))
-      words.insert(words.end(), {std::string("--") + flag, line.local.at(flag)});
+  std::vector<std::string> passed(std::begin(kStopFlags), std::end(kStopFlags));
+  passed.insert(passed.end(), {"tensorboard", "metrics-listen"});
+  for (const std::string& flag : passed) {
+    if (line.local.contains(flag)) words.insert(words.end(), {"--" + flag, line.local.at(flag)});
   }
   for (const auto& [key, value] : line.keys) {
     words.push_back(std::string("--").append(key).append("=").append(value));

@@ -120,6 +120,23 @@ TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByDefault) {
                           "--out", "pushpull-out", "--progress", "plain", "--steps=10"));
 }
 
+TEST(RunCommand, FlagsOfStopsGoToTheFirstServer) {
+  const LauncherOptions options = plan_run(
+      parse({"--steps=10", "--grace=110", "--checkpoint-signal=SIGWINCH", "--stop-before=120"}),
+      "/b", false);
+  EXPECT_EQ(options.supervisor.stop_ms, 115'000) << "the coordinator ends the job first";
+  EXPECT_EQ(options.checkpoint_signal, SIGWINCH);
+  EXPECT_THAT(options.coordinator_arguments,
+              ::testing::IsSupersetOf(
+                  {"--grace", "110", "--checkpoint-signal", "SIGWINCH", "--stop-before", "120"}));
+  const LauncherOptions usual = plan_run(parse({"--steps=10"}), "/b", false);
+  EXPECT_EQ(usual.supervisor.stop_ms, 30'000);
+  EXPECT_EQ(usual.checkpoint_signal, SIGUSR1);
+  EXPECT_THAT(refusal({"--steps=10", "--checkpoint-signal=KILL"}), HasSubstr("another meaning"));
+  EXPECT_THAT(refusal({"--steps=10", "--grace=0"}), HasSubstr("--grace 0"));
+  EXPECT_THAT(refusal({"--steps=10", "--stop-at=soon"}), HasSubstr("--stop-at soon"));
+}
+
 TEST(RunCommand, ReadsThePolicyFromTheJobFile) {
   const std::filesystem::path file =
       std::filesystem::path(::testing::TempDir()) / "run_command_test.ini";

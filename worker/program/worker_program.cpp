@@ -128,7 +128,11 @@ Computation make_computation(const Job& job, const std::string& data_dir,
 // Ends this process at signals. Create it before any thread starts.
 class WorkerProcess final : public WorkerOwner {
  public:
-  int take_signal() override { return signals_.take(); }
+  int take_signal() override {
+    const int signal = signals_.take();
+    if (const std::string line = signals_.take_notice(); !line.empty()) Log("worker").info(line);
+    return signal;
+  }
   int signal_fd() const override { return signals_.fd(); }
   void end_now(int code) override {
     flush_output();
