@@ -84,7 +84,7 @@ const std::vector<TopColumn>& top_columns() {
   return columns;
 }
 
-size_t width_of(const std::string& text) {
+size_t columns_of(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
@@ -105,10 +105,10 @@ size_t total_width(const std::vector<LaidColumn>& columns) {
 std::vector<LaidColumn> lay_out(const ordered_json& members, size_t columns) {
   std::vector<LaidColumn> laid;
   for (const TopColumn& column : top_columns()) {
-    LaidColumn one{&column, {column.title}, width_of(column.title)};
+    LaidColumn one{&column, {column.title}, columns_of(column.title)};
     for (const ordered_json& member : members) {
       one.cells.push_back(column.cell(member));
-      one.width = std::max(one.width, width_of(one.cells.back()));
+      one.width = std::max(one.width, columns_of(one.cells.back()));
     }
     laid.push_back(std::move(one));
   }
@@ -128,7 +128,7 @@ std::string table_line(const std::vector<LaidColumn>& laid, size_t row) {
   std::string line;
   for (const LaidColumn& one : laid) {
     const std::string& cell = one.cells[row];
-    const std::string space(one.width - width_of(cell), ' ');
+    const std::string space(one.width - columns_of(cell), ' ');
     line += (line.empty() ? "" : "  ") + (one.column->right ? space + cell : cell + space);
   }
   return line.substr(0, line.find_last_not_of(' ') + 1);
@@ -197,7 +197,7 @@ std::vector<std::string> table_lines(const ordered_json& members, size_t first, 
 }  // namespace
 
 std::string clip_text(const std::string& text, size_t columns) {
-  if (width_of(text) <= columns) return text;
+  if (columns_of(text) <= columns) return text;
   std::string out;
   size_t width = 0;
   for (const char c : text) {
@@ -210,7 +210,7 @@ std::string clip_text(const std::string& text, size_t columns) {
 
 std::vector<std::string> top_lines(const TopState& state, size_t rows, size_t columns) {
   std::string title = "pushpull top  " + printable(state.address, kMaxPathBytes);
-  const size_t used = width_of(title) + width_of(state.clock);
+  const size_t used = columns_of(title) + columns_of(state.clock);
   if (used < columns) title += std::string(columns - used, ' ') + state.clock;
   std::vector<std::string> lines = {title};
   if (!state.trouble.empty()) lines.push_back("! " + printable(state.trouble, kMaxPathBytes));
