@@ -6,9 +6,9 @@ namespace pushpull {
 
 namespace {
 
-// Returns the number of processes of one role that run on the CPUs of process `i`.
+// Returns the number of processes of one role that run on the CPUs of process `i`, itself included.
 int64_t neighbours(const std::vector<std::vector<int>>& cpus, size_t i) {
-  return std::ranges::count(cpus, cpus[i]);
+  return std::max<int64_t>(1, std::ranges::count(cpus, cpus[i]));
 }
 
 // Returns the shares of one role.

@@ -62,11 +62,13 @@ GroupChain chain_of(const std::string& root, const std::string& controller) {
   const std::string mounts = root + "/sys/fs/cgroup";
   GroupChain chain;
   const std::vector<GroupLine> lines = group_lines(root);
+  const std::string alone =
+      mounts + "/" + controller;  // a link to the folder of several controllers
   for (const GroupLine& line : lines) {
     if (!has_word(line.controllers, controller)) continue;
     add_folders(mounts + "/" + line.controllers, line.path, chain.folders);
     if (line.controllers != controller) {
-      add_folders(mounts + "/" + controller, line.path, chain.folders);
+      add_folders(alone, line.path, chain.folders);
     }
     return chain;
   }

@@ -89,7 +89,7 @@ Cores read_cores(const std::string& root) {
 CpuMask::CpuMask(const std::vector<int>& cpus) {
   constexpr int kBits = 8 * sizeof(words_[0]);
   const int most = cpus.empty() ? 0 : cpus.back();
-  words_.resize(static_cast<size_t>(most / kBits + 1));
+  words_.resize(static_cast<size_t>(most / kBits) + 1);
   for (const int cpu : cpus) words_[static_cast<size_t>(cpu / kBits)] |= 1UL << (cpu % kBits);
 }
 
