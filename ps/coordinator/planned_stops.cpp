@@ -67,7 +67,7 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
   if (phase != wire::PHASE_TRAINING || coordinator.departures().lost_server()) return;
   TrainingRun& run = coordinator.training_run();
   if (awaited_ > run.committed().floor()) {
-    return settle("the checkpoint at step " + std::to_string(awaited_) + " comes after it");
+    return settle("the checkpoint at step " + std::to_string(awaited_) + " covers it");
   }
   if (awaited_ >= 0 || transfers_.writing() || run.choosing()) {
     if (!std::exchange(put_off_, true)) {

@@ -130,6 +130,26 @@ TEST_F(LauncherTest, ASignalReachesOnlyTheCoordinator) {
   kill(launcher_, SIGINT);
   EXPECT_EQ(wait_for_end(), 75);
   EXPECT_EQ(lines_of(read_file(dir_ / "caught")), 1);
+  EXPECT_EQ(err(), "[run] SIGINT: stopping the job; once more kills it\n");
+}
+
+TEST_F(LauncherTest, ACheckpointSignalReachesOnlyTheCoordinatorAndEndsNothing) {
+  options_.supervisor.workers = 2;
+  script("server", std::string(kAnnounce) + R"(
+trap 'echo x >> "$dir/caught"' USR1; trap 'exit 75' TERM; echo x >> "$dir/ready"
+while :; do sleep 0.01; done)");
+  script("worker",
+         "echo x >> \"$dir/ready\"\nwhile [ ! -e \"$dir/over\" ]; do sleep 0.01; done; exit 75");
+  start();
+  ASSERT_TRUE(has_lines("ready", 3));
+  kill(launcher_, SIGUSR2);
+  kill(launcher_, SIGUSR1);
+  ASSERT_TRUE(has_lines("caught", 1));
+  kill(launcher_, SIGUSR1);
+  ASSERT_TRUE(has_lines("caught", 2));
+  std::ofstream(dir_ / "over") << "x";
+  kill(launcher_, SIGTERM);
+  EXPECT_EQ(wait_for_end(), 75);
   EXPECT_THAT(err(), AllOf(HasSubstr("[run] ignored SIGUSR2: it is not checkpoint-signal\n"),
                            HasSubstr("[run] SIGTERM: stopping the job\n"),
                            Not(HasSubstr("[run] worker")), Not(HasSubstr("[run] server"))));

@@ -67,7 +67,7 @@ def stops_at_random_times_keep_the_run(lab):
 
 def a_checkpoint_signal_writes_one_and_training_goes_on(lab):
     def case(strategy):
-        keys = {**lab.in_parts(MLP, 20_000), "strategy": strategy, "checkpoint-keep": 100}
+        keys = {**lab.in_parts(MLP, 8000), "strategy": strategy, "checkpoint-keep": 100}
         run = lab.launch(lab.job(keys), 2, 2)
         run.prints("strategy ")
         for pause in (0.2, 0.0, 0.02, 0.3):  # some in quick succession

@@ -133,9 +133,10 @@ TEST(CheckpointSignalSimulation, JobWritesThemOnABadNetworkWhenProcessesDie) {
   EXPECT_GT(added, 0);
 }
 
+// 272: four signals chose three steps before the first of them was cut. Processes remember two.
 TEST(CheckpointSignalSimulation, JobThatWritesThemStops) {
   int added = 0;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {{272}})) {
     Scenario scenario = job_of(seed, any_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
     if (seed % 5 == 0) add_server_losses(scenario);
