@@ -20,6 +20,7 @@
 #include "cli/report/report_command.h"
 #include "cli/run/run_command.h"
 #include "cli/status/status_command.h"
+#include "cli/task/task_command.h"
 #include "common/base/error.h"
 
 namespace pushpull {
@@ -53,7 +54,7 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
@@ -64,7 +65,8 @@ constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands = {
      {"keygen", keygen_command},
      {"models", models_command},
      {"replay", replay_command},
-     {"report", report_command}}};
+     {"report", report_command},
+     {"task", task_command}}};
 
 int dispatch(int argc, const char* const* argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";

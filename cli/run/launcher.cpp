@@ -14,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/over/step_launcher.h"
+#include "cli/over/task_lines.h"
 #include "cli/run/child.h"
 #include "cli/run/group_guard.h"
 #include "cli/run/merged_view.h"
@@ -35,7 +37,8 @@ class Launcher {
         view_(/*repeats=*/!options.worker_command.empty()),
         slots_(supervisor_.slots()),
         console_(options.out_fd, options.err_fd) {
-    if (!options.worker_command.empty()) guard_.emplace(options.supervisor.stop_ms);
+    if (!options.worker_command.empty() && !options.step)
+      guard_.emplace(options.supervisor.stop_ms);
   }
 
   int run();
@@ -54,6 +57,7 @@ class Launcher {
 
   // Returns true for a worker that is a user's program.
   bool is_users(size_t slot) const { return guard_ && supervisor_.is_worker(slot); }
+  bool is_step(size_t slot) const { return options_.step && supervisor_.is_worker(slot); }
   void start(size_t slot);
   void start_the_others();
   void announced(const std::string& bytes);
@@ -70,6 +74,7 @@ class Launcher {
   void wait_for_events();
   std::vector<Watch> watches(size_t slot);
   void lines_of(size_t slot, const std::vector<std::string>& lines);
+  void line_of_step(size_t slot, const std::string& text, std::vector<Output>& outputs);
   std::string prefix(size_t slot) const;
   void write_out(const std::vector<Output>& outputs);
 
@@ -82,6 +87,7 @@ class Launcher {
   LineSplitter announcement_;
   std::string address_;  // of the coordinator; empty until it listens
   bool training_began_ = false;
+  bool refused_ = false;                   // the launcher of the step has said why
   std::optional<Ending> coordinator_end_;  // as the coordinator has reported it
   int64_t announce_deadline_ms_ = 0;
   Console console_;  // a reader that stalls cannot block the job: the job's files hold all output
@@ -266,8 +272,8 @@ void Launcher::reap() {
       if (is_users(slot)) guard_->forget(slots_[slot].child->pid());
       hear_coordinator();
       finish_output(slot);
-      ending->too_early =
-          is_users(slot) && ending->success() && !training_began_ && !supervisor_.stopping();
+      ending->too_early = (is_users(slot) || is_step(slot)) && ending->success() &&
+                          !training_began_ && !supervisor_.stopping();
       // A coordinator that is killed after its report of the end has done its work.
       const bool done = slot == 0 && coordinator_end_ && ending->signal != 0;
       act(supervisor_.ended(slot, done ? *coordinator_end_ : *ending, now_ms()));
@@ -374,11 +380,30 @@ void Launcher::lines_of(size_t slot, const std::vector<std::string>& lines) {
   for (const std::string& text : lines) {
     if (slot == 0) {
       view_.say(text, outputs);
+    } else if (is_step(slot)) {
+      line_of_step(slot, text, outputs);
     } else {
       view_.line(slot, prefix(slot), text, outputs);
     }
   }
   write_out(outputs);
+}
+
+// A line of a task has its prefix already. The launcher of the step may explain its refusal at length:
+// the reason in one line takes the place of the rest.
+void Launcher::line_of_step(size_t slot, const std::string& text, std::vector<Output>& outputs) {
+  if (is_line_of_task(text)) {
+    view_.line(slot, "", text, outputs);
+    return;
+  }
+  if (refused_ || text.find_first_not_of("- ") == std::string::npos) return;
+  const std::string reason = options_.step->launcher->refusal(text);
+  if (reason.empty()) {
+    view_.line(slot, prefix(slot), text, outputs);
+    return;
+  }
+  refused_ = true;
+  supervisor_.blamed(slots_[slot].child->pid(), static_cast<int>(ErrorCode::kUsage), reason);
 }
 
 std::string Launcher::prefix(size_t slot) const { return supervisor_.name(slot) + " | "; }

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/run/start_plan.h"
 #include "cli/run/supervisor.h"
 
 namespace pushpull {
@@ -27,8 +29,9 @@ struct LauncherOptions {
   std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   bool insecure = false;                           // --insecure for all processes
-  std::vector<Place> places;                       // by slot; empty, or one per process
-  int64_t announce_timeout_ms = 60000;             // until the coordinator must listen
+  std::optional<Step> step;             // starts the workers and further servers on other hosts
+  std::vector<Place> places;            // by slot; empty, or one per process
+  int64_t announce_timeout_ms = 60000;  // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;
   int* stopped_by = nullptr;  // if not null, receives a signal that arrives, even at the job's end

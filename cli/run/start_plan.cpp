@@ -35,12 +35,26 @@ void add_worker(const LauncherOptions& options, size_t rank, const std::string& 
   }
 }
 
+// SIGTERM at the launcher's death would make srun kill its tasks: they end with the job, which the
+// coordinator stops.
+StartPlan plan_step(const Step& step, const std::string& address) {
+  StartPlan plan{.words = step.words, .environment = {}, .ends_with_launcher = false};
+  append_to(plan.words, {"--join", address});
+  append_to(plan.words, step.words_after);
+  plan.environment = {{"PUSHPULL_KEY", std::nullopt},
+                      {"PUSHPULL_KEY_FILE", std::nullopt},
+                      {"PUSHPULL_KEY_FD", std::nullopt}};
+  if (!step.key.empty()) plan.environment.front().second = step.key;
+  return plan;
+}
+
 }  // namespace
 
 StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
   StartPlan plan;
   const auto servers = static_cast<size_t>(options.supervisor.servers);
   const bool is_worker = slot >= servers;
+  if (is_worker && options.step) return plan_step(*options.step, address);
   const bool has_place = !options.places.empty();
   if (has_place) plan.words = options.places.at(slot).prefix;
   if (is_worker && !options.worker_command.empty()) {
