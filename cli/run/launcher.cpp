@@ -66,6 +66,7 @@ class Launcher {
   void listens_again(const std::string& address);
   void act(const SupervisorActions& actions);
   void signal_all(int signal);
+  void wake_all();
   void handle_signals();
   void stop_with_the_terminal();
   void reap();
@@ -203,11 +204,11 @@ void Launcher::act(const SupervisorActions& actions) {
   write_out(outputs);
   if (actions.signal_all != 0) {
     signal_all(actions.signal_all);
-    signal_all(SIGCONT);  // a stopped process could not end
+    wake_all();  // a stopped process could not end
   }
   if (actions.signal_coordinator != 0 && slots_[0].child != nullptr) {
     slots_[0].child->send(actions.signal_coordinator);
-    signal_all(SIGCONT);  // a stopped process could not act
+    wake_all();  // a stopped process could not act
   }
   if (actions.kill && slots_[*actions.kill].child != nullptr) {
     slots_[*actions.kill].child->send(SIGKILL);
@@ -231,6 +232,13 @@ void Launcher::signal_all(int signal) {
     if (slot.child != nullptr) {
       slot.child->send(signal);
     }
+  }
+}
+
+// srun reports SIGCONT, and only Ctrl-Z stops it.
+void Launcher::wake_all() {
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].child != nullptr && !is_step(slot)) slots_[slot].child->send(SIGCONT);
   }
 }
 

@@ -31,6 +31,16 @@ int64_t workers_of(const CommandLine& line, const std::string& over, const StepL
                                      launcher.program() + " starts here: give --workers");
 }
 
+// mpirun gives its tasks only variables that are named.
+std::vector<std::string> variables_of_tasks() {
+  const Environment environment = environment_of_this_process();
+  std::vector<std::string> names;
+  for (const char* name : {"PUSHPULL_SHARE", "PUSHPULL_CUDA_LIBS", "PUSHPULL_LIBRARY"}) {
+    if (environment.contains(name)) names.emplace_back(name);
+  }
+  return names;
+}
+
 const char* name_of(OnWorkerLoss policy) {
   switch (policy) {
     case OnWorkerLoss::kWait:
@@ -76,7 +86,7 @@ void start_over(const Over& over, const CommandLine& line, const Job& job,
   }
   std::vector<std::string> more;
   if (line.local.contains("over-args")) more = split_words(line.local.at("over-args"));
-  std::vector<std::string> variables{"PUSHPULL_JOB_TOKEN"};
+  std::vector<std::string> variables = variables_of_tasks();
   if (!options.insecure) variables.emplace_back("PUSHPULL_KEY");
   Step step{.launcher = over.launcher,
             .words = over.launcher->words(options.supervisor.workers, variables, more)};
