@@ -28,9 +28,10 @@ struct LauncherOptions {
   std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
   std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
-  bool insecure = false;                           // --insecure for all processes
-  std::optional<Step> step;             // starts the workers and further servers on other hosts
-  std::vector<Place> places;            // by slot; empty, or one per process
+  std::string job_token;      // of the run: its servers refuse processes of other runs; "": none
+  bool insecure = false;      // --insecure for all processes
+  std::optional<Step> step;   // starts the workers and further servers on other hosts
+  std::vector<Place> places;  // by slot; empty, or one per process
   int64_t announce_timeout_ms = 60000;  // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;

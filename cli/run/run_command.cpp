@@ -10,6 +10,7 @@
 #include "cli/run/run_over.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device.h"
@@ -119,6 +120,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                                        ": a server uses one device");
   }
   options.insecure = line.local.contains("insecure");
+  options.job_token = "run " + std::to_string(random_id());
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 

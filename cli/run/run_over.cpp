@@ -34,7 +34,7 @@ int64_t workers_of(const CommandLine& line, const std::string& over, const StepL
 // mpirun gives its tasks only variables that are named.
 std::vector<std::string> variables_of_tasks() {
   const Environment environment = environment_of_this_process();
-  std::vector<std::string> names;
+  std::vector<std::string> names{"PUSHPULL_JOB_TOKEN"};
   for (const char* name : {"PUSHPULL_SHARE", "PUSHPULL_CUDA_LIBS", "PUSHPULL_LIBRARY"}) {
     if (environment.contains(name)) names.emplace_back(name);
   }

@@ -48,9 +48,7 @@ StartPlan plan_step(const Step& step, const std::string& address) {
   return plan;
 }
 
-}  // namespace
-
-StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
+StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::string& address) {
   StartPlan plan;
   const auto servers = static_cast<size_t>(options.supervisor.servers);
   const bool is_worker = slot >= servers;
@@ -72,6 +70,16 @@ StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::str
   }
   if (options.insecure) plan.words.emplace_back("--insecure");
   if (has_place) append_to(plan.words, options.places.at(slot).arguments);
+  return plan;
+}
+
+}  // namespace
+
+StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
+  StartPlan plan = plan_process(options, slot, address);
+  if (!options.job_token.empty()) {
+    plan.environment.emplace_back("PUSHPULL_JOB_TOKEN", options.job_token);
+  }
   return plan;
 }
 
