@@ -55,8 +55,8 @@ std::string MpiStep::refusal(const std::string& line) const {
            "OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in the environment";
   }
   if (has("not enough slots available")) {
-    return "mpirun has fewer slots than --workers: name more of them (--over-args '--hostfile "
-           "FILE'), lower --workers, or share cores with --over-args --oversubscribe";
+    return "mpirun has fewer slots than --workers: name more of them (--over-args='--hostfile "
+           "FILE'), lower --workers, or share cores with --over-args=--oversubscribe";
   }
   if (has("unable to find the specified executable") || has("could not access")) {
     return "mpirun does not find pushpull on a node: it must have the same path on all nodes";

@@ -86,7 +86,7 @@ std::string SlurmStep::refusal(const std::string& line) const {
   if (!line.starts_with("srun: ")) return "";
   if (has(line, "More processors requested than permitted")) {
     return "the allocation has fewer CPUs than its tasks need: ask for more with salloc or sbatch, "
-           "or lower --workers; --over-args --overcommit shares CPUs";
+           "or lower --workers; --over-args=--overcommit shares CPUs";
   }
   if (has(line, "Node failure on") || has(line, "Job step aborted due to node failure")) {
     return "a node of the allocation failed";

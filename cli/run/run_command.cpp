@@ -67,7 +67,7 @@ const std::vector<KeyHelp>& run_options() {
       {"over", "",
        "slurm or mpi: srun or mpirun starts the workers and further servers on the nodes of the "
        "allocation, one worker for each task (docs/clusters.md)"},
-      {"over-args", "", "further words for srun or mpirun: '--hostfile FILE'"},
+      {"over-args", "", "further words for srun or mpirun: --over-args='--hostfile FILE'"},
       {"logs", "", "with --over: folder for a file with the output of each task: task-0.log, ..."},
       {"tensorboard", "", "folder for TensorBoard's event files"},
       {"metrics-listen", "",

@@ -37,6 +37,7 @@ constexpr const char* kPodFailurePolicy = R"(          podFailurePolicy:
               - action: Ignore
                 onPodConditions:
                   - type: DisruptionTarget
+                    status: "True"
 )";
 
 std::string command_yaml(const std::vector<std::string>& words) {

@@ -79,8 +79,7 @@ void set_time(const CommandLine& line, Submission& to) {
 void add_run_words(const CommandLine& line, Submission& to) {
   for (const char* flag : {"device", "server-device", "worker", "over-args", "tensorboard"}) {
     if (!line.local.contains(flag)) continue;
-    to.run_words.push_back(std::string("--") + flag);
-    to.run_words.push_back(line_in(line, flag, ""));
+    to.run_words.push_back(std::string("--") + flag + "=" + line_in(line, flag, ""));
   }
   if (line.local.contains("key")) {
     to.run_words.emplace_back("--key");
@@ -110,7 +109,7 @@ const std::vector<KeyHelp>& submit_options() {
       {"server-device", "cpu", "of the servers"},
       {"tensorboard", "", "folder for TensorBoard's event files"},
       {"over-args", "", "further words for srun"},
-      {"sbatch-args", "", "further words for sbatch: '--partition=gpu --gpus-per-task=1'"},
+      {"sbatch-args", "", "further words for sbatch: --sbatch-args='--partition=gpu --gpus-per-task=1'"},
       {"image", "pushpull", "of a JobSet: image with the programs"},
       {"volume", "pushpull-out", "of a JobSet: volume claim that holds --out, as /out"},
   });

@@ -163,7 +163,7 @@ def a_notice_before_the_time_limit_requeues_the_job(lab):
     with Slurm(lab) as slurm:
         out = lab.folder / "array"
         code, text = lab.call("pushpull", "submit", "--job", lab.job(job), "--nodes", 2, "--out", out, "--time", 5, "--go",
-                              "--sbatch-args", "--array=7")
+                              "--sbatch-args=--array=7")
         expect(code == 0, f"{code}: {text}")
         number, out = text.split()[-1], out / "task-7"  # an array task has a folder of its own
         lab.until(lambda: max([line["step"] for line in metrics_of(out)], default=-1) >= 1, 90, lambda: f"{list(out.glob('*'))}")
