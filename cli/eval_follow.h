@@ -28,7 +28,7 @@ class EvalFollow {
   EvalFollow(int64_t timeout_ms, int64_t now_ms) : timeout_ms_(timeout_ms), since_ms_(now_ms) {}
 
   // Evaluates each checkpoint once, in the order of steps, and ends after those of a run that has
-  // ended. A run that begins again at an earlier step is another one, whose checkpoints are new.
+  // ended. A run that begins again at an earlier step is another one: its checkpoints are new.
   Next next(const Sight& sight, int64_t now_ms);
   // The checkpoint that `next` has named was evaluated, or has been deleted meanwhile.
   void done(int64_t step, int64_t now_ms);

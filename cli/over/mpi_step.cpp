@@ -32,7 +32,7 @@ std::vector<std::string> MpiStep::nodes(size_t limit) const {
 std::vector<std::string> MpiStep::words(int64_t tasks, const std::vector<std::string>& variables,
                                         const std::vector<std::string>& more) const {
   std::vector<std::string> words{program(), "-np", std::to_string(tasks)};
-  // By default mpirun binds each task to one core, with all its threads.
+  // mpirun binds each task by default to one core, with all its threads.
   const bool bound = std::ranges::any_of(more, says_binding) ||
                      environment_.contains("OMPI_MCA_hwloc_base_binding_policy");
   if (!bound) words.insert(words.end(), {"--bind-to", "none"});

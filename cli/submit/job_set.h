@@ -8,7 +8,7 @@
 namespace pushpull {
 
 // Returns YAML: a ConfigMap with the job file, and a JobSet with two indexed Jobs, `server` and
-// `worker`, whose pods find the first server by its name (--join auto). Reads the job file. The key is
+// `worker`. Their pods find the first server by its name (--join auto). Reads the job file. The key is
 // in a Secret that the user makes.
 std::string job_set(const Submission& plan);
 

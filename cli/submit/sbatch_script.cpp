@@ -8,7 +8,7 @@ namespace pushpull {
 namespace {
 
 // bash runs a trap as soon as `wait` returns, and not while another command runs: so `run` is in the
-// background. A signal ends `wait`, but not `run`, whose code the last `wait` returns.
+// background. A signal ends `wait`, but not `run`. The last `wait` returns its code.
 constexpr const char* kBody = R"(run=$!
 limit=
 trap 'limit=1; kill -TERM $run' USR1  # the time limit is near: stop with a checkpoint, and requeue

@@ -109,7 +109,8 @@ const std::vector<KeyHelp>& submit_options() {
       {"server-device", "cpu", "of the servers"},
       {"tensorboard", "", "folder for TensorBoard's event files"},
       {"over-args", "", "further words for srun"},
-      {"sbatch-args", "", "further words for sbatch: --sbatch-args='--partition=gpu --gpus-per-task=1'"},
+      {"sbatch-args", "",
+       "further words for sbatch: --sbatch-args='--partition=gpu --gpus-per-task=1'"},
       {"image", "pushpull", "of a JobSet: image with the programs"},
       {"volume", "pushpull-out", "of a JobSet: volume claim that holds --out, as /out"},
   });

@@ -64,7 +64,7 @@ Message question(const std::string& job_token) {
   return message;
 }
 
-// What is at a port: "" for the server of this job, else why not.
+// Returns "" if the server of this job is at the address, else the reason against it.
 std::string what_is_at(const std::string& address, const std::string& job_token, const Keys& keys) {
   zmq::context_t context{1};
   Dealer dealer(context, address, control_limits(), keys.control_credentials());

@@ -1,5 +1,5 @@
-// Finds the first server of a job among ports that may belong to servers of other jobs, for tasks whose
-// launcher names a host and a derived port. Connects, so that it blocks. One thread.
+// Finds the first server of a job among ports that may belong to servers of other jobs. For tasks with a
+// launcher that names a host and a derived port. Connects, so that it blocks. One thread.
 #pragma once
 
 #include <cstdint>
