@@ -16,6 +16,7 @@ class SlurmStep final : public StepLauncher {
   std::vector<std::string> words(int64_t tasks, const std::vector<std::string>& variables,
                                  const std::vector<std::string>& more) const override;
   TaskPlace place() const override;
+  bool signals_are_for_the_job() const override { return true; }
   std::string refusal(const std::string& line) const override;
 
  private:

@@ -38,6 +38,9 @@ class StepLauncher {
   // Returns the place of a task in which this process runs. Throws Error(kUsage) naming a variable
   // that is missing or wrong.
   virtual TaskPlace place() const = 0;
+  // Returns true if a signal to a task comes from the batch system, which takes the nodes away; false
+  // if the launcher itself ends tasks by it, after one has failed.
+  virtual bool signals_are_for_the_job() const = 0;
   // Returns why the launcher refuses, and the way out, if a line of its output says so, else "".
   virtual std::string refusal(const std::string& line) const = 0;
 };

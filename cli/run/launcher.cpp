@@ -14,8 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/over/step_launcher.h"
-#include "cli/over/task_lines.h"
+#include "cli/over/step_lines.h"
 #include "cli/run/child.h"
 #include "cli/run/group_guard.h"
 #include "cli/run/merged_view.h"
@@ -39,6 +38,7 @@ class Launcher {
         console_(options.out_fd, options.err_fd) {
     if (!options.worker_command.empty() && !options.step)
       guard_.emplace(options.supervisor.stop_ms);
+    if (options.step) step_lines_.emplace(*options.step->launcher);
   }
 
   int run();
@@ -88,7 +88,8 @@ class Launcher {
   LineSplitter announcement_;
   std::string address_;  // of the coordinator; empty until it listens
   bool training_began_ = false;
-  bool refused_ = false;                   // the launcher of the step has said why
+  std::optional<StepLines> step_lines_;
+  int told_ = 0;                           // signal to the tasks of the step, not yet acted on
   std::optional<Ending> coordinator_end_;  // as the coordinator has reported it
   int64_t announce_deadline_ms_ = 0;
   Console console_;  // a reader that stalls cannot block the job: the job's files hold all output
@@ -100,6 +101,8 @@ int Launcher::run() {
   while (!supervisor_.all_ended()) {
     wait_for_events();
     handle_signals();
+    // The coordinator is no task, and has a second to hear of it before it lets the members go.
+    if (const int told = std::exchange(told_, 0)) act(supervisor_.signalled(told, now_ms()));
     reap();
     if (address_.empty() && !supervisor_.stopping() && now_ms() >= announce_deadline_ms_) {
       act(supervisor_.give_up("the coordinator did not listen within " +
@@ -397,21 +400,13 @@ void Launcher::lines_of(size_t slot, const std::vector<std::string>& lines) {
   write_out(outputs);
 }
 
-// A line of a task has its prefix already. The launcher of the step may explain its refusal at length:
-// the reason in one line takes the place of the rest.
 void Launcher::line_of_step(size_t slot, const std::string& text, std::vector<Output>& outputs) {
-  if (is_line_of_task(text)) {
-    view_.line(slot, "", text, outputs);
-    return;
-  }
-  if (refused_ || text.find_first_not_of("- ") == std::string::npos) return;
-  const std::string reason = options_.step->launcher->refusal(text);
-  if (reason.empty()) {
-    view_.line(slot, prefix(slot), text, outputs);
-    return;
-  }
-  refused_ = true;
-  supervisor_.blamed(slots_[slot].child->pid(), static_cast<int>(ErrorCode::kUsage), reason);
+  const StepLines::Reading reading = step_lines_->take(text);
+  if (reading.show) view_.line(slot, reading.of_task ? "" : prefix(slot), text, outputs);
+  if (told_ == 0) told_ = reading.signal;
+  if (reading.refusal.empty()) return;
+  const int code = static_cast<int>(ErrorCode::kUsage);
+  supervisor_.blamed(slots_[slot].child->pid(), code, reading.refusal);
 }
 
 std::string Launcher::prefix(size_t slot) const { return supervisor_.name(slot) + " | "; }

@@ -147,6 +147,7 @@ void Task::handle_signals() {
   for (int signal = signals_.take(); signal != 0; signal = signals_.take()) {
     if (signal == SIGCHLD || signal == SIGTSTP) continue;
     rules_.told_to_end();
+    line(std::string(kToldToEnd) + signal_name(signal));
     for (const TaskMember& member : members_) {
       if (member.child != nullptr && !member.users) member.child->send(signal);
     }

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <set>
 
 #include "cli/over/slurm_step.h"
+#include "cli/over/step_lines.h"
 #include "cli/over/task_lines.h"
 #include "common/base/error.h"
 
@@ -130,6 +132,31 @@ TEST(StepLauncher, TellsLinesOfTasksFromThoseOfTheLauncher) {
   EXPECT_TRUE(is_line_of_task(task_prefix(12, "n1") + "worker: ready"));
   EXPECT_FALSE(is_line_of_task("srun: error: n1: task 1: Killed"));
   EXPECT_FALSE(is_line_of_task("task without a bar"));
+  const std::string told = task_prefix(0, "n0") + std::string(kToldToEnd);
+  EXPECT_EQ(told_to_end(told + "SIGTERM"), SIGTERM);
+  EXPECT_EQ(told_to_end(told + "SIGKILL"), 0);
+  EXPECT_EQ(told_to_end(std::string(kToldToEnd) + "SIGTERM"), 0) << "no task wrote it";
+}
+
+TEST(StepLines, TheReasonOfARefusalTakesThePlaceOfItsPage) {
+  const auto launcher = make_step_launcher("mpi", {});
+  StepLines lines(*launcher);
+  EXPECT_FALSE(lines.take("-----------------").show);
+  EXPECT_TRUE(lines.take("some warning").show);
+  const auto refusal = lines.take("mpirun has detected an attempt to run as root.");
+  EXPECT_FALSE(refusal.show);
+  EXPECT_NE(refusal.refusal, "");
+  EXPECT_FALSE(lines.take("Running as root is *strongly* discouraged").show);
+  EXPECT_TRUE(lines.take(task_prefix(1, "n") + "worker: error").show) << "of another source";
+}
+
+TEST(StepLines, ASignalOfTheBatchSystemIsForTheJobAndOneOfMpirunIsNot) {
+  const std::string told = task_prefix(0, "n0") + std::string(kToldToEnd) + "SIGTERM";
+  const auto slurm = make_step_launcher("slurm", {});
+  const auto mpi = make_step_launcher("mpi", {});
+  EXPECT_EQ(StepLines(*slurm).take(told).signal, SIGTERM);
+  EXPECT_EQ(StepLines(*mpi).take(told).signal, 0) << "mpirun ends tasks when one has failed";
+  EXPECT_TRUE(StepLines(*mpi).take(told).show);
 }
 
 }  // namespace

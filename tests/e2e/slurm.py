@@ -110,10 +110,10 @@ class Slurm:
         self.lab.until(condition, 40, lambda: f"{text}: " + "".join(
             path.read_text(errors="replace")[-600:] for path in self.folder.glob("*.log")))
 
-    def ask(self, *words):
+    def ask(self, *words, seconds=30):
         """Runs one of Slurm's commands. Returns its exit code and its output."""
         process = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                 timeout=self.lab.seconds(30), env=self.lab.environment, stdin=subprocess.DEVNULL)
+                                 timeout=self.lab.seconds(seconds), env=self.lab.environment, stdin=subprocess.DEVNULL)
         return process.returncode, process.stdout
 
     def states(self):

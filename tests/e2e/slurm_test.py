@@ -2,11 +2,11 @@
 Debian's Slurm."""
 import os
 import re
+import shutil
 import signal
-import time
 
 import lab as base
-from lab import MLP, expect, metrics_of, summary_of
+from lab import MLP, Skipped, expect, metrics_of, summary_of
 from slurm import Slurm
 
 STOPPED = 75
@@ -174,6 +174,73 @@ def a_notice_before_the_time_limit_requeues_the_job(lab):
         expect("back into the queue" in log, log[-1500:])
         summary = summary_of(out)
         expect(summary["resumed_from_step"] and summary["weights_sha256"] == want, f"{summary.get('resumed_from_step')}: {log[-1500:]}")
+
+
+def submitted(lab, slurm, job, *words):
+    """Submits a job, and waits for its first step. Returns its number and its folder."""
+    out = lab.folder / lab.name("submitted")
+    code, text = lab.call("pushpull", "submit", "--job", lab.job(job), "--nodes", 2, "--out", out, "--go", *words)
+    expect(code == 0, f"{code}: {text}")
+    number = text.split()[-1]
+    lab.until(lambda: max([line["step"] for line in metrics_of(out)], default=-1) >= 1, 90,
+              lambda: f"no step: {slurm.states()} {[path.read_text()[-800:] for path in out.glob('slurm-*.log')]}")
+    return number, out
+
+
+def ends_as(lab, slurm, number, out, state, seconds=300):
+    lab.until(lambda: slurm.states().get(number) in ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL"), seconds, slurm.states)
+    log = (out / f"slurm-{number}.log").read_text()
+    expect(slurm.states()[number] == state, f"{slurm.states()}: {log[-1500:]}")
+    return log
+
+
+def a_preempted_job_ends_in_the_undisturbed_hash(lab):
+    job = {**JOB, "steps": lab.steps(40000), "checkpoint-every": lab.steps(4000)}
+    want = lab.train(lab.job(job), 1, 2, seconds=300)["weights_sha256"]
+    with Slurm(lab) as slurm:
+        number, out = submitted(lab, slurm, job)
+        code, text = slurm.ask("srun", "-p", "high", "-N2", "-n2", "--exclusive", "true", seconds=120)
+        expect(code == 0, text)
+        log = ends_as(lab, slurm, number, out, "COMPLETED")
+        summary = summary_of(out)
+        expect(summary["weights_sha256"] == want, f"other bits: {log[-1500:]}")
+        expect(summary["resumed_from_step"] and "stops with a checkpoint at step" in log, f"{summary['resumed_from_step']}: {log[:3000]}")
+
+
+def a_cancelled_job_stops_with_a_checkpoint_and_stays_away(lab):
+    with Slurm(lab) as slurm:
+        number, out = submitted(lab, slurm, {**JOB, "steps": 10_000_000})
+        expect(slurm.ask("scancel", number)[0] == 0, "scancel")
+        ends_as(lab, slurm, number, out, "CANCELLED")
+        lab.until(lambda: (out / "summary.json").exists(), 30, lambda: (out / f"slurm-{number}.log").read_text()[-1500:])
+        expect(summary_of(out)["stopped_by"], "stopped_by")
+        expect(not slurm.ask("squeue", "-h")[1].strip(), "it is back in the queue")
+    nothing_is_left(lab)
+
+
+def mpirun_starts_tasks_on_the_nodes_of_an_allocation(lab):
+    if not shutil.which("mpirun"):
+        raise Skipped("mpirun is not installed")
+    lab.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    with Slurm(lab) as slurm:
+        out = lab.folder / "out"
+        words = [lab.bin_dir / "pushpull", "run", "--over", "mpi", "--job", lab.job(JOB), "--out", out]
+        ends_with(slurm.salloc(*words, per_node=2), 0)
+        expect(summary_of(out)["workers"] == 4, "one worker for each task of the allocation")
+
+
+def a_node_that_fails_ends_the_run_in_one_line(lab):
+    with Slurm(lab) as slurm:
+        out = lab.folder / "out"
+        job = {**JOB, "steps": 10_000_000, "on-worker-loss": "abort"}
+        words = [lab.bin_dir / "pushpull", "run", "--over", "slurm", "--job", lab.job(job), "--out", out]
+        process = slurm.salloc("--no-kill", *words)
+        reaches(lab, out, 1, process)
+        expect(slurm.ask("scontrol", "update", "nodename=n1", "state=down", "reason=test")[0] == 0, "scontrol")
+        code = process.ends(90)
+        text = process.output()
+        expect(code != 0 and re.search(r"^\[run\] srun \(pid \d+\) ", text, re.M), f"{code}: {text[-1500:]}")
+        nothing_is_left(lab)
 
 
 if __name__ == "__main__":
