@@ -10,14 +10,18 @@ namespace {
 // bash runs a trap as soon as `wait` returns, and not while another command runs: so `run` is in the
 // background. A signal ends `wait`, but not `run`. The last `wait` returns its code.
 constexpr const char* kBody = R"(run=$!
-limit=
-trap 'limit=1; kill -TERM $run' USR1  # the time limit is near: stop with a checkpoint, and requeue
+again=
+trap 'again=1; kill -TERM $run' USR1  # the time limit is near: stop with a checkpoint, and requeue
 trap 'kill -TERM $run' TERM           # preempted, or cancelled: stop with a checkpoint
 while kill -0 $run 2>/dev/null; do wait $run; done
 wait $run
 code=$?
-if [ $code = 75 ] && [ -n "$limit" ]; then
-  echo "stopped with a checkpoint before the time limit: back into the queue"
+if [ $code = 75 ] && [ -z "$again" ]; then
+  # Slurm does not requeue a preempted job that ends within its grace time.
+  again=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -o 'PreemptTime=[0-9]')
+fi
+if [ $code = 75 ] && [ -n "$again" ]; then
+  echo "stopped with a checkpoint: back into the queue"
   scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
 exit $code

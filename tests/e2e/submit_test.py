@@ -35,7 +35,8 @@ def begun(lab, *words):
     script = (out / "submit.sh").read_text()
     fake = executable(lab.folder / "fake-run", FAKE_RUN)
     executable(out / "submit.sh", script.replace(str(lab.bin_dir / "pushpull"), str(fake)))
-    executable(lab.folder / "scontrol", "#!/bin/sh\necho \"$@\" >> requeued\n")
+    executable(lab.folder / "scontrol", "#!/bin/sh\n[ $1 = show ] && { cat shown; exit; }\necho \"$@\" >> requeued\n")
+    (lab.folder / "shown").write_text("   PreemptEligibleTime=2026-11-25T00:00:00 PreemptTime=None\n")
     lab.environment["PATH"] = f"{lab.folder}:{os.environ['PATH']}"
     lab.environment["SLURM_JOB_ID"] = "77"
     for name in ("words", "log", "end", "requeued"):
@@ -70,6 +71,14 @@ def sigterm_stops_the_run_and_leaves_the_job_ended(lab):
         process.send_signal(signal.SIGCONT)
     expect(process.ends(20) == STOPPED, f"{process.returncode}: {process.output()}")
     expect(not (lab.folder / "requeued").exists(), "a job that was cancelled is back in the queue")
+
+
+def a_preempted_job_is_requeued(lab):
+    process = begun(lab)
+    (lab.folder / "shown").write_text("   PreemptEligibleTime=2026-11-25T00:00:00 PreemptTime=2026-11-25T00:00:01\n")
+    process.send_signal(signal.SIGTERM)
+    expect(process.ends(20) == 0, f"{process.returncode}: {process.output()}")
+    expect((lab.folder / "requeued").read_text() == "requeue 77\n", "scontrol requeue")
 
 
 def without_sbatch_the_script_is_written_and_the_error_says_so(lab):
