@@ -1,14 +1,22 @@
 #include "cli/eval_command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
+#include "cli/eval_follow.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
+#include "common/io/checkpoint_folder.h"
 #include "common/io/head_json.h"
 #include "common/job/command_line.h"
 #include "common/job/external_job.h"
@@ -32,6 +40,12 @@ const std::vector<KeyHelp>& eval_options() {
       {"precision", "the job's", "arithmetic of a GPU"},
       {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
       {"json", "", "print one JSON object", "", false},
+      {"follow", "",
+       "evaluate each new checkpoint of a running job, until its run has ended; --checkpoint is "
+       "OUT/checkpoints",
+       "", false},
+      {"metrics", "OUT/eval.jsonl", "with --follow: file that gets one JSON object a checkpoint"},
+      {"follow-timeout", "3600", "with --follow: seconds to wait for the next checkpoint"},
   };
   return options;
 }
@@ -43,7 +57,7 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
   std::map<std::string, std::string> replaced = line.local;
   replaced.erase("checkpoint");
   replaced.erase("json");
-  replaced.erase("device");
+  for (const char* own : {"device", "follow", "metrics", "follow-timeout"}) replaced.erase(own);
   if (const auto dataset = replaced.find("dataset");
       dataset != replaced.end() && dataset->second != job.dataset) {
     replaced.try_emplace("data-dir", "");
@@ -83,15 +97,125 @@ void print_table(const std::string& path, const Checkpoint& checkpoint, const Jo
   }
 }
 
-void print_json(const std::string& path, const Checkpoint& checkpoint, const Job& job,
-                const std::vector<HeadResult>& heads) {
+std::string json_of(const std::string& path, const Checkpoint& checkpoint, const Job& job,
+                    const std::vector<HeadResult>& heads) {
   nlohmann::ordered_json out;
   out["checkpoint"] = path;
   out["step"] = checkpoint.state.step;
   out["model"] = job.model;
   out["dataset"] = job.dataset;
   add_heads(out, heads);
-  std::cout << out.dump() << "\n";
+  return out.dump();
+}
+
+// Evaluates checkpoints of one job: keeps the data set and the model between them.
+class CheckpointEvaluator {
+ public:
+  explicit CheckpointEvaluator(const CommandLine& line) : line_(line) {}
+
+  struct Result {
+    Checkpoint checkpoint;
+    Job job;
+    std::vector<HeadResult> heads;
+  };
+  //   path: a store of checkpoints, or one of them.
+  Result run(const std::string& path);
+
+ private:
+  void open(const Checkpoint& checkpoint, const std::string& path);
+
+  const CommandLine& line_;
+  std::string job_ini_;  // of the checkpoint that the rest was opened for
+  Job job_;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Model> model_;
+};
+
+void CheckpointEvaluator::open(const Checkpoint& checkpoint, const std::string& path) {
+  job_ = job_of(checkpoint, line_, path);
+  refuse_external(job_, "[eval] " + path,
+                  "load model.safetensors there; the run's own evaluations are in summary.json");
+  model_.reset();
+  dataset_ = open_dataset(job_, "", checkpoint.state.tokenizer);
+  const auto flag = line_.local.find("device");
+  const device::DeviceName device =
+      choose_device(flag == line_.local.end() ? "" : flag->second,
+                    [](const std::string& text) { std::cerr << "[eval] " << text << std::endl; });
+  model_ = make_model(job_, dataset_->fields(), device);
+  job_ini_ = checkpoint.state.job_ini;
+}
+
+CheckpointEvaluator::Result CheckpointEvaluator::run(const std::string& path) {
+  Checkpoint checkpoint = read_checkpoint(path);
+  if (model_ == nullptr || checkpoint.state.job_ini != job_ini_) open(checkpoint, path);
+  const std::vector<float> weights = weights_for(checkpoint, model_->table(), path);
+  std::vector<HeadResult> heads = evaluate_all(job_, *dataset_, *model_, weights);
+  return {std::move(checkpoint), job_, std::move(heads)};
+}
+
+constexpr int64_t kLookMs = 500;  // between looks at the folder
+
+EvalFollow::Sight sight_of(const std::filesystem::path& store) {
+  std::error_code ignored;
+  EvalFollow::Sight sight;
+  sight.running = std::filesystem::exists(store.parent_path() / "term.json", ignored);
+  sight.summary = std::filesystem::exists(store.parent_path() / "summary.json", ignored);
+  // After the two files: a run that has ended has written its last checkpoint.
+  if (std::filesystem::is_directory(store, ignored)) sight.checkpoints = whole_checkpoints(store);
+  return sight;
+}
+
+// Evaluates the checkpoint and appends a line. A checkpoint that the run deletes meanwhile, because it
+// keeps only the newest, is left out.
+void follow_one(CheckpointEvaluator& evaluator, const EvalFollow::Next& next,
+                const std::string& metrics) {
+  std::optional<CheckpointEvaluator::Result> result;
+  try {
+    result = evaluator.run(next.path);
+  } catch (const Error& error) {
+    std::error_code ignored;
+    if (error.code() != ErrorCode::kData || std::filesystem::exists(next.path, ignored)) throw;
+    std::cerr << "[eval] " << next.path << " was deleted before it was evaluated" << std::endl;
+    return;
+  }
+  const std::string text = json_of(next.path, result->checkpoint, result->job, result->heads);
+  std::ofstream file(metrics, std::ios::app);
+  file << text << "\n" << std::flush;
+  if (!file)
+    throw Error(ErrorCode::kIo, "[eval] cannot write " + printable(metrics, kMaxPathBytes));
+  const HeadResult& first = result->heads.front();
+  std::cout << "step " << next.step << "  " << to_string(first.info.metric) << " " << std::fixed
+            << std::setprecision(4) << first.value().value_or(NAN) << "  loss "
+            << first.loss().value_or(NAN) << std::endl;
+}
+
+int follow(const CommandLine& line, const std::string& store) {
+  const auto folder = std::filesystem::absolute(store).lexically_normal();
+  const auto clean = folder.has_filename() ? folder : folder.parent_path();
+  const std::string metrics = line.own("metrics", clean.parent_path() / "eval.jsonl");
+  const double timeout_s = seconds_of(line, "follow-timeout", 3600);
+  CheckpointEvaluator evaluator(line);
+  EvalFollow follower(static_cast<int64_t>(timeout_s * 1000), now_ms());
+  while (true) {
+    const EvalFollow::Next next = follower.next(sight_of(clean), now_ms());
+    switch (next.what) {
+      case EvalFollow::Do::kEvaluate:
+        follow_one(evaluator, next, metrics);
+        follower.done(next.step, now_ms());
+        break;
+      case EvalFollow::Do::kWait:
+        std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
+        break;
+      case EvalFollow::Do::kEnd:
+        return 0;
+      case EvalFollow::Do::kGiveUp:
+        throw Error(ErrorCode::kUnreachable, "[eval] no new checkpoint in " + store + " for " +
+                                                 std::to_string(static_cast<int64_t>(timeout_s)) +
+                                                 " s, and its run has " +
+                                                 (follower.saw_run() ? "not ended" : "not begun") +
+                                                 "; --follow-timeout sets how long to wait");
+    }
+  }
 }
 
 }  // namespace
@@ -146,7 +270,8 @@ int eval_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, eval_options(), JobFlags::kRefuse);
   if (line.help) {
     std::cout << help_text("pushpull eval: metrics of a checkpoint on the test split",
-                           {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]"},
+                           {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]",
+                            "pushpull eval --follow --checkpoint OUT/checkpoints"},
                            eval_options(), JobFlags::kRefuse);
     return 0;
   }
@@ -159,22 +284,17 @@ int eval_command(int argc, const char* const* argv) {
     throw Error(ErrorCode::kUsage, "[eval] a folder is needed: --checkpoint DIR");
   }
   const std::string& path = folder->second;
-  const Checkpoint checkpoint = read_checkpoint(path);
-  const Job job = job_of(checkpoint, line, path);
-  refuse_external(job, "[eval] " + path,
-                  "load model.safetensors there; the run's own evaluations are in summary.json");
-  const std::unique_ptr<Dataset> dataset = open_dataset(job, "", checkpoint.state.tokenizer);
-  const auto flag = line.local.find("device");
-  const device::DeviceName device =
-      choose_device(flag == line.local.end() ? "" : flag->second,
-                    [](const std::string& text) { std::cerr << "[eval] " << text << std::endl; });
-  const std::unique_ptr<Model> model = make_model(job, dataset->fields(), device);
-  const std::vector<float> weights = weights_for(checkpoint, model->table(), path);
-  const std::vector<HeadResult> heads = evaluate_all(job, *dataset, *model, weights);
+  if (line.local.contains("follow")) return follow(line, path);
+  for (const char* flag : {"metrics", "follow-timeout"}) {
+    if (!line.local.contains(flag)) continue;
+    throw Error(ErrorCode::kUsage, std::string("[eval] --") + flag + " belongs to --follow");
+  }
+  CheckpointEvaluator evaluator(line);
+  const CheckpointEvaluator::Result result = evaluator.run(path);
   if (line.local.contains("json")) {
-    print_json(path, checkpoint, job, heads);
+    std::cout << json_of(path, result.checkpoint, result.job, result.heads) << "\n";
   } else {
-    print_table(path, checkpoint, job, heads);
+    print_table(path, result.checkpoint, result.job, result.heads);
   }
   return 0;
 }

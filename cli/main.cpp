@@ -20,6 +20,8 @@
 #include "cli/report/report_command.h"
 #include "cli/run/run_command.h"
 #include "cli/status/status_command.h"
+#include "cli/submit/submit_command.h"
+#include "cli/task/task_command.h"
 #include "cli/top/top_command.h"
 #include "common/base/error.h"
 
@@ -31,6 +33,8 @@ constexpr const char* kHelp =
 
 usage:
   pushpull run --job FILE --servers S --workers W     train on this machine
+  pushpull run --over slurm|mpi --job FILE            train on the nodes of an allocation
+  pushpull submit --job FILE --nodes N --out DIR      a batch script for Slurm, or a JobSet
   pushpull compare --job FILE --strategies sync,async --workers 1,2
                                                       the same job under several strategies
   pushpull bench                                      what push and pull cost here, beside the floor
@@ -55,7 +59,7 @@ over several machines, start the programs by hand:
 )";
 
 using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands = {
+constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {
     {{"run", run_command},
      {"compare", compare_command},
      {"bench", bench_command},
@@ -67,7 +71,9 @@ constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands = {
      {"keygen", keygen_command},
      {"models", models_command},
      {"replay", replay_command},
-     {"report", report_command}}};
+     {"report", report_command},
+     {"submit", submit_command},
+     {"task", task_command}}};
 
 int dispatch(int argc, const char* const* argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
@@ -84,14 +90,13 @@ int dispatch(int argc, const char* const* argv) {
       return command(argc - 1, argv + 1);
     }
   }
+  constexpr std::string_view kNames =
+      "run, submit, compare, bench, status, top, doctor, eval, models, generate, keygen, replay or "
+      "report; --help explains them";
   throw Error(ErrorCode::kUsage, word.empty()
-                                     ? "[pushpull] a command is needed: run, compare, bench, "
-                                       "status, top, doctor, eval, models, "
-                                       "generate, keygen, replay or report; --help explains them"
+                                     ? "[pushpull] a command is needed: " + std::string(kNames)
                                      : "[pushpull] unknown command '" + std::string(word) +
-                                           "': must be run, compare, bench, status, top, doctor, "
-                                           "eval, models, generate, keygen, "
-                                           "replay or report; --help explains them");
+                                           "': must be " + std::string(kNames));
 }
 
 // If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these

@@ -22,6 +22,7 @@
 #include "common/base/text.h"
 #include "common/keys/key_file.h"
 #include "common/launch/explain.h"
+#include "common/launch/find_job.h"
 #include "common/launch/this_process.h"
 
 struct pp_session {
@@ -86,17 +87,25 @@ pushpull::WorkerOptions worker_options(const pp_options& given) {
                 "[client] no address of the first server: set PUSHPULL_JOIN to tcp://HOST:PORT, or "
                 "to auto");
   }
+  std::optional<pushpull::Placement> found;
   if (options.join == "auto") {
     const pushpull::Placement placement = pushpull::place_this_process({});
     pushpull::Log("worker").info(pushpull::summary_line(placement));
-    options.join = placement.address();
+    found = placement;
   }
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";
+  options.job_token = found ? found->job_token : pushpull::job_token_of_this_process();
   // `pushpull run --insecure` sets this variable for the program of --worker.
   const bool insecure = given.insecure != 0 ||
                         (text(given.key).empty() && text(std::getenv("PUSHPULL_INSECURE")) == "1");
   if (!insecure) options.keys = pushpull::find_keys(text(given.key));
+  if (found) {
+    const pushpull::SearchListener listener{
+        [](const std::string& line) { pushpull::Log("worker").info(line); }, [] { return false; }};
+    options.join =
+        *pushpull::address_of_job(*found, options.keys, options.join_timeout_s, listener);
+  }
   return options;
 }
 

@@ -15,6 +15,7 @@
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/launch/explain.h"
+#include "common/launch/find_job.h"
 #include "common/launch/host_place.h"
 #include "common/launch/local_place.h"
 #include "common/launch/this_process.h"
@@ -114,15 +115,26 @@ void refuse_flags_of_first(const CommandLine& line) {
   }
 }
 
-int join_job(const CommandLine& line, const std::string& join, SignalFd& signals) {
+//   placement: of --join auto, or null.
+int join_job(const CommandLine& line, const std::string& join, const Placement* placement,
+             SignalFd& signals) {
   JoinedServerProgram program;
   program.join = join;
+  program.job_token = placement != nullptr ? placement->job_token : job_token_of_this_process();
   parse_address(program.join, "join");
   program.listen = value_of(line, "listen", "");
   if (!program.listen.empty()) parse_address(program.listen, "listen");
   program.advertise = advertise_of(line);
   program.keys = keys_to_listen(line);
   program.join_timeout_s = seconds_of(line, "join-timeout", 60);
+  if (placement != nullptr) {
+    int signal = 0;
+    const SearchListener listener{[](const std::string& text) { Log("server").info(text); },
+                                  [&] { return (signal = signals.take()) != 0; }};
+    const auto found = address_of_job(*placement, program.keys, program.join_timeout_s, listener);
+    if (!found) return 128 + signal;
+    program.join = *found;
+  }
   program.device = device_of(line);
   return run_joined_server(program, signals);
 }
@@ -145,7 +157,8 @@ WatchOptions watch_of(const CommandLine& line) {
   return watch;
 }
 
-int coordinate(const CommandLine& line, SignalFd& signals) {
+//   placement: of --join auto, or null.
+int coordinate(const CommandLine& line, const Placement* placement, SignalFd& signals) {
   if (!line.local.contains("job") && line.keys.empty()) {
     throw Error(ErrorCode::kUsage,
                 "[usage] --job FILE starts a job, --join tcp://HOST:PORT joins one");
@@ -164,6 +177,8 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.stops = with_limit(stop_options(line), line, this_allocation());
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
+  program.listen_ports = placement != nullptr ? placement->ports : 1;
+  program.job_token = placement != nullptr ? placement->job_token : job_token_of_this_process();
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
   program.device = device_of(line);
   return run_coordinator(program, signals);
@@ -221,9 +236,9 @@ int run_placed(const CommandLine& line, const Placement& placement, SignalFd& si
   Log("server").info(summary_line(placement));
   switch (placement.role) {
     case TaskRole::kFirstServer:
-      return coordinate(first_server_line(line, placement), signals);
+      return coordinate(first_server_line(line, placement), &placement, signals);
     case TaskRole::kServer:
-      return join_job(further_server_line(line), placement.address(), signals);
+      return join_job(further_server_line(line), placement.address(), &placement, signals);
     default:
       Log("server").info("the job has " + plural(placement.servers.value, "server") + " (" +
                          placement.servers.from + "), so this task needs none");
@@ -239,7 +254,7 @@ int join_or_explain(const CommandLine& line, SignalFd& signals) {
     refuse_keys(line);
     refuse_flags_of_first(line);
   }
-  if (join != "auto" && !explains) return join_job(line, join, signals);
+  if (join != "auto" && !explains) return join_job(line, join, nullptr, signals);
   const Placement placement =
       place_this_process({true, join, given_count(line, "servers"), given_count(line, "workers")});
   if (!explains) return run_placed(line, placement, signals);
@@ -274,7 +289,8 @@ int main_of(int argc, char** argv) {
   keep_heap();
   raise_file_limit();
   SignalFd signals(stop_options(line).checkpoint_signal);
-  return line.local.contains("join") ? join_or_explain(line, signals) : coordinate(line, signals);
+  return line.local.contains("join") ? join_or_explain(line, signals)
+                                     : coordinate(line, nullptr, signals);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #   scripts/install-deps.sh [--tests] [--tidy] [--wheel]
 #     --tests  also the packages for tests: python3-torch as the reference, clang-format,
 #              chromium, which opens the report of a comparison; tools for labs of hosts; spin,
-#              which checks the model of a protocol; mold, a faster linker
+#              which checks the model of a protocol; mold, a faster linker; Slurm and Open MPI
 #     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
 #     --wheel  also the packages that scripts/wheel.sh needs, to unpack sources and to link libsodium
 set -euo pipefail
@@ -18,7 +18,8 @@ packages=(
 )
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold) ;;
+    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold
+                       munge slurmctld slurmd slurm-client openmpi-bin) ;;
     --tidy) packages+=(clang-tidy) ;;
     --wheel) packages+=(python3 dpkg-dev libsodium-dev) ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;

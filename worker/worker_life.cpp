@@ -20,6 +20,7 @@ JoinOptions join_options(const WorkerOptions& options) {
   out.pid = getpid();
   out.coordinator = options.join;
   out.timeout_s = options.join_timeout_s;
+  out.job_token = options.job_token;
   out.device = options.device;
   return out;
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/over/step_lines.h"
 #include "cli/run/child.h"
 #include "cli/run/group_guard.h"
 #include "cli/run/merged_view.h"
@@ -36,7 +37,9 @@ class Launcher {
         view_(/*repeats=*/!options.worker_command.empty()),
         slots_(supervisor_.slots()),
         console_(options.out_fd, options.err_fd) {
-    if (!options.worker_command.empty()) guard_.emplace(options.supervisor.stop_ms);
+    if (!options.worker_command.empty() && !options.step)
+      guard_.emplace(options.supervisor.stop_ms);
+    if (options.step) step_lines_.emplace(*options.step->launcher);
   }
 
   int run();
@@ -55,6 +58,7 @@ class Launcher {
 
   // Returns true for a worker that is a user's program.
   bool is_users(size_t slot) const { return guard_ && supervisor_.is_worker(slot); }
+  bool is_step(size_t slot) const { return options_.step && supervisor_.is_worker(slot); }
   void start(size_t slot);
   void start_the_others();
   void announced(const std::string& bytes);
@@ -63,6 +67,7 @@ class Launcher {
   void listens_again(const std::string& address);
   void act(const SupervisorActions& actions);
   void signal_all(int signal);
+  void wake_all();
   void handle_signals();
   void pass_on(int signal);
   void stop_with_the_terminal();
@@ -72,6 +77,7 @@ class Launcher {
   void wait_for_events();
   std::vector<Watch> watches(size_t slot);
   void lines_of(size_t slot, const std::vector<std::string>& lines);
+  void line_of_step(size_t slot, const std::string& text, std::vector<Output>& outputs);
   std::string prefix(size_t slot) const;
   void write_out(const std::vector<Output>& outputs);
 
@@ -85,6 +91,8 @@ class Launcher {
   std::string address_;               // of the coordinator; empty until it listens
   bool coordinator_listens_ = false;  // the present process of server 0
   bool training_began_ = false;
+  std::optional<StepLines> step_lines_;
+  int told_ = 0;                           // signal to the tasks of the step, not yet acted on
   std::optional<Ending> coordinator_end_;  // as the coordinator has reported it
   int64_t announce_deadline_ms_ = 0;
   Console console_;  // a reader that stalls cannot block the job: the job's files hold all output
@@ -96,6 +104,8 @@ int Launcher::run() {
   while (!supervisor_.all_ended()) {
     wait_for_events();
     handle_signals();
+    // The coordinator is no task, and has a second to hear of it before it lets the members go.
+    if (const int told = std::exchange(told_, 0)) act(supervisor_.signalled(told, now_ms()));
     reap();
     if (address_.empty() && !supervisor_.stopping() && now_ms() >= announce_deadline_ms_) {
       act(supervisor_.give_up("the coordinator did not listen within " +
@@ -202,11 +212,11 @@ void Launcher::act(const SupervisorActions& actions) {
   write_out(outputs);
   if (actions.signal_all != 0) {
     signal_all(actions.signal_all);
-    signal_all(SIGCONT);  // a stopped process could not end
+    wake_all();  // a stopped process could not end
   }
   if (actions.signal_coordinator != 0 && slots_[0].child != nullptr) {
     slots_[0].child->send(actions.signal_coordinator);
-    signal_all(SIGCONT);  // a stopped process could not act
+    wake_all();  // a stopped process could not act
   }
   if (actions.kill && slots_[*actions.kill].child != nullptr) {
     slots_[*actions.kill].child->send(SIGKILL);
@@ -230,6 +240,13 @@ void Launcher::signal_all(int signal) {
     if (slot.child != nullptr) {
       slot.child->send(signal);
     }
+  }
+}
+
+// srun reports SIGCONT, and only Ctrl-Z stops it.
+void Launcher::wake_all() {
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].child != nullptr && !is_step(slot)) slots_[slot].child->send(SIGCONT);
   }
 }
 
@@ -290,8 +307,8 @@ void Launcher::reap() {
       if (is_users(slot)) guard_->forget(slots_[slot].child->pid());
       hear_coordinator();
       finish_output(slot);
-      ending->too_early =
-          is_users(slot) && ending->success() && !training_began_ && !supervisor_.stopping();
+      ending->too_early = (is_users(slot) || is_step(slot)) && ending->success() &&
+                          !training_began_ && !supervisor_.stopping();
       // A coordinator that is killed after its report of the end has done its work.
       const bool done = slot == 0 && coordinator_end_ && ending->signal != 0;
       act(supervisor_.ended(slot, done ? *coordinator_end_ : *ending, now_ms()));
@@ -398,11 +415,22 @@ void Launcher::lines_of(size_t slot, const std::vector<std::string>& lines) {
   for (const std::string& text : lines) {
     if (slot == 0) {
       view_.say(text, outputs);
+    } else if (is_step(slot)) {
+      line_of_step(slot, text, outputs);
     } else {
       view_.line(slot, prefix(slot), text, outputs);
     }
   }
   write_out(outputs);
+}
+
+void Launcher::line_of_step(size_t slot, const std::string& text, std::vector<Output>& outputs) {
+  const StepLines::Reading reading = step_lines_->take(text);
+  if (reading.show) view_.line(slot, reading.of_task ? "" : prefix(slot), text, outputs);
+  if (told_ == 0) told_ = reading.signal;
+  if (reading.refusal.empty()) return;
+  const int code = static_cast<int>(ErrorCode::kUsage);
+  supervisor_.blamed(slots_[slot].child->pid(), code, reading.refusal);
 }
 
 std::string Launcher::prefix(size_t slot) const { return supervisor_.name(slot) + " | "; }

@@ -5,10 +5,12 @@
 
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/run/host_shares.h"
+#include "cli/run/start_plan.h"
 #include "cli/run/supervisor.h"
 
 namespace pushpull {
@@ -30,9 +32,11 @@ struct LauncherOptions {
   std::vector<std::string> notes;                  // about the cores, for users; one line each
   std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
-  bool insecure = false;                           // --insecure for all processes
-  std::vector<Place> places;                       // by slot; empty, or one per process
-  int64_t announce_timeout_ms = 60000;             // until the coordinator must listen
+  std::string job_token;      // of the run: its servers refuse processes of other runs; "": none
+  bool insecure = false;      // --insecure for all processes
+  std::optional<Step> step;   // starts the workers and further servers on other hosts
+  std::vector<Place> places;  // by slot; empty, or one per process
+  int64_t announce_timeout_ms = 60000;  // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;
   int checkpoint_signal = SIGUSR1;  // passed to the coordinator; 0 for none

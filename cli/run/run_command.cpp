@@ -9,14 +9,17 @@
 #include <utility>
 
 #include "cli/run/link_lab.h"
+#include "cli/run/run_over.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
+#include "common/keys/key_file.h"
 #include "common/keys/key_flags.h"
 #include "ps/stops/stop_flags.h"
 #include "ps/watch/watch_options.h"
@@ -31,8 +34,8 @@ constexpr int64_t kFinishOfUsersMs = 60000;
 constexpr int64_t kAfterGraceMs = 5000;
 constexpr int64_t kMaxProcesses = 1024;  // per role; a larger number is a typing mistake
 
-int64_t count(const CommandLine& line, const std::string& flag) {
-  const std::string text = line.own(flag, "1");
+int64_t count(const CommandLine& line, const std::string& flag, int64_t other = 1) {
+  const std::string text = line.own(flag, std::to_string(other));
   const std::optional<int64_t> value = parse_int64(text);
   if (!value || *value < 1 || *value > kMaxProcesses) {
     throw Error(ErrorCode::kUsage, "[run] --" + flag + " is '" + printable(text) +
@@ -88,7 +91,14 @@ const std::vector<KeyHelp>& run_options() {
        "command of a worker of your own, for model = external: 'python3 train.py'; it gets the "
        "job's address in PUSHPULL_JOIN"},
       {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
-      {"listen", "tcp://127.0.0.1:*", "where the first server listens; *: a free port"},
+      {"listen", "tcp://127.0.0.1:*",
+       "where the first server listens; *: a free port. With --over: an address of this host that "
+       "other nodes reach"},
+      {"over", "",
+       "slurm or mpi: srun or mpirun starts the workers and further servers on the nodes of the "
+       "allocation, one worker for each task (docs/clusters.md)"},
+      {"over-args", "", "further words for srun or mpirun: --over-args='--hostfile FILE'"},
+      {"logs", "", "with --over: folder for a file with the output of each task: task-0.log, ..."},
       {"tensorboard", "", "folder for TensorBoard's event files"},
       {"metrics-listen", "",
        "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
@@ -120,9 +130,10 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                   "remove --listen");
     }
   }
+  const std::optional<Over> over = over_of(line);
   LauncherOptions options;
   options.supervisor.servers = count(line, "servers");
-  options.supervisor.workers = count(line, "workers");
+  options.supervisor.workers = count(line, "workers", over ? over->workers : 1);
   const std::string file = line.own("job", "");
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
@@ -143,8 +154,9 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
                                        ": a server uses one device");
   }
-  divide_host(line, job, options);
+  if (!over) divide_host(line, job, options);  // with --over each task looks at its own host
   options.insecure = line.local.contains("insecure");
+  options.job_token = "run " + std::to_string(random_id());
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 
@@ -153,7 +165,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     words.insert(words.end(), {"--job", file});
   }
   words.insert(words.end(),
-               {"--listen", line.own("listen", "tcp://127.0.0.1:*"),  //
+               {"--listen", over ? over->listen : line.own("listen", "tcp://127.0.0.1:*"),  //
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
                 std::to_string(options.supervisor.workers), "--out",
                 line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
@@ -165,14 +177,16 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   for (const auto& [key, value] : line.keys) {
     words.push_back(std::string("--").append(key).append("=").append(value));
   }
+  if (over) start_over(*over, line, job, program_dir, options);
   return options;
 }
 
 int run_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, run_options());
   if (line.help) {
-    std::cout << help_text("pushpull run: trains on this machine, with real servers and workers",
+    std::cout << help_text("pushpull run: trains on this machine, or on the nodes of an allocation",
                            {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]",
+                            "pushpull run --over slurm|mpi --job FILE [--workers W] ...",
                             "pushpull run --job FILE --workers W --worker 'COMMAND'"},
                            run_options());
     return 0;
@@ -188,6 +202,7 @@ int run_command(int argc, const char* const* argv) {
     std::cout << note << std::endl;
   }
   for (const std::string& note : options.notes) std::cout << "[run] " << note << std::endl;
+  if (options.step && !options.insecure) options.step->key = find_key_text("");
   if (line.local.contains("trace")) {
     std::filesystem::create_directories(line.local.at("trace"));
   }

@@ -43,13 +43,28 @@ void take_share(const HostShare& share, StartPlan& plan) {
   plan.environment.emplace_back("PUSHPULL_CORES", std::to_string(share.cores));
 }
 
-}  // namespace
+// SIGTERM at the launcher's death would make srun kill its tasks: they end with the job, which the
+// coordinator stops.
+StartPlan plan_step(const Step& step, const std::string& address) {
+  StartPlan plan{.words = step.words, .environment = {}, .ends_with_launcher = false};
+  append_to(plan.words, {"--join", address});
+  append_to(plan.words, step.words_after);
+  plan.environment = {{"PUSHPULL_KEY", std::nullopt},
+                      {"PUSHPULL_KEY_FILE", std::nullopt},
+                      {"PUSHPULL_KEY_FD", std::nullopt},
+                      {"PUSHPULL_CORES", std::nullopt},  // shares are those of another host
+                      {"PUSHPULL_LOCAL_RANK", std::nullopt},
+                      {"PUSHPULL_LOCAL_WORLD_SIZE", std::nullopt}};
+  if (!step.key.empty()) plan.environment.front().second = step.key;
+  return plan;
+}
 
-StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
+StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::string& address) {
   StartPlan plan;
   if (!options.shares.empty()) take_share(options.shares.at(slot), plan);
   const auto servers = static_cast<size_t>(options.supervisor.servers);
   const bool is_worker = slot >= servers;
+  if (is_worker && options.step) return plan_step(*options.step, address);
   const bool has_place = !options.places.empty();
   if (has_place) plan.words = options.places.at(slot).prefix;
   if (is_worker && !options.worker_command.empty()) {
@@ -68,6 +83,16 @@ StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::str
   }
   if (options.insecure) plan.words.emplace_back("--insecure");
   if (has_place) append_to(plan.words, options.places.at(slot).arguments);
+  return plan;
+}
+
+}  // namespace
+
+StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
+  StartPlan plan = plan_process(options, slot, address);
+  if (!options.job_token.empty()) {
+    plan.environment.emplace_back("PUSHPULL_JOB_TOKEN", options.job_token);
+  }
   return plan;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 namespace pushpull {
 
 struct LauncherOptions;
+class StepLauncher;
 
 struct StartPlan {
   std::vector<std::string> words;  // the first one is found as execvp(3) does
@@ -20,6 +22,15 @@ struct StartPlan {
   // Gets SIGTERM when the launcher dies. Not a user's program, which SIGTERM would kill: it ends with
   // the job, which the servers stop.
   bool ends_with_launcher = true;
+};
+
+// How `pushpull run --over` starts all processes but the coordinator: by one command, in the place of
+// the only worker. Its tasks are `pushpull task` (cli/task).
+struct Step {
+  std::shared_ptr<const StepLauncher> launcher;
+  std::vector<std::string> words;             // up to the address of the coordinator
+  std::vector<std::string> words_after = {};  // a user's worker
+  std::string key = {};                       // for PUSHPULL_KEY; "": --insecure
 };
 
 // Returns the plan of the process in `slot`: servers, then workers.

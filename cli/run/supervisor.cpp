@@ -20,6 +20,7 @@ bool Supervisor::is_worker(size_t slot) const {
 }
 
 std::string Supervisor::name(size_t slot) const {
+  if (is_worker(slot) && is_step()) return options_.step;
   return is_worker(slot) ? "worker " + std::to_string(slot - static_cast<size_t>(options_.servers))
                          : "server " + std::to_string(slot);
 }
@@ -42,6 +43,8 @@ bool Supervisor::all_ended() const {
 bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
   const bool in_quarantine = options_.quarantine && training_began_ && ending.signal == 0 &&
                              ending.code == static_cast<int>(ErrorCode::kNotFinite);
+  // Its tasks end with 0 if the job may go on without them.
+  if (is_worker(slot) && is_step() && phase_ != Phase::kFinishing) return false;
   // Once the job is done, no worker can fail it.
   if (!is_worker(slot) || (ending.is_for_good() && !in_quarantine && phase_ != Phase::kFinishing)) {
     return false;
@@ -68,6 +71,7 @@ bool Supervisor::may_be_lost(size_t slot, const Ending& ending) const {
 
 // Returns true if the job waits for another process in the place of this one.
 bool Supervisor::may_replace(size_t slot) const {
+  if (is_worker(slot) && is_step()) return false;
   const bool waits = is_worker(slot) ? options_.on_worker_loss == OnWorkerLoss::kWait
                                      : options_.on_server_loss == OnServerLoss::kRestart;
   return waits && listens_ && is_active() && replacements_.left(slot);

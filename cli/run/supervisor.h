@@ -93,6 +93,7 @@ class Supervisor {
   bool is_active() const { return phase_ == Phase::kRunning || phase_ == Phase::kStopRequested; }
   bool running() const { return is_active() || phase_ == Phase::kFinishing; }
   bool decide_one(int64_t now_ms, SupervisorActions& actions);
+  bool is_step() const { return !options_.step.empty(); }
   void settle(SupervisorActions& actions);
   void stop(SupervisorActions& actions, int signal);
   std::string who(size_t slot) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "cli/run/replacements.h"
 #include "common/job/job.h"
@@ -11,6 +12,9 @@ namespace pushpull {
 struct SupervisorOptions {
   int64_t servers = 1;  // slot 0 is the coordinator
   int64_t workers = 1;
+  // One process starts all workers and further servers, on any hosts: its name, "srun". It has the
+  // place of the only worker (servers = workers = 1), and is never replaced. "": there is none.
+  std::string step = {};
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
   OnServerLoss on_server_loss = OnServerLoss::kAbort;
   // A worker with a bad gradient is lost. The coordinator ends the job if another finds the same.

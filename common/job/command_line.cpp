@@ -131,8 +131,8 @@ CommandLine parse_command_line(int argc, const char* const* argv,
     } else if (flag == "version") {
       line.version = true;
     } else {
-      // no value starts with --, but Boost would take the next flag for one
-      if (value.starts_with("--"))
+      // Boost would take the next flag for a value; after "=" a value may start with --
+      if (value.starts_with("--") && option.original_tokens.size() > 1)
         refuse_flags("flag --" + flag + " needs a value before " + printable(value));
       const bool is_job_key = job_flags == JobFlags::kAccept && find_job_key(flag) != nullptr;
       auto& target = is_job_key ? line.keys : line.local;

@@ -27,6 +27,7 @@ namespace {
 
 constexpr const char* kFileVariable = "PUSHPULL_KEY_FILE";
 constexpr const char* kDescriptorVariable = "PUSHPULL_KEY_FD";
+constexpr const char* kKeyVariable = "PUSHPULL_KEY";
 constexpr int kFirstDescriptor = 100;
 constexpr const char* kMakeOne = "; `pushpull keygen FILE` makes a key, --key FILE names it";
 
@@ -76,7 +77,12 @@ AnyKey key_in(const std::string& text, const std::string& name) {
   refuse(name + " holds no key of this version of pushpull" + kMakeOne);
 }
 
-Keys keys_of_descriptor(const std::string& text) {
+struct FoundKey {
+  AnyKey key;
+  std::string source;  // for messages
+};
+
+FoundKey key_of_descriptor(const std::string& text) {
   const std::string name = std::string(kDescriptorVariable) + "=" + printable(text);
   const std::optional<int64_t> fd = parse_int64(text);
   if (!fd || *fd < 0 || *fd > INT32_MAX || fcntl(static_cast<int>(*fd), F_GETFD) < 0) {
@@ -86,7 +92,7 @@ Keys keys_of_descriptor(const std::string& text) {
   return {key_in(read_from(static_cast<int>(*fd)), name), name};
 }
 
-Keys keys_of_file(const std::string& path) { return {read_key_file(path), shown(path)}; }
+FoundKey key_of_file(const std::string& path) { return {read_key_file(path), shown(path)}; }
 
 // Returns "" once `text` is written and on disk, else the reason why not.
 std::string write_new(const std::string& path, const std::string& text) {
@@ -162,7 +168,9 @@ bool make_key_file(const std::string& path, const AnyKey& key) {
 }
 
 bool no_home_for_a_key() {
-  if (!variable(kDescriptorVariable).empty() || !variable(kFileVariable).empty()) return false;
+  for (const char* name : {kDescriptorVariable, kKeyVariable, kFileVariable}) {
+    if (!variable(name).empty()) return false;
+  }
   const std::string path = user_key_path();
   if (path.empty()) return true;
   try {
@@ -173,12 +181,17 @@ bool no_home_for_a_key() {
   return false;
 }
 
-Keys find_keys(const std::string& named) {
-  if (!named.empty()) return keys_of_file(named);
+namespace {
+
+FoundKey find_key(const std::string& named) {
+  if (!named.empty()) return key_of_file(named);
   if (const std::string fd = variable(kDescriptorVariable); !fd.empty()) {
-    return keys_of_descriptor(fd);
+    return key_of_descriptor(fd);
   }
-  if (const std::string file = variable(kFileVariable); !file.empty()) return keys_of_file(file);
+  if (const std::string text = variable(kKeyVariable); !text.empty()) {
+    return {key_in(text, kKeyVariable), kKeyVariable};
+  }
+  if (const std::string file = variable(kFileVariable); !file.empty()) return key_of_file(file);
   const std::string path = user_key_path();
   if (path.empty()) {
     refuse("this user has no home for a key: " + shown(user_home()) + " is not a folder" +
@@ -189,13 +202,27 @@ Keys find_keys(const std::string& named) {
   } catch (const Error& e) {
     throw Error(ErrorCode::kUsage, std::string(e.what()) + kMakeOne);
   }
-  return keys_of_file(path);
+  return key_of_file(path);
+}
+
+}  // namespace
+
+Keys find_keys(const std::string& named) {
+  FoundKey found = find_key(named);
+  return {std::move(found.key), std::move(found.source)};
+}
+
+std::string find_key_text(const std::string& named) {
+  std::string text = key_text(find_key(named).key);
+  text.erase(text.find_last_not_of('\n') + 1);
+  return text;
 }
 
 void hand_down_file(const std::string& path) {
   // NOLINTBEGIN(concurrency-mt-unsafe): before any thread starts
   setenv(kFileVariable, path.c_str(), 1);
   unsetenv(kDescriptorVariable);
+  unsetenv(kKeyVariable);
   // NOLINTEND(concurrency-mt-unsafe)
 }
 

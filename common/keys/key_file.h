@@ -10,10 +10,14 @@
 
 namespace pushpull {
 
-// Returns the key of --key (`named`, unless it is ""), else of PUSHPULL_KEY_FD or
+// Returns the key of --key (`named`, unless it is ""), else of PUSHPULL_KEY_FD, PUSHPULL_KEY or
 // PUSHPULL_KEY_FILE, else of the user's own file, which is created if it is absent. Throws
 // Error(kUsage) naming the file and the fix.
 Keys find_keys(const std::string& named);
+
+// Returns the text of that key, without its line end, for the variable PUSHPULL_KEY of processes on
+// other hosts, which cannot read files of this one. Throws as find_keys does.
+std::string find_key_text(const std::string& named);
 
 // Returns true if `find_keys("")` would have to create the user's own file but cannot.
 bool no_home_for_a_key();

@@ -38,6 +38,7 @@ struct Claim {
   std::optional<Found<int64_t>> port = {};
   // Variables without which the place of this task is unknown, and why; "": the claim is complete.
   std::string missing = {};
+  std::string job = {};  // names the launcher's job, the same in all its tasks: "Slurm step 77.0"
   std::string no_host = {};  // how to name a host, if this launcher names none
   bool own_ranks = false;    // the launcher itself has set these ranks, not a script
 };

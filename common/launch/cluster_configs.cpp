@@ -82,7 +82,9 @@ Claim claim_of_cluster(const Json& config) {
   if (task.type == "evaluator") {
     refuse_launch(
         "TF_CONFIG makes this task an evaluator, which a job of pushpull does not have: its "
-        "workers evaluate; `pushpull eval --checkpoint OUT/checkpoints` evaluates a checkpoint");
+        "workers evaluate; start `pushpull eval --follow --checkpoint OUT/checkpoints` in it, "
+        "which "
+        "evaluates each new checkpoint");
   }
   const auto place = [&](TaskRole role, int64_t rank, size_t count) {
     if (task.index >= static_cast<int64_t>(count)) {

@@ -113,7 +113,9 @@ std::optional<Claim> claim_of_torchrun(const Environment& environment) {
   if (!claim.rank && !claim.size && !claim.host) return std::nullopt;
   claim.local_rank = number_of(environment, {"LOCAL_RANK"});
   claim.port = port_beside(environment, "MASTER_PORT");
-  claim.own_ranks = text_of(environment, {"TORCHELASTIC_RUN_ID"}).has_value();
+  const auto run = text_of(environment, {"TORCHELASTIC_RUN_ID"});
+  claim.own_ranks = run.has_value();
+  if (run && run->value != "none") claim.job = "torchrun run " + run->value;
   claim.no_host = "set MASTER_ADDR";
   claim.missing = missing_half(claim, {"RANK", "WORLD_SIZE"});
   check_rank(claim);
@@ -144,7 +146,10 @@ std::optional<Claim> claim_of_open_mpi(const Environment& environment) {
   if (!claim.host) claim.host = first_node(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   // Not the number of the Slurm job, in which several mpirun may run.
   const auto name = text_of(environment, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
-  if (name) claim.port = job_port(number_of_name(name->value), name->from);
+  if (name) {
+    claim.port = job_port(number_of_name(name->value), name->from);
+    claim.job = "Open MPI job " + name->value;
+  }
   claim.no_host = "mpirun names none: set MASTER_ADDR to rank 0's host (mpirun -x MASTER_ADDR)";
   claim.missing = missing_half(claim, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
   check_rank(claim);
@@ -184,6 +189,7 @@ std::optional<Claim> claim_of_slurm(const Environment& environment) {
     claim.port =
         job_port(static_cast<uint64_t>(job->value) * 16 + static_cast<uint64_t>(step->value),
                  "(16 " + job->from + " + " + step->from + ")");
+    claim.job = "Slurm step " + std::to_string(job->value) + "." + std::to_string(step->value);
   }
   claim.own_ranks = true;
   claim.no_host = "SLURM_STEP_NODELIST is missing";

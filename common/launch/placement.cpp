@@ -11,6 +11,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kDefaultPort = 5555;  // pushpull-server's own
+constexpr int64_t kPortsToTry = 16;
 constexpr const char* kByHand = "give the address by hand: --join tcp://HOST:PORT";
 
 // "torchrun rank 3 of 4", or the launcher alone if it has no ranks.
@@ -163,6 +164,9 @@ void set_address(const std::vector<Claim>& claims, const Claim& chosen, Placemen
                     : naming->port ? naming->port
                                    : first_of(claims, &Claim::port);
   to.port = port.value_or(Found<int64_t>{kDefaultPort, "default"});
+  to.job_token = chosen.job;
+  const bool derived = chosen.port && chosen.port->from == to.port.from;
+  if (derived && !chosen.job.empty()) to.ports = kPortsToTry;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "common/base/process.h"
@@ -19,6 +20,11 @@ Environment environment_of_this_process() {
     }
   }
   return environment;
+}
+
+std::string job_token_of_this_process() {
+  const char* const token = std::getenv("PUSHPULL_JOB_TOKEN");  // NOLINT(concurrency-mt-unsafe)
+  return token == nullptr ? "" : token;
 }
 
 namespace {
@@ -38,7 +44,11 @@ std::string full_host_name() {
 Placement place_this_process(const LaunchFlags& flags) {
   const Environment environment = environment_of_this_process();
   const bool in_pod = environment.contains("JOB_COMPLETION_INDEX");
-  return place_task(flags, read_claims(environment, in_pod ? full_host_name() : host_name()));
+  Placement placement =
+      place_task(flags, read_claims(environment, in_pod ? full_host_name() : host_name()));
+  const std::string token = job_token_of_this_process();
+  if (!token.empty()) placement.job_token = token;
+  return placement;
 }
 
 }  // namespace pushpull

@@ -24,6 +24,7 @@ Joining::Joining(const JoinOptions& options, const std::string& data_endpoint) :
   hello->set_version(program_version());
   hello->set_data_endpoint(data_endpoint);
   hello->set_device(options.device);
+  hello->set_job_token(options.job_token);
 }
 
 std::optional<Message> Joining::on_tick(int64_t now_ms) {

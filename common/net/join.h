@@ -18,9 +18,10 @@ struct JoinOptions {
   uint64_t incarnation = 0;
   std::string host;
   int64_t pid = 0;
-  std::string coordinator;  // address where the coordinator listens, for messages
-  double timeout_s = 60.0;  // --join-timeout
-  std::string device = {};  // that it computes on, or keeps weights on; for users
+  std::string coordinator;     // address where the coordinator listens, for messages
+  double timeout_s = 60.0;     // --join-timeout
+  std::string job_token = {};  // of the job that the process means to join; "": any
+  std::string device = {};     // that it computes on, or keeps weights on; for users
 };
 
 class Joining {

@@ -11,7 +11,6 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/io/file.h"
-#include "common/keys/data_proof.h"
 #include "common/net/address.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
@@ -22,8 +21,8 @@
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/file_thread.h"
 #include "ps/files/start_wait.h"
+#include "ps/listening/coordinator_sockets.h"
 #include "ps/members/ended_run_loop.h"
-#include "ps/server/data_plane.h"
 #include "ps/server/grants.h"
 
 namespace pushpull {
@@ -35,67 +34,12 @@ constexpr int kCoordinatorPollMs = 20;
 constexpr int64_t kControlPerTurn = 256;
 constexpr int64_t kControlBytesPerTurn = int64_t{4} << 20;
 
-std::string data_address(const std::string& listen) {
-  Address address = parse_address(listen, "listen");
-  address.port = "*";
-  return address.to_string();
-}
-
-// The sockets and locks below exclude a second job. Take them before touching any file. Both throw
-// Error(kUsage).
-struct Sockets {
-  // first_run: id of the job's first term. own_incarnation: incarnation of this process.
-  Sockets(const CoordinatorProgram& program, const std::string& listen, uint64_t first_run,
-          uint64_t own_incarnation)
-      : handler(context, program.keys.control_demand()),
-        control(handler, listen, EndpointLimits{}),
-        data(data_address(program.listen), program.job.slice_bytes, program.device,
-             program.keys.data_demand(program.job.encrypt_data, first_run,
-                                      listener_name(own_incarnation))),
-        incarnation(own_incarnation) {}
-
-  zmq::context_t context = make_context(1);
-  ZapHandler handler;
-  Router control;
-  DataPlane data;
-  const uint64_t incarnation;
-};
-
-// Returns the address of the earlier process, so that members find a restarted coordinator there.
-std::string listen_address(const CoordinatorProgram& program,
-                           const std::optional<TermRecord>& earlier) {
-  Address address = parse_address(program.listen, "listen");
-  if (!earlier || address.port != "*") return program.listen;
-  address.port = parse_address(earlier->address, "listen").port;
-  return address.to_string();
-}
-
-// Binds the earlier process's address, or another one if that process may still run.
-std::unique_ptr<Sockets> open_sockets(const CoordinatorProgram& program,
-                                      const std::optional<TermRecord>& earlier,
-                                      uint64_t first_run) {
-  const std::string address = listen_address(program, earlier);
-  try {
-    return std::make_unique<Sockets>(program, address, first_run, random_id());
-  } catch (const Error&) {
-    if (address == program.listen) throw;
-  }
-  return std::make_unique<Sockets>(program, program.listen, first_run, random_id());
-}
-
-// Returns an address for readers on this machine, which cannot connect to a wildcard address.
-std::string control_address(const Router& control, const std::string& advertise) {
-  const std::string address = advertised(control.address(), advertise);
-  const bool everywhere = parse_address(address, "listen").is_everywhere();
-  return everywhere ? advertised(address, "127.0.0.1") : address;
-}
-
 class CoordinatorLoop : private JobEffects {
  public:
   // Borrows all but the term.
   //   term: the first one of this process.
-  CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets, FileThread& thread,
-                  RunFiles& files, const TermRecord& term, SignalFd& signals);
+  CoordinatorLoop(const CoordinatorProgram& program, CoordinatorSockets& sockets,
+                  FileThread& thread, RunFiles& files, const TermRecord& term, SignalFd& signals);
   int run();
 
  private:
@@ -180,6 +124,7 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
+  options.job_token = program_.job_token;
   options.self.incarnation = incarnation_;
   options.self.host = host_name();
   options.self.pid = getpid();
@@ -197,7 +142,7 @@ RunHistory CoordinatorLoop::make_history() const {
   return history;
 }
 
-CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& sockets,
+CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, CoordinatorSockets& sockets,
                                  FileThread& thread, RunFiles& files, const TermRecord& term,
                                  SignalFd& signals)
     : program_(program),
@@ -464,7 +409,9 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   term.first_run = random_id();
   term.job_ini = to_ini(program.job);
   if (earlier) term = *earlier;
-  const std::unique_ptr<Sockets> sockets = open_sockets(program, earlier, term.first_run);
+  ListenOptions listen{program.listen, program.listen_ports, term.first_run};
+  if (earlier) listen.earlier = earlier->address;
+  const auto sockets = open_coordinator_sockets(listen, program.job, program.keys, program.device);
   term.address = control_address(sockets->control, program.advertise);
   std::vector<FolderLock> locks;
   on_disk([&] { locks = lock_paths(thread, program.job, program.out_dir); });

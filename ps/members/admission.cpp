@@ -32,8 +32,9 @@ Checked check_hello(const wire::Hello& hello) {
     return refused("bad-role", "role server or worker", std::to_string(hello.role()));
   }
   if (hello.incarnation() == 0) return refused("no-incarnation", "an incarnation", "0");
-  const size_t longest = std::max({hello.host().size(), hello.version().size(),
-                                   hello.data_endpoint().size(), hello.device().size()});
+  const size_t longest =
+      std::max({hello.host().size(), hello.version().size(), hello.data_endpoint().size(),
+                hello.device().size(), hello.job_token().size()});
   if (longest > kMaxWordBytes) {
     return refused("long-hello", "at most " + std::to_string(kMaxWordBytes) + " bytes a word",
                    std::to_string(longest));
@@ -64,6 +65,7 @@ Admission::Admission(const CoordinatorOptions& options, Membership& members, Act
 Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                             wire::Phase phase) {
   if (Checked refusal = check_hello(hello)) return refusal;
+  if (refuse_other_job(peer, hello)) return std::nullopt;
   if (members_.find(hello.incarnation()) == nullptr) {
     if (refuse_hello(now_ms, peer, hello, phase)) return std::nullopt;
     if (members_.find_peer(peer) != nullptr) {
@@ -119,6 +121,17 @@ bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hell
   const int64_t waited_ms = newcomers_.wait(now_ms, peer, hello.incarnation());
   const auto silence_ms = static_cast<int64_t>(options_.job.heartbeat_timeout_s * 1000);
   return waited_ms <= silence_ms + kReplacementMs;
+}
+
+// A process without a token was given the address by its user.
+bool Admission::refuse_other_job(const PeerId& peer, const wire::Hello& hello) {
+  const std::string& own = options_.job_token;
+  if (own.empty() || hello.job_token().empty() || hello.job_token() == own) return false;
+  out_.refuse(peer, ErrorCode::kRefused,
+              "[join] this server belongs to another job, " + printable(own, kMaxWordBytes) +
+                  ", and this process to " + printable(hello.job_token(), kMaxWordBytes) +
+                  "; start both by one launcher, or set one PUSHPULL_JOB_TOKEN for both");
+  return true;
 }
 
 bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,

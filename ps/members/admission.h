@@ -63,6 +63,7 @@ class Admission {
 
  private:
   Checked make_room(const wire::Hello& hello);
+  bool refuse_other_job(const PeerId& peer, const wire::Hello& hello);
   bool refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,
                     wire::Phase phase);
   bool may_replace(int64_t now_ms, const PeerId& peer, const wire::Hello& hello);

@@ -18,9 +18,10 @@ struct CoordinatorOptions {
   uint64_t first_run = 0;  // id of the first term
   int servers = 1;
   int workers = 1;
-  MemberInfo self;        // server 0, in this process
-  std::string grant_key;  // servers verify pushes with it (Grants)
-  std::string out = {};   // absolute path of the output folder; shown to users
+  MemberInfo self;             // server 0, in this process
+  std::string grant_key;       // servers verify pushes with it (Grants)
+  std::string job_token = {};  // members with another one are of another job; "": admits all
+  std::string out = {};        // absolute path of the output folder; shown to users
   std::optional<EarlierDeclaration> declared = {};  // in earlier terms, if one has trained
   bool holds_end = false;  // members hear that the job is over after Coordinator::announce_end
 };

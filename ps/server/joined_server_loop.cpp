@@ -52,6 +52,7 @@ JoinOptions options_of(const JoinedServerProgram& program, uint64_t incarnation)
   options.pid = getpid();
   options.coordinator = program.join;
   options.timeout_s = program.join_timeout_s;
+  options.job_token = program.job_token;
   options.device = program.device ? program.device->name() : "cpu";
   return options;
 }

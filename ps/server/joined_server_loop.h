@@ -14,6 +14,7 @@ struct JoinedServerProgram {
   std::string join;    // tcp://HOST:PORT of the coordinator
   std::string listen;  // empty for a free port of the interface that reaches the coordinator
   std::string advertise;
+  std::string job_token;  // of the job that it means to join, or ""
   double join_timeout_s = 60.0;
   Keys keys;
   std::shared_ptr<device::Device> device = nullptr;  // memory of the weights; null for host memory

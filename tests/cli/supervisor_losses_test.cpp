@@ -237,5 +237,37 @@ TEST(SupervisorLosses, AWorkerThatEndsTooEarlyIsNotReplaced) {
   EXPECT_EQ(supervisor.exit_code(), 1);
 }
 
+// The coordinator in slot 0, srun in slot 1.
+Supervisor supervisor_of_step(OnWorkerLoss policy) {
+  Supervisor supervisor({.step = "srun", .on_worker_loss = policy});
+  supervisor.started(0, 100);
+  supervisor.started(1, 101);
+  supervisor.listens();
+  supervisor.training_began();
+  return supervisor;
+}
+
+TEST(SupervisorOfAStep, ALostStepFailsTheJobUnderEveryPolicy) {
+  for (const auto policy : {OnWorkerLoss::kAbort, OnWorkerLoss::kWait, OnWorkerLoss::kContinue}) {
+    Supervisor supervisor = supervisor_of_step(policy);
+    SupervisorActions actions = supervisor.ended(1, {.code = 0, .signal = SIGKILL}, 0);
+    EXPECT_FALSE(actions.restart) << "no second step";
+    actions = supervisor.tick(1000);
+    ASSERT_EQ(actions.say.size(), 1U);
+    EXPECT_THAT(actions.say[0], HasSubstr("[run] srun (pid 101) was killed by signal 9"));
+    EXPECT_EQ(actions.signal_all, SIGTERM);
+    supervisor.ended(0, {.code = static_cast<int>(ErrorCode::kStopped)}, 1100);
+    EXPECT_EQ(supervisor.exit_code(), 137);
+  }
+}
+
+TEST(SupervisorOfAStep, AStepThatEndsWellLeavesTheEndToTheCoordinator) {
+  Supervisor supervisor = supervisor_of_step(OnWorkerLoss::kWait);
+  EXPECT_THAT(supervisor.ended(1, {}, 0).say, ::testing::IsEmpty());
+  supervisor.ended(0, {.code = static_cast<int>(ErrorCode::kStopped)}, 10);
+  EXPECT_TRUE(supervisor.all_ended());
+  EXPECT_EQ(supervisor.exit_code(), static_cast<int>(ErrorCode::kStopped));
+}
+
 }  // namespace
 }  // namespace pushpull

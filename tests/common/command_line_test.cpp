@@ -99,6 +99,7 @@ TEST(CommandLine, MissingSuperfluousAndDoubleValuesAreNamed) {
   EXPECT_THAT(error_of({"--lr"}), HasSubstr("--lr"));
   EXPECT_EQ(error_of({"--lr", "--optimizer", "sgd"}),
             "[flags] flag --lr needs a value before --optimizer");
+  EXPECT_EQ(parse({"--job=--x y"}).local.at("job"), "--x y") << "after = it is a value";
   EXPECT_THAT(error_of({"--insecure=yes"}), HasSubstr("--insecure"));
   EXPECT_THAT(error_of({"--insecure="}), HasSubstr("--insecure"));
   EXPECT_EQ(error_of({"--lr", "1", "--lr", "2"}), "[flags] flag --lr is given twice");

@@ -6,7 +6,7 @@ import shutil
 import socket
 
 import lab as base
-from lab import MLP, Skipped, expect, summary_of
+from lab import LONG, MLP, Skipped, expect, summary_of
 from worker_command_test import LINE
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -142,6 +142,36 @@ def a_first_server_refuses_what_contradicts_its_place(lab):
         set_variables(lab, **torchrun(0, 1, port))
         code, text = lab.call("pushpull-server", "--join", "auto", "--job", job)
         expect(code == USAGE and str(port) in text, f"exit code {code}: {text}")
+
+
+def two_jobs_with_one_derived_port_both_finish(lab):
+    """Jobs 70 and 695 of Slurm derive one port. The second server takes the next one, and tasks pass over the other's."""
+    want = lab.train(lab.job(MLP), 1, 2)["weights_sha256"]
+    job, script, tasks = lab.job({**MLP, "eval-every": 10}), task_script(lab, "task.sh"), []
+    outs = {number: lab.folder / f"out-{number}" for number in (70, 695)}
+    for rank in (1, 0):
+        for number, out in outs.items():
+            set_variables(lab, SLURM_JOB_ID=number, SLURM_STEP_ID=3, SLURM_PROCID=rank, SLURM_NTASKS=2, SLURM_LOCALID=rank,
+                          SLURM_STEP_NODELIST="localhost")
+            tasks.append(lab.start("/bin/sh", script, "--job", job, "--out", out))
+    ended_well(tasks)
+    for out in outs.values():
+        summary = summary_of(out)
+        expect(summary["weights_sha256"] == want and len(summary["samples_per_worker"]) == 2, f"{out}: {summary}")
+
+
+def a_server_of_another_job_refuses_in_one_line(lab):
+    cluster = lab.cluster(lab.job(LONG), started=1)  # without a token it admits all
+    lab.environment["PUSHPULL_JOB_TOKEN"] = "job A"
+    other = lab.cluster(lab.job(LONG), started=1)
+    for program in ("worker", "server"):
+        lab.environment["PUSHPULL_JOB_TOKEN"] = "job B"
+        code, text = lab.call(f"pushpull-{program}", "--join", other.address)
+        lines = [line for line in text.splitlines() if "another job" in line]
+        expect(code == 77 and len(lines) == 1 and "job A" in lines[0] and "job B" in lines[0], f"{code}: {text}")
+    for running in (cluster, other):
+        running.servers[0].terminate()
+        expect(running.servers[0].ends(60) == 75, running.servers[0].output()[-600:])
 
 
 if __name__ == "__main__":

@@ -111,6 +111,32 @@ TEST_F(AdmissionTest, InvalidHelloIsRefusedWithItsReason) {
   EXPECT_EQ(members_.all().size(), 1U);
 }
 
+TEST_F(AdmissionTest, AProcessOfAnotherJobIsRefusedBeforeItIsAMember) {
+  options_.job_token = "Slurm step 77.0";
+  wire::Hello other = hello_of(kAnna);
+  other.set_job_token("Slurm step 78.0");
+  EXPECT_EQ(hello(other), "");
+  EXPECT_EQ(refused_text(),
+            "[join] this server belongs to another job, Slurm step 77.0, and this process to Slurm "
+            "step 78.0; start both by one launcher, or set one PUSHPULL_JOB_TOKEN for both");
+  EXPECT_EQ(members_.find(kAnna), nullptr);
+  other.set_job_token("Slurm step 77.0");
+  EXPECT_EQ(hello(other), "");
+  EXPECT_EQ(hello(hello_of(kBert)), "") << "its user gave it the address";
+  EXPECT_EQ(refused_text(), "");
+  EXPECT_EQ(members_.count(wire::ROLE_WORKER), 2);
+}
+
+TEST_F(AdmissionTest, AJobWithoutATokenAdmitsAll) {
+  wire::Hello hello_of_task = hello_of(kAnna);
+  hello_of_task.set_job_token("Open MPI job 5");
+  EXPECT_EQ(hello(hello_of_task), "");
+  EXPECT_NE(members_.find(kAnna), nullptr);
+  hello_of_task.set_incarnation(kBert);
+  hello_of_task.set_job_token(std::string(4096, 'x'));
+  EXPECT_EQ(hello(hello_of_task), "long-hello");
+}
+
 TEST_F(AdmissionTest, SurplusServerIsToldHowToStartMore) {
   server(50, "tcp://10.0.0.1:7000");
   EXPECT_EQ(server(51, "tcp://10.0.0.2:7000"), "");

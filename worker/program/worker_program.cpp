@@ -20,6 +20,7 @@
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/launch/explain.h"
+#include "common/launch/find_job.h"
 #include "common/launch/host_place.h"
 #include "common/launch/local_place.h"
 #include "common/launch/this_process.h"
@@ -143,10 +144,17 @@ class WorkerProcess final : public WorkerOwner {
   SignalFd signals_;
 };
 
-WorkerOptions worker_options(const CommandLine& line, const std::string& join,
+// The job that this worker joins.
+struct JobAddress {
+  std::string join;   // tcp://HOST:PORT
+  std::string token;  // or ""
+};
+
+WorkerOptions worker_options(const CommandLine& line, const JobAddress& job,
                              const std::vector<device::DeviceName>& devices) {
   WorkerOptions options;
-  options.join = join;
+  options.join = job.join;
+  options.job_token = job.token;
   options.join_timeout_s = seconds_of(line, "join-timeout", 60);
   options.device.clear();
   for (const device::DeviceName& device : devices) {
@@ -165,8 +173,8 @@ void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices
 }
 
 // Runs the worker and returns the exit code.
-int work(const CommandLine& line, const std::string& join, WorkerProcess& process) {
-  parse_address(join, "join");
+int work(const CommandLine& line, const JobAddress& address, WorkerProcess& process) {
+  parse_address(address.join, "join");
   const std::optional<ExchangeOptions> exchange = exchange_of(line);
   if (exchange && line.local.contains("device")) {
     throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
@@ -176,7 +184,7 @@ int work(const CommandLine& line, const std::string& join, WorkerProcess& proces
       choose_devices(device, device == "auto" ? task_of_this_process() : TaskOnHost{},
                      [](const std::string& text) { Log("worker").info(text); });
   bool said_crowding = false;
-  WorkerLife life(worker_options(line, join, devices), process);
+  WorkerLife life(worker_options(line, address, devices), process);
   const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
     if (exchange) return std::make_unique<ExchangeWork>(parts, *exchange);
     const MakeComputation make = [&](const Job& job) {
@@ -215,6 +223,7 @@ int main_of(int argc, char** argv) {
                 "auto");
   }
   std::string join = line.local.at("join");
+  std::string job_token = job_token_of_this_process();
   if (join == "auto" || line.local.contains("explain")) {
     const Placement placement = place_this_process({.server = false, .join = join});
     if (line.local.contains("explain")) {
@@ -222,14 +231,19 @@ int main_of(int argc, char** argv) {
       return 0;
     }
     Log("worker").info(summary_line(placement));
-    join = placement.address();
+    // Signals end this process until it has found the server: it is no member of the job yet.
+    const SearchListener listener{[](const std::string& text) { Log("worker").info(text); },
+                                  [] { return false; }};
+    join =
+        *address_of_job(placement, keys_of(line), seconds_of(line, "join-timeout", 60), listener);
+    job_token = placement.job_token;
   }
   take_cores(parse_bind(line.own("bind", "none")), 0,
              [](const std::string& text) { Log("worker").info(text); });
   keep_heap();
   raise_file_limit();
   WorkerProcess process;
-  return work(line, join, process);
+  return work(line, {join, job_token}, process);
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ using testing::HasSubstr;
 class KeyFile : public testing::Test {
  protected:
   KeyFile() {
-    for (const char* name : {"XDG_CONFIG_HOME", "PUSHPULL_KEY_FILE", "PUSHPULL_KEY_FD"}) {
+    for (const char* name :
+         {"XDG_CONFIG_HOME", "PUSHPULL_KEY_FILE", "PUSHPULL_KEY_FD", "PUSHPULL_KEY"}) {
       unsetenv(name);
     }
     setenv("HOME", folder_.path().c_str(), 1);
@@ -204,6 +205,20 @@ TEST_F(KeyFile, AKeyAndNoKeyContradictEachOther) {
   EXPECT_TRUE(files().empty());
   line.local["key"] = folder_ / "job.key";
   EXPECT_THAT(error_of([&] { keys_of(line); }), HasSubstr("--insecure"));
+}
+
+TEST_F(KeyFile, AKeyInTheEnvironmentReachesProcessesThatReadNoFile) {
+  const std::string text = find_key_text("");
+  EXPECT_EQ(text + "\n", secret_in(own_));
+  fs::remove(own_);
+  setenv("PUSHPULL_KEY", text.c_str(), 1);
+  EXPECT_EQ(find_key_text(""), text);
+  EXPECT_FALSE(no_home_for_a_key());
+  EXPECT_THAT(files(), testing::IsEmpty()) << "it makes no key of its own";
+  setenv("PUSHPULL_KEY", "pushpull-key-1 00", 1);
+  EXPECT_THAT(error_of([] { find_keys(""); }), HasSubstr("PUSHPULL_KEY holds no key"));
+  hand_down_file(own_);
+  EXPECT_EQ(getenv("PUSHPULL_KEY"), nullptr) << "the file counts";
 }
 
 }  // namespace

@@ -330,5 +330,26 @@ TEST(Explain, NamesTheSourceOfEachValue) {
             "SLURM_JOB_ID + SLURM_STEP_ID) modulo 10000)");
 }
 
+TEST(Placement, ADerivedPortIsSearchedByTheNameOfTheJob) {
+  const Environment step = {{"SLURM_JOB_ID", "77"},
+                            {"SLURM_STEP_ID", "3"},
+                            {"SLURM_PROCID", "0"},
+                            {"SLURM_NTASKS", "2"},
+                            {"SLURM_STEP_NODELIST", "n0"}};
+  EXPECT_EQ(place(step).job_token, "Slurm step 77.3");
+  EXPECT_EQ(place(step).ports, 16);
+  EXPECT_EQ(place(step + Environment{{"PUSHPULL_PORT", "7000"}}).ports, 1) << "the user's port";
+  const Environment mpi =
+      open_mpi(0, 1) + Environment{{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}, {"PMIX_NAMESPACE", "123"}};
+  EXPECT_EQ(place(mpi).job_token, "Open MPI job 123");
+  EXPECT_EQ(place(mpi).ports, 16);
+  EXPECT_EQ(place(torchrun(0, 2)).ports, 1) << "nothing names the job";
+  EXPECT_EQ(place(torchrun(0, 2) + Environment{{"TORCHELASTIC_RUN_ID", "none"}}).job_token, "");
+  const Placement named = place(torchrun(0, 2) + Environment{{"TORCHELASTIC_RUN_ID", "a7"}});
+  EXPECT_EQ(named.job_token, "torchrun run a7");
+  EXPECT_EQ(named.ports, 16);
+  EXPECT_EQ(place(tf_config("chief", 0)).ports, 1);
+}
+
 }  // namespace
 }  // namespace pushpull

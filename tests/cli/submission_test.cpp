@@ -1,0 +1,104 @@
+#include "cli/submit/submission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "cli/submit/job_set.h"
+#include "cli/submit/sbatch_script.h"
+#include "common/base/error.h"
+#include "common/job/key_help.h"
+#include "tests/common/scratch_folder.h"
+
+namespace pushpull::submission_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SubmissionTest : public ::testing::Test {
+ protected:
+  SubmissionTest() { std::ofstream(job_) << "steps = 10\nmodel = mlp\n"; }
+
+  Submission plan(std::vector<std::string> more) {
+    std::vector<std::string> all{"submit", "--job", job_, "--out", "/data/out put"};
+    all.insert(all.end(), more.begin(), more.end());
+    std::vector<const char*> words;
+    for (const std::string& word : all) words.push_back(word.c_str());
+    return plan_submission(
+        parse_command_line(static_cast<int>(words.size()), words.data(), submit_options()), "/opt");
+  }
+  std::string refusal(const std::vector<std::string>& more) {
+    try {
+      plan(more);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      return error.what();
+    }
+    return "";
+  }
+
+  ScratchFolder folder_;
+  const std::string job_ = folder_ / "My Job_2.ini";
+};
+
+TEST_F(SubmissionTest, OneServerForEachNodeBesideItsWorkers) {
+  const Submission submission = plan({"--nodes", "3", "--workers", "8"});
+  EXPECT_EQ(submission.servers, 3);
+  EXPECT_EQ(submission.name, "my-job-2");
+  const std::string script = sbatch_script(submission);
+  EXPECT_THAT(script, AllOf(HasSubstr("#SBATCH --nodes=3\n#SBATCH --ntasks=8\n"),
+                            HasSubstr("#SBATCH --ntasks-per-node=3\n"),
+                            HasSubstr("#SBATCH --requeue\n#SBATCH --open-mode=append\n"),
+                            HasSubstr("/opt/pushpull run --over slurm"),
+                            HasSubstr(" --resume=auto"), HasSubstr("out='/data/out put'\n")));
+}
+
+TEST_F(SubmissionTest, AsksForResumeOnlyIfTheJobDoesNot) {
+  std::ofstream(job_) << "steps = 10\nresume = auto\n";
+  EXPECT_THAT(sbatch_script(plan({})), Not(HasSubstr("--resume")));
+  EXPECT_THAT(refusal({"--resume=false"}), HasSubstr("would start from scratch"));
+}
+
+TEST_F(SubmissionTest, TheNoticeLeavesTimeForWork) {
+  EXPECT_EQ(plan({}).notice_s, 120);
+  EXPECT_EQ(plan({"--time", "4"}).notice_s, 60) << "a quarter of the limit";
+  EXPECT_EQ(plan({"--time", "1-00:00:00", "--notice", "600"}).notice_s, 600);
+  EXPECT_THAT(refusal({"--time", "1", "--notice", "60"}), HasSubstr("would stop at once"));
+}
+
+TEST_F(SubmissionTest, ReadsTimesAsSbatchDoes) {
+  EXPECT_EQ(slurm_seconds("30"), 30 * 60);
+  EXPECT_EQ(slurm_seconds("1:30"), 90);
+  EXPECT_EQ(slurm_seconds("2:00:05"), 2 * 3600 + 5);
+  EXPECT_EQ(slurm_seconds("1-12"), 36 * 3600);
+  EXPECT_EQ(slurm_seconds("1-12:30"), 36 * 3600 + 30 * 60);
+  EXPECT_EQ(slurm_seconds("0-0:0:7"), 7);
+  for (const char* text : {"", "x", "1:", "1:2:3:4", "-5", "1-", "1--2", "1 0", "99999999999"}) {
+    EXPECT_EQ(slurm_seconds(text), -1) << text;
+  }
+}
+
+TEST_F(SubmissionTest, NamesWrongFlags) {
+  EXPECT_THAT(refusal({"--nodes", "0"}), HasSubstr("--nodes is '0'"));
+  EXPECT_THAT(refusal({"--nodes", "2", "--workers", "1"}), HasSubstr("less than --nodes 2"));
+  EXPECT_THAT(refusal({"--workers", "2", "--servers", "3"}), HasSubstr("more than --workers 2"));
+  EXPECT_THAT(refusal({"--sbatch-args", "a\nrm -r /"}), HasSubstr("one line of plain text"));
+  EXPECT_THAT(refusal({"--time", "soon"}), HasSubstr("--time is 'soon'"));
+}
+
+TEST_F(SubmissionTest, AJobSetHasTwoIndexedJobsAndSecondsToStop) {
+  const std::string text = job_set(plan({"--nodes", "2", "--workers", "6", "--lr", "0.5"}));
+  EXPECT_THAT(text, AllOf(HasSubstr("kind: JobSet"), HasSubstr("    - name: server\n"),
+                          HasSubstr("completions: 2\n"), HasSubstr("completions: 6\n"),
+                          HasSubstr("terminationGracePeriodSeconds: 30"),
+                          HasSubstr("enableDNSHostnames: true"), HasSubstr("\"--lr=0.5\""),
+                          HasSubstr("  job.ini: |4\n      steps = 10\n      model = mlp\n")));
+  EXPECT_THAT(text, HasSubstr("secretKeyRef: {name: \"my-job-2-key\", key: key}"));
+  EXPECT_THAT(job_set(plan({"--insecure"})), Not(HasSubstr("secretKeyRef")));
+}
+
+}  // namespace
+}  // namespace pushpull::submission_test
