@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <filesystem>
 #include <iostream>
 
 #include "common/base/console.h"
@@ -154,7 +155,9 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.watch = watch_of(line);
-  program.stops = with_limit(stop_options(line), line, this_allocation());
+  program.stops = with_limit(stop_options(line), line, this_allocation(), [&] {
+    return std::filesystem::exists(program.out_dir + "/term.json");
+  });
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
