@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <filesystem>
 #include <iostream>
 
 #include "common/base/console.h"
@@ -174,7 +175,9 @@ int coordinate(const CommandLine& line, const Placement* placement, SignalFd& si
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.watch = watch_of(line);
-  program.stops = with_limit(stop_options(line), line, this_allocation());
+  program.stops = with_limit(stop_options(line), line, this_allocation(), [&] {
+    return std::filesystem::exists(program.out_dir + "/term.json");
+  });
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.listen_ports = placement != nullptr ? placement->ports : 1;

@@ -123,24 +123,20 @@ StopOptions stop_options(const CommandLine& line) {
   return options;
 }
 
-StopOptions with_limit(StopOptions options, const CommandLine& line,
-                       const AllocationSource& source) {
+StopOptions with_limit(StopOptions options, const CommandLine& line, const AllocationSource& source,
+                       const std::function<bool()>& unfinished) {
+  std::string why = "[stop] --stop-at " + line.own("stop-at", "") + ": this time has passed";
   if (options.stop_before_ms > 0) {
     const int64_t end = allocation_end(source);
     options.stop_at_utc_ms = end - options.stop_before_ms;
     options.stop_reason = "the allocation ends at " + utc_text(end) + ", in " +
                           print_real(static_cast<double>(options.stop_before_ms) / 1000.0) + " s";
-    if (options.stop_at_utc_ms <= source.now_utc_ms) {
-      throw Error(ErrorCode::kUsage,
-                  "[stop] --stop-before " + line.own("stop-before", "") +
-                      ": the allocation ends in " +
-                      std::to_string((end - source.now_utc_ms) / 1000) +
-                      " s, so nothing can be trained; ask for more time, or lower --stop-before");
-    }
-  } else if (options.stop_at_utc_ms <= source.now_utc_ms) {
-    throw Error(ErrorCode::kUsage,
-                "[stop] --stop-at " + line.own("stop-at", "") + ": this time has passed");
+    why = "[stop] --stop-before " + line.own("stop-before", "") + ": the allocation ends in " +
+          std::to_string((end - source.now_utc_ms) / 1000) +
+          " s, so nothing can be trained; ask for more time, or lower --stop-before";
   }
+  const bool passed = options.stop_at_utc_ms <= source.now_utc_ms;
+  if (passed && !unfinished()) throw Error(ErrorCode::kUsage, why);
   return options;
 }
 

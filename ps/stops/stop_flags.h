@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,8 +36,10 @@ std::optional<int64_t> parse_utc_ms(std::string_view text);
 StopOptions stop_options(const CommandLine& line);
 
 // Adds the time at which the job stops by itself, from --stop-at or from the allocation's end. Throws
-// Error(kUsage) if that time has passed, or if --stop-before finds no end.
-StopOptions with_limit(StopOptions options, const CommandLine& line,
-                       const AllocationSource& source);
+// Error(kUsage) if --stop-before finds no end, or if that time has passed.
+//   unfinished: returns true if the process goes on with a run that another one has left, which then
+//   stops at once.
+StopOptions with_limit(StopOptions options, const CommandLine& line, const AllocationSource& source,
+                       const std::function<bool()>& unfinished);
 
 }  // namespace pushpull

@@ -175,7 +175,7 @@ def frozen(lab, moment, code):
         for member in members:
             named(member, OF_MEMBERS[code], word, 90)
         # it may say that it waits, before it gives up
-        server.prints("for the file system to " if code == TERM else "(progress-timeout = ", 60)
+        server.prints("for the file system to " if code != FILE else "(progress-timeout = ", 60)
         thaw()
         named(server, code, word)
 

@@ -2,16 +2,21 @@
 
 PUSHPULL_STOPS is the number of stops at random times under each strategy (2), PUSHPULL_STOPS_SEED chooses the times."""
 import os
+import pathlib
 import random
 import signal
 import time
 
 import lab as base
 from files_test import limited_files
-from lab import LONG, MLP, expect, summary_of
+from lab import LONG, MLP, expect, living_below, summary_of
 
 STOPPED, USAGE, FILE, SIGTERM_CODE = 75, 2, 8, 128 + signal.SIGTERM
 STRATEGIES = ("sync", "async", "ssp:4", "local:8", "backup:1", "allreduce:ring")
+
+
+def command_of(pid):
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
 
 
 def whole(out):
@@ -209,6 +214,18 @@ def a_run_stops_by_itself_at_a_time(lab):
     run.ends(60)
     is_stopped(run, "time-limit")
     expect("--stop-at 20" in run.output() and "has come" in run.output(), run.output()[-600:])
+
+
+def a_first_server_that_is_lost_while_its_time_ends_stops_the_run(lab):
+    at = int(time.time() + lab.seconds(4)) + 1
+    run = lab.launch(lab.job({**LONG, "checkpoint-every": 200}), 1, 2, stop_at=at)
+    run.prints("strategy ")
+    lab.until(lambda: whole(run.out), 30, run.output)
+    time.sleep(max(0, at - time.time() - 0.3))
+    os.kill(next(pid for pid in living_below(run.pid) if "--job" in command_of(pid)), signal.SIGKILL)
+    run.ends(60)
+    is_stopped(run, "time-limit")
+    expect("starting a replacement" in run.output(), run.output()[-800:])
 
 
 def a_run_stops_before_its_allocation_ends(lab):

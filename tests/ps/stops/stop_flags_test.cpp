@@ -33,7 +33,7 @@ AllocationSource allocation() {
 
 StopOptions options_of(const std::map<std::string, std::string>& local) {
   const CommandLine line = line_of(local);
-  return with_limit(stop_options(line), line, allocation());
+  return with_limit(stop_options(line), line, allocation(), [] { return false; });
 }
 
 std::string refusal(const std::map<std::string, std::string>& local) {
@@ -114,7 +114,7 @@ TEST(StopFlags, AnExplicitTimeNeedsNoAllocation) {
   const CommandLine line = line_of({{"stop-at", "1700000060"}});
   AllocationSource nothing;
   nothing.now_utc_ms = kNow;
-  const StopOptions options = with_limit(stop_options(line), line, nothing);
+  const StopOptions options = with_limit(stop_options(line), line, nothing, [] { return false; });
   EXPECT_EQ(options.stop_at_utc_ms, kNow + 60'000);
   EXPECT_EQ(options.grace_of_limit_ms(), 25'000);
   EXPECT_EQ(options.stop_reason, "--stop-at 2023-11-14T22:14:20Z has come");
@@ -122,6 +122,14 @@ TEST(StopFlags, AnExplicitTimeNeedsNoAllocation) {
   EXPECT_THAT(refusal({{"stop-at", "tomorrow"}}), HasSubstr("must be a time in UTC"));
   EXPECT_THAT(refusal({{"stop-at", "1700000060"}, {"stop-before", "5"}}),
               HasSubstr("give one of them"));
+}
+
+// Server 0 is started again while its job stops: the run ends in order.
+TEST(StopFlags, ATimeThatHasPassedStopsAnUnfinishedRun) {
+  const CommandLine line = line_of({{"stop-before", "100"}});
+  const StopOptions options =
+      with_limit(stop_options(line), line, allocation(), [] { return true; });
+  EXPECT_EQ(options.stop_at_utc_ms, kNow);
 }
 
 }  // namespace
