@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <string_view>
+#include <algorithm>
 
 #include "cli/over/mpi_step.h"
 #include "cli/over/slurm_step.h"
