@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,16 @@ std::vector<int> signals_taken(void (*hangup)(int)) {
 TEST(SignalFd, LeavesAHangupIgnoredIfTheProgramWasStartedThatWay) {
   EXPECT_EQ(signals_taken(SIG_IGN), std::vector<int>{SIGTERM}) << "nohup(1)";
   EXPECT_EQ(signals_taken(SIG_DFL), (std::vector<int>{SIGHUP, SIGTERM}));
+}
+
+TEST(ProgramFolder, IsThatOfTheExecutedFile) {
+  EXPECT_EQ(program_folder_of("/usr/bin/pushpull"), "/usr/bin");
+  EXPECT_EQ(program_folder(),
+            std::filesystem::read_symlink("/proc/self/exe").parent_path().string());
+}
+
+TEST(ProgramFolder, IsThatOfTheLauncherIfAPackagesLoaderWasExecuted) {
+  EXPECT_EQ(program_folder_of("/opt/p/lib/pushpull/ld-linux-x86-64.so.2"), "/opt/p/bin");
 }
 
 TEST(Log, TextFromPeersIsOneLineWithoutTerminalControls) {
