@@ -137,9 +137,9 @@ class System:
         self.run(f"apt-get install -y -q --no-install-recommends /tmp/{package.name}; code=$?; rm /tmp/{package.name}; exit $code")
 
     def files(self):
-        """Returns all paths but those that apt, dpkg and ldconfig rewrite."""
+        """Returns all paths but those that apt, dpkg and ldconfig rewrite, and the backups that adduser makes for another package."""
         text = self.run(r"find / -xdev \( -path /proc -o -path /dev -o -path /tmp -o -path /var/cache -o -path /var/lib/apt -o -path /var/log "
-                        r"-o -path /var/lib/dpkg -o -path /root \) -prune -o -print; find /root")
+                        r"-o -path /var/lib/dpkg -o -path /root -o -path /run/adduser -o -path '/etc/*-' \) -prune -o -print; find /root")
         return set(text.splitlines())
 
 
@@ -271,7 +271,7 @@ def weights_here(dist):
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["tar", "-xf", only_file(dist, "pushpull*.tar.*"), "-C", folder, "--strip-components", "1"], check=True)
         subprocess.run([f"{folder}/bin/pushpull", "run", *JOB.split(), "--servers", "1", "--workers", "1", "--out", f"{folder}/out"], check=True,
-                       stdout=subprocess.DEVNULL, timeout=300)
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
         return json.loads(pathlib.Path(folder, "out/summary.json").read_text(encoding="utf-8"))["weights_sha256"]
 
 
