@@ -35,8 +35,7 @@ ExternalModel::ExternalModel(const ExternalSpec& spec, Handover& handover)
 float ExternalModel::train(std::span<const float> weights, const Samples& samples,
                            std::span<float> gradients, const GradientReady& ready,
                            const WeightsNeeded& needed) {
-  for (size_t tensor = 0; needed && tensor < table_.tensors.size(); ++tensor) needed(tensor);
-  return handover_.train(table_, weights, samples, gradients, ready);
+  return handover_.train(table_, weights, samples, gradients, ready, needed);
 }
 
 void ExternalModel::evaluate(std::span<const float> weights, const Samples& samples,

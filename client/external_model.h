@@ -48,7 +48,7 @@ class ExternalModel final : public Model {
   ExternalModel(const ExternalSpec& spec, Handover& handover);
 
   std::span<const float> own_weights() const override { return spec_.weights; }
-  // Waits for all weights first. Throws Error(kFailed) if the caller gives up or has hung.
+  // Throws Error(kFailed) if the caller gives up or has hung.
   float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
               const GradientReady& ready, const WeightsNeeded& needed) override;
   void evaluate(std::span<const float> weights, const Samples& samples,

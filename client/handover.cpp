@@ -28,11 +28,13 @@ void Handover::announce(HandedTask task) {
 
 float Handover::train(const TensorTable& table, std::span<const float> weights,
                       const Samples& samples, std::span<float> gradients,
-                      const GradientReady& ready) {
+                      const GradientReady& ready, const WeightsNeeded& needed) {
   Lock lock(mutex_);
   gradients_ = gradients;
+  arrived_from_ = needed ? table.tensors.size() : 0;
   try {
     post(lock, table, weights, samples, true);
+    await_weights(lock, needed);
     pass_gradients(lock, ready);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
@@ -47,6 +49,7 @@ void Handover::evaluate(const TensorTable& table, std::span<const float> weights
                         const Samples& samples, std::span<HeadSums> sums) {
   Lock lock(mutex_);
   sums_ = sums;
+  arrived_from_ = 0;
   try {
     post(lock, table, weights, samples, false);
     await(lock, [this] { return stage_ == Stage::kDone; });
@@ -71,9 +74,21 @@ void Handover::post(Lock& lock, const TensorTable& table, std::span<const float>
   table_ = &table;
   weights_ = weights;
   given_.assign(table.tensors.size(), false);
-  passed_.clear();
   stage_ = Stage::kPosted;
   changed_.notify_all();
+}
+
+// The last tensors first: servers have their gradients first.
+void Handover::await_weights(Lock& lock, const WeightsNeeded& needed) {
+  while (arrived_from_ > 0) {
+    lock.unlock();
+    needed(arrived_from_ - 1);
+    lock.lock();
+    if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+    --arrived_from_;
+    changed_.notify_all();
+  }
+  held_since_ = Clock::now();  // a wait for weights is not the caller's
 }
 
 // Waits until `done` returns true, and, while the caller works on a task, no longer than it may.
@@ -105,9 +120,16 @@ void Handover::check_time() const {
 
 // Passes gradients on while the caller computes the next ones.
 void Handover::pass_gradients(Lock& lock, const GradientReady& ready) {
-  const auto pass = [&](size_t tensor) {
+  const auto pass = [&](const Gradient& gradient) {
     lock.unlock();
-    ready(tensor);
+    if (gradient.lent != nullptr) {
+      const TensorInfo& info = table_->tensors[gradient.tensor];
+      std::copy_n(gradient.lent, info.size, gradients_.begin() + info.offset);
+      lock.lock();
+      if (--lent_ == 0) copied_.notify_all();
+      lock.unlock();
+    }
+    ready(gradient.tensor);
     lock.lock();
   };
   while (stage_ != Stage::kDone || !passed_.empty()) {
@@ -117,7 +139,7 @@ void Handover::pass_gradients(Lock& lock, const GradientReady& ready) {
   for (size_t tensor = given_.size(); tensor-- > 0;) {
     if (given_[tensor]) continue;
     fill_missing(tensor);
-    pass(tensor);
+    pass({tensor});
   }
 }
 
@@ -133,14 +155,16 @@ void Handover::fill_missing(size_t tensor) {
 
 // The task's memory goes: the caller may not touch it any more.
 void Handover::close(Lock& lock) {
-  changed_.wait(lock, [this] { return copies_ == 0; });
+  copied_.wait(lock, [this] { return copies_ == 0; });
   const bool held = stage_ == Stage::kHeld || stage_ == Stage::kVoid;
   stage_ = held ? Stage::kVoid : Stage::kNone;
   weights_ = {};
   gradients_ = {};
   sums_ = {};
   passed_.clear();
+  lent_ = 0;
   changed_.notify_all();
+  copied_.notify_all();
 }
 
 void Handover::end() {
@@ -171,8 +195,7 @@ void Handover::check_open(bool trains) const {
               std::string("[client] no task to ") + (trains ? "train" : "evaluate") + " is open");
 }
 
-std::span<const float> Handover::part(std::span<const float> all, size_t tensor,
-                                      size_t floats) const {
+const TensorInfo& Handover::checked(size_t tensor, size_t floats) const {
   const std::vector<TensorInfo>& tensors = table_->tensors;
   if (tensor >= tensors.size()) {
     throw Error(ErrorCode::kUsage, "[client] tensor " + std::to_string(tensor) +
@@ -183,44 +206,94 @@ std::span<const float> Handover::part(std::span<const float> all, size_t tensor,
     throw Error(ErrorCode::kUsage, "[client] " + info.name + " has " + std::to_string(info.size) +
                                        " elements, got " + std::to_string(floats));
   }
-  return all.subspan(static_cast<size_t>(info.offset), floats);
+  return info;
+}
+
+// Copies without the lock, so that the trainer's thread goes on meanwhile.
+void Handover::unlocked(Lock& lock, const std::function<void()>& copy) {
+  ++copies_;
+  lock.unlock();
+  copy();
+  lock.lock();
+  if (--copies_ == 0) copied_.notify_all();
 }
 
 void Handover::copy_weights(size_t tensor, std::span<float> to) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   check_open(task_.trains);
   if (stage_ == Stage::kVoid) return;
-  const std::span<const float> from = part(weights_, tensor, to.size());
-  std::copy(from.begin(), from.end(), to.begin());
+  const TensorInfo& info = checked(tensor, to.size());
+  changed_.wait(lock,
+                [&] { return stage_ != Stage::kHeld || arrived_from_ <= tensor || gave_up_; });
+  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+  if (stage_ != Stage::kHeld) return;
+  const std::span<const float> from = weights_.subspan(info.offset, to.size());
+  unlocked(lock, [&] { std::ranges::copy(from, to.begin()); });
+}
+
+size_t Handover::copy_arriving(int64_t timeout_ms, std::span<float*> to) {
+  Lock lock(mutex_);
+  check_open(task_.trains);
+  if (stage_ == Stage::kHeld && to.size() != table_->tensors.size()) {
+    throw Error(ErrorCode::kUsage, "[client] the model has " +
+                                       std::to_string(table_->tensors.size()) +
+                                       " tensors, got addresses of " + std::to_string(to.size()));
+  }
+  size_t end = to.size();  // the tensors from this one on are done
+  while (stage_ == Stage::kHeld && end > 0) {
+    const bool some = wait_for(changed_, lock, timeout_ms, [&] {
+      return stage_ != Stage::kHeld || arrived_from_ < end || gave_up_;
+    });
+    if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+    if (!some) return end - static_cast<size_t>(std::ranges::count(to.first(end), nullptr));
+    if (stage_ != Stage::kHeld) break;
+    unlocked(lock, [&, begin = arrived_from_] {
+      for (; end > begin; --end) {
+        float* const address = std::exchange(to[end - 1], nullptr);
+        const TensorInfo& info = table_->tensors[end - 1];
+        if (address != nullptr) std::copy_n(weights_.begin() + info.offset, info.size, address);
+      }
+    });
+  }
+  return 0;
+}
+
+// Returns false if the task is void.
+bool Handover::begin_gradient(size_t tensor, std::span<const float> from) {
+  check_open(true);
+  if (stage_ == Stage::kVoid) return false;
+  const TensorInfo& info = checked(tensor, from.size());
+  if (given_[tensor]) {
+    throw Error(ErrorCode::kUsage, "[client] a second gradient of " + info.name + " in one task");
+  }
+  given_[tensor] = true;
+  return true;
 }
 
 void Handover::set_gradient(size_t tensor, std::span<const float> from) {
   Lock lock(mutex_);
-  check_open(true);
-  if (stage_ == Stage::kVoid) return;
-  part(gradients_, tensor, from.size());
-  if (given_[tensor]) {
-    throw Error(ErrorCode::kUsage,
-                "[client] a second gradient of " + table_->tensors[tensor].name + " in one task");
-  }
-  given_[tensor] = true;
+  if (!begin_gradient(tensor, from)) return;
   const auto to = gradients_.begin() + table_->tensors[tensor].offset;
-  // Without the lock, so that the trainer's thread passes earlier gradients on meanwhile.
-  ++copies_;
-  lock.unlock();
-  std::copy(from.begin(), from.end(), to);
-  lock.lock();
-  --copies_;
-  if (stage_ == Stage::kHeld) passed_.push_back(tensor);
+  unlocked(lock, [&] { std::ranges::copy(from, to); });
+  if (stage_ == Stage::kHeld) passed_.push_back({tensor});
+  changed_.notify_all();
+}
+
+void Handover::lend_gradient(size_t tensor, std::span<const float> from) {
+  const Lock lock(mutex_);
+  if (!begin_gradient(tensor, from)) return;
+  passed_.push_back({tensor, from.data()});
+  ++lent_;
   changed_.notify_all();
 }
 
 void Handover::end_training(float loss) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   check_open(true);
   loss_ = loss;
   stage_ = stage_ == Stage::kVoid ? Stage::kNone : Stage::kDone;
   changed_.notify_all();
+  copied_.wait(lock, [this] { return lent_ == 0; });
 }
 
 void Handover::end_evaluation(std::span<const HeadSums> sums) {

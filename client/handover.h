@@ -28,11 +28,12 @@ class Handover {
   // `grace`, in which the caller can say more by giving up. A limit of 0 is none.
   void set_time_limit(double limit, double grace);
   void announce(HandedTask task);
-  // Returns the mean loss of the micro-batch. Calls `ready` for each gradient that the caller has
-  // set, then for each other tensor: its gradient is zero, its statistic remains as it is. Throws
-  // Error(kFailed) if the caller gives up or does not end the task in time.
+  // Returns the mean loss of the micro-batch. Hands the task out before its weights have arrived, and
+  // calls `needed`, if there is one, for each tensor. Then calls `ready` for each gradient that the
+  // caller has set, then for each other tensor: its gradient is zero, its statistic remains as it is.
+  // Throws Error(kFailed) if the caller gives up or does not end the task in time.
   float train(const TensorTable& table, std::span<const float> weights, const Samples& samples,
-              std::span<float> gradients, const GradientReady& ready);
+              std::span<float> gradients, const GradientReady& ready, const WeightsNeeded& needed);
   // Sets the sums of all heads over a chunk. Throws as `train`.
   void evaluate(const TensorTable& table, std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums);
@@ -44,9 +45,19 @@ class Handover {
   // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it.
   // Throws Error(kUsage) if a task is open, and Error(kFailed) once the caller has given up.
   Next next(int64_t timeout_ms, HandedTask* task);
-  // Throw Error(kUsage) if no such task is open, or an argument does not fit the tensor.
+  // The rest throw Error(kUsage) if no such task is open, or an argument does not fit the tensor.
+  // Copies the weights of a tensor once they have arrived.
   void copy_weights(size_t tensor, std::span<float> to);
+  // Copies the weights of all tensors, each once it has arrived, and waits for them, at most for
+  // `timeout_ms` unless that is negative. Returns the number of tensors that are missing.
+  //   to: of each tensor; null: it is not copied. Set to null when it is.
+  size_t copy_arriving(int64_t timeout_ms, std::span<float*> to);
+  // Copies a gradient.
   void set_gradient(size_t tensor, std::span<const float> from);
+  // The same, but the trainer's thread copies it while the caller goes on. `from` may not change
+  // before end_training has returned.
+  void lend_gradient(size_t tensor, std::span<const float> from);
+  // Waits until all gradients that were lent have been copied.
   void end_training(float loss);
   // sums: of each head. Throws Error(kUsage) if their number is another.
   void end_evaluation(std::span<const HeadSums> sums);
@@ -68,18 +79,28 @@ class Handover {
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
 
+  // A gradient that `train` has not passed on yet.
+  struct Gradient {
+    size_t tensor = 0;
+    const float* lent = nullptr;  // null: it is in gradients_
+  };
+
   void post(Lock& lock, const TensorTable& table, std::span<const float> weights,
             const Samples& samples, bool trains);
+  void await_weights(Lock& lock, const WeightsNeeded& needed);
   void await(Lock& lock, const std::function<bool()>& done);
   void check_time() const;
   void pass_gradients(Lock& lock, const GradientReady& ready);
   void fill_missing(size_t tensor);
   void close(Lock& lock);
+  void unlocked(Lock& lock, const std::function<void()>& copy);
+  bool begin_gradient(size_t tensor, std::span<const float> from);
   void check_open(bool trains) const;
-  std::span<const float> part(std::span<const float> all, size_t tensor, size_t floats) const;
+  const TensorInfo& checked(size_t tensor, size_t floats) const;
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable copied_;  // copies_ or lent_ is 0
   // guarded by mutex_
   Stage stage_ = Stage::kNone;
   bool ended_ = false;
@@ -92,9 +113,11 @@ class Handover {
   const TensorTable* table_ = nullptr;
   std::span<const float> weights_;
   std::span<float> gradients_;
-  std::vector<bool> given_;    // by tensor
-  int copies_ = 0;             // gradients that are being copied
-  std::deque<size_t> passed_;  // tensors whose gradients `train` has not seen yet
+  size_t arrived_from_ = 0;      // the weights of this tensor and later ones have arrived
+  std::vector<bool> given_;      // by tensor: it has a gradient
+  int copies_ = 0;               // that the caller's thread makes from or to the task's memory
+  std::deque<Gradient> passed_;  // in the order in which they came
+  int lent_ = 0;                 // gradients that have not been copied
   float loss_ = 0.0F;
   std::span<HeadSums> sums_;  // of the evaluation that is open
 };

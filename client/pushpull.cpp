@@ -176,8 +176,19 @@ int pp_weights(pp_session* session, size_t tensor, float* to, size_t floats) {
   return guarded(session, [&] { opened(session).tasks().copy_weights(tensor, {to, floats}); });
 }
 
+int pp_all_weights(pp_session* session, int timeout_ms, float** to, size_t tensors,
+                   size_t* missing) {
+  return guarded(session, [&] {
+    *missing = opened(session).tasks().copy_arriving(timeout_ms, {to, tensors});
+  });
+}
+
 int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats) {
   return guarded(session, [&] { opened(session).tasks().set_gradient(tensor, {from, floats}); });
+}
+
+int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats) {
+  return guarded(session, [&] { opened(session).tasks().lend_gradient(tensor, {from, floats}); });
 }
 
 int pp_end(pp_session* session, float loss) {

@@ -6,7 +6,7 @@
 //     if (code == 0) code = pp_join(session, -1, &job);
 //     if (code == 0) code = pp_attach(session, &model);
 //     while (code == 0 && (code = pp_next(session, -1, &task)) == 0 && task.kind != PP_END) {
-//       if (!task.same_weights) { ... pp_weights of each tensor ... }
+//       if (!task.same_weights) { ... pp_weights of each tensor, or pp_all_weights ... }
 //       ... forward over the samples with task.indices ...
 //       if (task.kind == PP_TRAIN) { ... backward, pp_gradient ...; code = pp_end(session, loss); }
 //       else code = pp_report(session, sums, heads);
@@ -27,7 +27,10 @@
 #define PP_API __attribute__((visibility("default")))
 
 #ifdef __cplusplus
+#define PP_INT : int  // so that C++ may read any number that a C program has put there
 extern "C" {
+#else
+#define PP_INT
 #endif
 
 typedef struct pp_session pp_session;
@@ -53,7 +56,7 @@ typedef struct pp_job {
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
-typedef enum pp_init {
+typedef enum pp_init PP_INT {
   PP_CONSTANT = 0,  // every element is value
   PP_UNIFORM = 1,   // from -value to value
   PP_NORMAL = 2     // mean 0, standard deviation value
@@ -75,7 +78,7 @@ typedef struct pp_tensor {
   float average_momentum;  // 0 to 1
 } pp_tensor;
 
-typedef enum pp_metric {
+typedef enum pp_metric PP_INT {
   PP_ACCURACY = 0,            // counts correct targets
   PP_MEAN_SQUARED_ERROR = 1,  // adds squared errors
   PP_EXACT_MATCH = 2,         // counts targets that are correct as a whole
@@ -103,7 +106,12 @@ typedef struct pp_model {
   const char* numerics;     // text that differs if the arithmetic may differ in a bit
 } pp_model;
 
-typedef enum pp_kind { PP_END = 0, PP_TRAIN = 1, PP_EVALUATE = 2, PP_NOTHING_YET = 3 } pp_kind;
+typedef enum pp_kind PP_INT {
+  PP_END = 0,
+  PP_TRAIN = 1,
+  PP_EVALUATE = 2,
+  PP_NOTHING_YET = 3
+} pp_kind;
 
 typedef struct pp_task {
   pp_kind kind;
@@ -133,11 +141,20 @@ PP_API int pp_next(pp_session* session, int timeout_ms, pp_task* task);
 // one may come that was not announced. One thread at a time, also while a task is open.
 // task->indices are valid until the next call.
 PP_API int pp_announced(pp_session* session, pp_task* task);
-// Copies the weights of a tensor in the task. floats: the tensor's elements.
+// Copies the weights of a tensor in the task, and waits until they have arrived.
+//   floats: the tensor's elements.
 PP_API int pp_weights(pp_session* session, size_t tensor, float* to, size_t floats);
+// Copies the weights of all tensors, each as soon as it has arrived. Waits for them as pp_join does;
+// *missing is the number of tensors that have not arrived in time: call again.
+//   to: of each tensor; NULL: it is not copied. Set to NULL once it is.
+PP_API int pp_all_weights(pp_session* session, int timeout_ms, float** to, size_t tensors,
+                          size_t* missing);
 // PP_TRAIN: copies the gradient of the micro-batch's mean loss for a tensor, which may be on its way
 // to a server from then on. Once for each tensor, best in backward order.
 PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
+// The same, but a thread of the library copies it, while the program computes others: `from` must not
+// change or be freed before pp_end has returned, or pp_free.
+PP_API int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
 // PP_TRAIN: ends the task with the micro-batch's mean loss. A tensor without a gradient has zeros, a
 // running statistic without a value keeps the task's weights.
 PP_API int pp_end(pp_session* session, float loss);

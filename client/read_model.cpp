@@ -44,6 +44,12 @@ InitKind init_kind(pp_init given, const std::string& tensor) {
   throw mistake("tensor " + tensor + ": there is no pp_init " + std::to_string(given));
 }
 
+Error too_large(const TensorInfo& tensor) {
+  return mistake("with tensor " + tensor.name + " of shape " + shape_text(tensor.shape) +
+                 " the model has more than " + std::to_string(kMaxModelElements) +
+                 " elements, the most that servers take");
+}
+
 TensorInfo read_tensor(const pp_tensor& given, const Job& job) {
   TensorInfo info;
   info.name = text(given.name);
@@ -52,6 +58,11 @@ TensorInfo read_tensor(const pp_tensor& given, const Job& job) {
   if (info.name.empty() || !is_whole) {
     throw mistake("tensor '" + info.name + "' of shape " + shape_text(info.shape) +
                   ": expected a name and sizes from 1");
+  }
+  int64_t elements = 1;
+  for (const int64_t side : info.shape) {
+    if (elements > kMaxModelElements / side) throw too_large(info);
+    elements *= side;
   }
   info.init = init_kind(given.init, info.name);
   info.value = given.value;
@@ -82,6 +93,7 @@ TensorTable read_tensors(const pp_model& given, const Job& job) {
     TensorInfo info = read_tensor(given.tensors[i], job);
     if (!names.insert(info.name).second) throw mistake("two tensors are called " + info.name);
     table.add(std::move(info));
+    if (table.total > kMaxModelElements) throw too_large(table.tensors.back());
   }
   if (table.total == 0) throw mistake("a model needs a tensor, got none");
   return table;

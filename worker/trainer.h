@@ -70,7 +70,7 @@ class Trainer : private TaskHost {
   Compute compute_;
   Encoder encoder_;
   std::unique_ptr<TaskComputer> computer_;
-  TimeSplit split_{now_seconds};
+  TimeSplit split_ = watched_time_split();
   Task task_;                       // task being computed
   std::span<const float> weights_;  // of task_
   Trace& trace_;

@@ -227,8 +227,8 @@ void check_combinations(const Job& job, const Settings& given) {
 }
 
 void check_job_against_data(const Job& job, int64_t train_samples) {
-  const std::string dataset =
-      "dataset " + job.dataset + " has " + plural(train_samples, "training sample");
+  const std::string data = job.model == "external" ? "the program" : "dataset " + job.dataset;
+  const std::string dataset = data + " has " + plural(train_samples, "training sample");
   if (job.train_samples > train_samples) {
     refuse_job("train-samples = " + std::to_string(job.train_samples) + " is too many: " + dataset);
   }

@@ -23,6 +23,9 @@ enum class InitKind {
   kNormal,    // N(0, value^2): mean 0, standard deviation `value`
 };
 
+// Elements that a model may have.
+inline constexpr int64_t kMaxModelElements = int64_t{1} << 36;
+
 struct TensorInfo {
   std::string name;            // PyTorch's state_dict name: "layer1.0.weight"
   std::vector<int64_t> shape;  // C order

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kMaxTensors = 100'000;
 constexpr int kMaxDims = 8;
-constexpr int64_t kMaxElements = int64_t{1} << 36;
 constexpr auto kLastRule = static_cast<int>(UpdateRule::kAverage);
 constexpr auto kLastInit = static_cast<int>(InitKind::kNormal);
 
@@ -35,7 +34,7 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
   if (t.shape_size() > kMaxDims) throw fail("too many dimensions");
   int64_t size = 1;
   for (const int64_t d : t.shape()) {
-    if (d < 1 || d > kMaxElements || size > kMaxElements / d) throw fail("impossible shape");
+    if (d < 1 || size > kMaxModelElements / d) throw fail("impossible shape");
     size *= d;
     info.shape.push_back(d);
   }
@@ -89,7 +88,7 @@ TensorTable from_wire(const WireTensors& tensors) {
     if (!names.insert(t.name()).second) {
       throw Error(ErrorCode::kProtocol, "[declare] two tensors are called " + t.name());
     }
-    if (table.total > kMaxElements) {
+    if (table.total > kMaxModelElements) {
       throw Error(ErrorCode::kProtocol, "[declare] the model has too many elements");
     }
   }

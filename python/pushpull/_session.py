@@ -128,11 +128,26 @@ class Session:
         """Returns the indices of the task's samples."""
         return self.task.indices[:self.task.samples]
 
-    def weights(self, tensor, address, elements):
-        self.call("pp_weights", self._handle, tensor, address, elements)
+    def weights(self, addresses):
+        """Copies the task's weights, and waits until they have arrived. The time of the task begins then.
+
+        addresses: array of c_void_p for each tensor, None: it is not copied. All are None afterwards.
+        """
+        missing = ctypes.c_size_t(1)
+        if self._watch:
+            self._watch.end()
+        while missing.value > 0:
+            self.call("pp_all_weights", self._handle, _WAIT_MS, addresses, len(addresses), ctypes.byref(missing))
+        if self._watch:
+            self._watch.begin(self.task)
 
     def gradient(self, tensor, address, elements):
+        """Copies a gradient."""
         self.call("pp_gradient", self._handle, tensor, address, elements)
+
+    def lend_gradient(self, tensor, address, elements):
+        """Copies a gradient until `end` has returned. The caller keeps it as it is until then."""
+        self.call("pp_lend_gradient", self._handle, tensor, address, elements)
 
     def end(self, loss):
         with self.uninterrupted():

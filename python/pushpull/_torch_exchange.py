@@ -1,4 +1,5 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
+import ctypes
 import threading
 
 import torch
@@ -11,12 +12,15 @@ class Exchange:
 
     def __init__(self, session, entries):
         self._session, self._entries = session, entries
+        self._addresses_type = ctypes.c_void_p * len(entries)
+        self._lent = []  # gradients that the session reads until the task has ended
         self._takes = False  # hooks give gradients to the session
         self._given = bytearray(len(entries))
         self._hooks = [_register(index, entry.tensor, self._on_gradient)
                        for index, entry in enumerate(entries) if not entry.is_average]
+        self._has_averages = any(entry.is_average for entry in entries)
         self._on_device = any(entry.tensor.is_cuda for entry in entries)
-        self._copies = _DeviceCopies(self._send) if self._on_device else None
+        self._copies = _DeviceCopies(self._lend) if self._on_device else None
 
     def begin(self, same_weights, again=False):
         """Begins a task: copies its weights.
@@ -24,9 +28,7 @@ class Exchange:
         same_weights: the parameters have them.
         again: the task was begun before and not ended: gradients that were given stay.
         """
-        for index, entry in enumerate(self._entries):
-            if entry.is_average or not same_weights:
-                self._copy_weights(index, entry)
+        self._copy_weights(averages_only=same_weights)
         for entry in self._entries:
             if not entry.is_average:
                 entry.tensor.grad = None
@@ -44,33 +46,46 @@ class Exchange:
         become those of the weights again."""
         for index, entry in enumerate(self._entries):
             if entry.is_average:
-                self._give(index, entry.tensor)
-                self._copy_weights(index, entry)
+                self._give(index, entry.tensor, self._copy)
             elif entry.tensor.grad is not None:
                 self._on_gradient(index, entry.tensor)
         if self._copies:
             self._copies.wait()
+        self.restore_averages()
         self._takes = False
+
+    def ended(self):
+        """Frees the gradients of a task that has ended."""
+        self._lent.clear()
 
     def restore_averages(self):
         """Makes running statistics those of the open task's weights."""
-        for index, entry in enumerate(self._entries):
-            if entry.is_average:
-                self._copy_weights(index, entry)
+        if self._has_averages:
+            self._copy_weights(averages_only=True)
 
     def close(self):
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
 
-    def _copy_weights(self, index, entry):
-        tensor = entry.tensor.detach()
-        if tensor.device.type == "cpu" and tensor.is_contiguous():
-            self._session.weights(index, tensor.data_ptr(), entry.elements)
-            return
-        staging = _float32(tensor.shape, pinned=tensor.is_cuda)
-        self._session.weights(index, staging.data_ptr(), entry.elements)
-        tensor.copy_(staging)
+    def _copy_weights(self, averages_only):
+        addresses, staged = self._addresses_type(), []
+        for index, entry in enumerate(self._entries):
+            if averages_only and not entry.is_average:
+                continue
+            tensor = entry.tensor
+            if tensor.numel() != entry.elements or tensor.dtype != torch.float32:
+                raise Error(f"[weights] {entry.name} is {tensor.dtype} with {tensor.numel()} elements now, and was float32 with "
+                            f"{entry.elements} at attach: change the model before attach", USAGE)
+            if tensor.is_cpu and tensor.is_contiguous():
+                addresses[index] = tensor.data_ptr()
+                continue
+            staging = _float32(tensor.shape, pinned=tensor.is_cuda)
+            addresses[index] = staging.data_ptr()
+            staged.append((tensor.detach(), staging))
+        self._session.weights(addresses)
+        for tensor, staging in staged:
+            tensor.copy_(staging)
 
     def _on_gradient(self, index, parameter):
         if not self._takes:
@@ -78,9 +93,9 @@ class Exchange:
         gradient, parameter.grad = parameter.grad, None
         if gradient.is_sparse:
             raise Error(f"[gradient] that of {self._entries[index].name} is sparse: servers take dense ones", USAGE)
-        self._give(index, gradient)
+        self._give(index, gradient, self._lend)
 
-    def _give(self, index, values):
+    def _give(self, index, values, send):
         if self._given[index]:
             if self._again:
                 return
@@ -91,14 +106,23 @@ class Exchange:
         if values.is_cuda:
             self._copies.begin(index, values)
         else:
-            self._send(index, values)
+            send(index, values)
 
-    def _send(self, index, values):
+    def _lend(self, index, values):
+        values = self._plain(index, values)
+        self._lent.append(values)
+        self._session.lend_gradient(index, values.data_ptr(), values.numel())
+
+    def _copy(self, index, values):
+        values = self._plain(index, values)
+        self._session.gradient(index, values.data_ptr(), values.numel())
+
+    def _plain(self, index, values):
+        """Returns values as contiguous float32."""
         values = values.detach()
         if values.dtype != torch.float32:
             raise Error(f"[gradient] that of {self._entries[index].name} is {values.dtype}: expected float32", USAGE)
-        values = values.contiguous()
-        self._session.gradient(index, values.data_ptr(), values.numel())
+        return values.contiguous()
 
 
 def _float32(shape, pinned):

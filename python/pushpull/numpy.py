@@ -7,6 +7,7 @@
         if task.training: task.end(loss, gradients)
         else: task.report(loss=loss, correct=...)
 """
+import ctypes
 import platform
 
 import numpy
@@ -61,8 +62,8 @@ class Job(BaseJob):
             raise Error("[tasks] the job has no model: call job.attach first", USAGE)
         while self._open is not None or self._session.next():
             self._open = self._open or Task(self, self._session)
-            for index, array in enumerate(self._weights.values()):
-                self._session.weights(index, array.ctypes.data, array.size)
+            addresses = (array.ctypes.data for array in self._weights.values())
+            self._session.weights((ctypes.c_void_p * len(self._weights))(*addresses))
             seed_all(self.seed, COMPUTE, self._open.step, self._open.micro_batch)
             yield self._open
             if self._open is not None:
@@ -76,7 +77,7 @@ class Job(BaseJob):
                   for index, name in enumerate(self._weights) if name in gradients}
         with self._session.uninterrupted():
             for index, array in arrays.items():
-                self._session.gradient(index, array.ctypes.data, array.size)
+                self._session.lend_gradient(index, array.ctypes.data, array.size)
             self._open = None
             self._session.end(float(loss))
 

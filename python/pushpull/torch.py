@@ -197,6 +197,7 @@ class Job(BaseJob):
             self._exchange.finish()
             self._open = None
             self._session.end(loss)
+            self._exchange.ended()
 
     def _end_evaluation(self, task, results):
         sums = self._sums(len(task.indices), results)

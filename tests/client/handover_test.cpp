@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,13 +36,13 @@ class HandoverTest : public testing::Test {
   }
 
   // Trains on another thread, as the trainer does.
-  std::future<float> train(const GradientReady& also = {}) {
-    return std::async(std::launch::async, [this, also] {
+  std::future<float> train(const GradientReady& also = {}, const WeightsNeeded& needed = {}) {
+    return std::async(std::launch::async, [this, also, needed] {
       const GradientReady ready = [&](size_t tensor) {
         ready_.push_back(tensor);
         if (also) also(tensor);
       };
-      return handover_.train(table_, weights_, {4, 7, indices_, {}}, gradients_, ready);
+      return handover_.train(table_, weights_, {4, 7, indices_, {}}, gradients_, ready, needed);
     });
   }
 
@@ -141,6 +142,97 @@ TEST_F(HandoverTest, AVoidTaskEndsWithoutEffectBeforeTheNextOneBegins) {
   EXPECT_EQ(loss.get(), 2.0F);
 }
 
+TEST_F(HandoverTest, WeightsAreCopiedAsTheyArrive) {
+  std::promise<void> sent;
+  std::future<float> loss = train({}, [&](size_t tensor) {
+    if (tensor == 0) sent.get_future().wait();
+  });
+  ASSERT_TRUE(next());
+  std::array<float, 2> a{};
+  float b = 0.0F;
+  std::array<float*, 2> to{a.data(), &b};
+  while (handover_.copy_arriving(1, to) != 1) {
+  }
+  EXPECT_EQ(b, 3.0F);
+  EXPECT_THAT(to, ElementsAre(a.data(), nullptr));
+  EXPECT_THAT(a, ElementsAre(0.0F, 0.0F));
+  sent.set_value();
+  EXPECT_EQ(handover_.copy_arriving(-1, to), 0U);
+  EXPECT_THAT(a, ElementsAre(1.0F, 2.0F));
+  a = {};
+  handover_.copy_weights(0, a);
+  EXPECT_THAT(a, ElementsAre(1.0F, 2.0F));
+  handover_.end_training(2.0F);
+  EXPECT_EQ(loss.get(), 2.0F);
+}
+
+TEST_F(HandoverTest, AWaitForWeightsEndsWithTheTask) {
+  std::promise<void> waits;
+  std::future<float> dropped = train({}, [&](size_t) {
+    waits.get_future().wait();
+    throw Error(ErrorCode::kFailed, "dropped");
+  });
+  ASSERT_TRUE(next());
+  std::array<float, 2> a{5.0F, 5.0F};
+  std::array<float*, 2> to{a.data(), nullptr};
+  EXPECT_THAT(error_of([&] { handover_.copy_arriving(0, std::span(to).first(1)); }),
+              HasSubstr("the model has 2 tensors, got addresses of 1"));
+  EXPECT_EQ(handover_.copy_arriving(0, to), 1U);
+  waits.set_value();
+  EXPECT_EQ(handover_.copy_arriving(-1, to), 0U);
+  EXPECT_THAT(a, ElementsAre(5.0F, 5.0F));
+  EXPECT_THAT(error_of([&] { dropped.get(); }), HasSubstr("dropped"));
+}
+
+TEST_F(HandoverTest, GivingUpEndsAWaitForWeights) {
+  std::promise<void> sent;
+  std::future<float> loss = train({}, [&](size_t) { sent.get_future().wait(); });
+  ASSERT_TRUE(next());
+  std::future<std::string> waiting = std::async(std::launch::async, [this] {
+    return error_of([&] {
+      std::array<float, 1> b{};
+      handover_.copy_weights(1, b);
+    });
+  });
+  handover_.give_up("another thread has failed");
+  EXPECT_THAT(waiting.get(), HasSubstr("another thread has failed"));
+  sent.set_value();
+  EXPECT_THAT(error_of([&] { loss.get(); }), HasSubstr("another thread has failed"));
+}
+
+TEST_F(HandoverTest, ALentGradientIsReadBeforeTheTaskHasEnded) {
+  std::future<float> loss = train([&](size_t tensor) {
+    if (tensor == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  ASSERT_TRUE(next());
+  const std::array<float, 1> b{0.5F};
+  handover_.lend_gradient(1, b);
+  std::array<float, 2> a{0.25F, 0.75F};
+  handover_.lend_gradient(0, a);
+  EXPECT_THAT(error_of([&] { handover_.lend_gradient(0, a); }), HasSubstr("second gradient of a"));
+  handover_.end_training(1.5F);
+  a = {};
+  EXPECT_EQ(loss.get(), 1.5F);
+  EXPECT_THAT(gradients_, ElementsAre(0.25F, 0.75F, 0.5F));
+  EXPECT_THAT(ready_, ElementsAre(1, 0));
+}
+
+TEST_F(HandoverTest, ALentGradientOfAVoidTaskIsNotRead) {
+  std::promise<void> lent;
+  std::future<float> dropped = train([&](size_t) {
+    lent.get_future().wait();
+    throw Error(ErrorCode::kFailed, "dropped");
+  });
+  ASSERT_TRUE(next());
+  handover_.set_gradient(1, std::array{0.5F});
+  const std::array<float, 2> a{0.25F, 0.75F};
+  handover_.lend_gradient(0, a);
+  lent.set_value();
+  EXPECT_THAT(error_of([&] { dropped.get(); }), HasSubstr("dropped"));
+  handover_.end_training(0.0F);
+  EXPECT_EQ(gradients_[0], 9.0F);
+}
+
 TEST_F(HandoverTest, AnEvaluationReturnsTheSumsOfTheCaller) {
   std::array<HeadSums, 2> sums;
   std::future<void> ended = std::async(std::launch::async, [this, &sums] {
@@ -194,6 +286,18 @@ TEST_F(HandoverTest, OnlyAnOpenTaskHasATimeLimit) {
   std::future<float> loss = train();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ASSERT_TRUE(next());
+  handover_.end_training(2.0F);
+  EXPECT_EQ(loss.get(), 2.0F);
+}
+
+TEST_F(HandoverTest, AWaitForWeightsIsNotTheCallers) {
+  handover_.set_time_limit(0.2, 0.0);
+  std::future<float> loss = train({}, [](size_t tensor) {
+    if (tensor == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  });
+  ASSERT_TRUE(next());
+  std::array<float, 2> a{};
+  handover_.copy_weights(0, a);
   handover_.end_training(2.0F);
   EXPECT_EQ(loss.get(), 2.0F);
 }

@@ -145,6 +145,13 @@ TEST_F(ReadModelTest, MistakesInTensorsAreNamed) {
   const std::array<int64_t, 2> empty = {2, 0};
   tensors_[1].shape = empty.data();
   EXPECT_THAT(mistake(), HasSubstr("tensor 'weight' of shape [2, 0]"));
+  // the product of its sizes would overflow; each of the next two is small enough alone
+  const std::array<int64_t, 2> huge = {INT64_MAX, INT64_MAX};
+  tensors_[1].shape = huge.data();
+  EXPECT_THAT(mistake(), HasSubstr("tensor weight of shape [9223372036854775807"));
+  const std::array<int64_t, 2> large = {int64_t{1} << 20, int64_t{1} << 16};
+  tensors_[1].shape = large.data();
+  EXPECT_THAT(mistake(), HasSubstr("more than 68719476736 elements"));
   tensors_[1].shape = shape_.data();
   tensors_[1].value = kNan;
   EXPECT_THAT(mistake(), HasSubstr("weight: its init value is not finite"));

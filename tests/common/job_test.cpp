@@ -241,6 +241,9 @@ TEST(Job, IsCheckedAgainstTheData) {
               AllOf(HasSubstr("stop-after = 60"), HasSubstr("45 steps")));
   EXPECT_THAT(usage_error([&] { check_job_against_data(whole, 63); }),
               AllOf(HasSubstr("global-batch = 64"), HasSubstr("63"), HasSubstr("train-samples")));
+  const Job external = parse({{"model", "external"}, {"epochs", "3"}, {"global-batch", "64"}});
+  EXPECT_THAT(usage_error([&] { check_job_against_data(external, 63); }),
+              HasSubstr("the program has 63 training samples"));
   const Job part = parse({{"train-samples", "640"}, {"steps", "5"}});
   EXPECT_EQ(steps_per_epoch(part, 1347), 10);
   EXPECT_EQ(total_steps(part, 1347), 5);

@@ -174,7 +174,8 @@ def frozen(lab, moment, code):
             server.send_signal(signal.SIGTERM)
         for member in members:
             named(member, OF_MEMBERS[code], word, 90)
-        server.prints("for the file system to ", 60)
+        # it may say that it waits, before it gives up
+        server.prints("for the file system to " if code == TERM else "(progress-timeout = ", 60)
         thaw()
         named(server, code, word)
 

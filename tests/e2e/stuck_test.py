@@ -69,7 +69,7 @@ def a_worker_with_a_stopped_trainer_is_named_and_given_up(lab):
     since = len(server.output())
     with compute_thread_stopped(victim.pid):
         server.prints(f"pid {victim.pid}) at step ", 30, since)
-        lost = [line for line in server.output(since).splitlines() if "has computed nothing for" in line]
+        lost = [line for line in server.output(since).splitlines() if "lost worker" in line]
         expect(len(lost) == 1 and f"pid {victim.pid})" in lost[0], f"not named, or the other one, too: {lost}")
         step = cluster.step()
         code = victim.ends(30)

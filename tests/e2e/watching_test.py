@@ -93,7 +93,10 @@ def prometheus_gets_the_figures_of_the_job(lab):
     cluster = lab.cluster(lab.job({**LONG, "strategy": "async", "eval-every": 100}), metrics_listen="127.0.0.1:*")
     page = page_of(cluster)
     cluster.reaches(300)
-    lab.until(lambda: "pushpull_test_step" in http(page + "/metrics")[0], 60, lambda: http(page + "/metrics")[0])
+    # workers send the times of their tasks with heartbeats
+    there = re.compile(r"pushpull_tasks_total [1-9]")
+    lab.until(lambda: "pushpull_test_step" in (text := http(page + "/metrics")[0]) and there.search(text), 60,
+              lambda: http(page + "/metrics")[0])
     text, headers = http(page + "/metrics")
     expect(headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8", str(headers))
     metrics = prometheus.parse(text)

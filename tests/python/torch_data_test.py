@@ -236,7 +236,7 @@ class AnInterrupt(unittest.TestCase):
         self.assertTrue(all(set(given) == {0, 1} for given in self.library.given), self.library.given)
 
     def test_at_each_place_loses_nothing(self):
-        for name in ("pp_next", "pp_weights", "pp_gradient", "pp_end"):
+        for name in ("pp_next", "pp_all_weights", "pp_lend_gradient", "pp_end"):
             for when in ("before", "after"):
                 with self.subTest(f"{when} {name}"):
                     self.setUp()

@@ -344,6 +344,18 @@ class Mistakes(unittest.TestCase):
         with self.assertRaisesRegex(pp.Error, "can be called once"):
             job.attach(network(), train=images())
 
+    def test_a_model_that_changes_after_attach_is_named(self):
+        FakeLibrary(training((0, 0))).install()
+        job, model = pp.join(), network()
+        job.attach(model, train=images())
+        model.half()
+        with self.assertRaisesRegex(pp.Error, "0.weight is torch.float16 with 36 elements now, and was float32 with 36"):
+            next(job.tasks())
+        model.float()
+        model[5].weight.data = torch.zeros(2, 2)
+        with self.assertRaisesRegex(pp.Error, "5.weight is torch.float32 with 4 elements now, and was float32 with 768"):
+            next(job.tasks())
+
     def test_in_a_task_name_the_thing(self):
         FakeLibrary([*training((0, 0)), (EVALUATE, -1, 0, [0])]).install()
         job, model, data = pp.join(), network(), images()

@@ -83,7 +83,7 @@ class AllReduceTrainer {
   const SliceMap map_;
   EvaluationShare evaluation_;
   Compute compute_;
-  TimeSplit split_{now_seconds};
+  TimeSplit split_ = watched_time_split();
   RangeUpdate update_;
   Buckets buckets_;
   std::shared_ptr<float[]> weights_;       // flat, in memory that the model's device copies from

@@ -2,7 +2,16 @@
 
 #include <utility>
 
+#include "common/base/process.h"
+#include "common/device/phase_range.h"
+
 namespace pushpull {
+
+namespace {
+
+constexpr std::array kPhaseNames = {"other", "compute", "push", "wait", "pull"};  // by Phase
+
+}  // namespace
 
 void TimeTotals::put(wire::Stats* stats) const {
   stats->set_compute_seconds(compute);
@@ -12,8 +21,8 @@ void TimeTotals::put(wire::Stats* stats) const {
   stats->set_computed(tasks);
 }
 
-TimeSplit::TimeSplit(std::function<double()> clock)
-    : clock_(std::move(clock)), since_s_(clock_()) {}
+TimeSplit::TimeSplit(std::function<double()> clock, std::function<void(const char*)> mark)
+    : clock_(std::move(clock)), mark_(std::move(mark)), since_s_(clock_()) {}
 
 void TimeSplit::enter(Phase phase) {
   if (phase == phase_) return;
@@ -21,10 +30,13 @@ void TimeSplit::enter(Phase phase) {
   seconds_[phase_] += now - since_s_;
   phase_ = phase;
   since_s_ = now;
+  if (mark_) mark_(kPhaseNames[phase]);
 }
 
 TimeTotals TimeSplit::totals() const {
   return {seconds_[kCompute], seconds_[kPush], seconds_[kWait], seconds_[kPull], tasks_};
 }
+
+TimeSplit watched_time_split() { return TimeSplit(now_seconds, device::enter_range); }
 
 }  // namespace pushpull

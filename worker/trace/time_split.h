@@ -28,7 +28,8 @@ class TimeSplit {
   enum Phase { kOther, kCompute, kPush, kWait, kPull };
 
   // clock: in seconds, monotonic.
-  explicit TimeSplit(std::function<double()> clock);
+  // mark: called with the name of each phase when it begins.
+  explicit TimeSplit(std::function<double()> clock, std::function<void(const char*)> mark = {});
 
   // Ends the current phase and begins `phase`. Does nothing if they are the same.
   void enter(Phase phase);
@@ -41,10 +42,14 @@ class TimeSplit {
 
  private:
   std::function<double()> clock_;
+  std::function<void(const char*)> mark_;
   std::array<double, kPull + 1> seconds_{};
   Phase phase_ = kOther;
   double since_s_;
   int64_t tasks_ = 0;
 };
+
+// Returns one by the host's clock, whose phases a profiler of CUDA programs sees.
+TimeSplit watched_time_split();
 
 }  // namespace pushpull
