@@ -202,7 +202,7 @@ def deb(options, want):
                                "_pushpull; echo ${COMPREPLY[@]}")
         expect(completed.strip() == "run", completed)
         size = system.run("dpkg-query -W -f '${Installed-Size}' pushpull")
-        system.run("rm -rf /root/.config; apt-get purge -y -q --autoremove pushpull")
+        system.run("rm -rf ~/.config; apt-get purge -y -q --autoremove pushpull")
         left = sorted(system.files() - before)
         expect(not left, f"left behind: {left[:20]}")
         expect(system.run("dpkg-query -W -f '${Package}\n'") == packages, "packages are left behind")
