@@ -20,6 +20,7 @@
 #include "cli/report/report_command.h"
 #include "cli/run/run_command.h"
 #include "cli/status/status_command.h"
+#include "cli/top/top_command.h"
 #include "common/base/error.h"
 #include "common/help/help_text.h"
 #include "common/help/program_help.h"
@@ -42,12 +43,12 @@ struct Command {
   int (*run)(int, const char* const*);
 };
 constexpr std::array kCommands = {
-    Command{run_help, run_command},           Command{compare_help, compare_command},
-    Command{bench_help, bench_command},       Command{status_help, status_command},
-    Command{report_help, report_command},     Command{doctor_help, doctor_command},
-    Command{eval_help, eval_command},         Command{models_help, models_command},
-    Command{generate_help, generate_command}, Command{keygen_help, keygen_command},
-    Command{replay_help, replay_command},
+    Command{run_help, run_command},       Command{compare_help, compare_command},
+    Command{bench_help, bench_command},   Command{status_help, status_command},
+    Command{top_help, top_command},       Command{report_help, report_command},
+    Command{doctor_help, doctor_command}, Command{eval_help, eval_command},
+    Command{models_help, models_command}, Command{generate_help, generate_command},
+    Command{keygen_help, keygen_command}, Command{replay_help, replay_command},
 };
 
 ProgramHelp pushpull_help() {

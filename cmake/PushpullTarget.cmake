@@ -148,7 +148,7 @@ function(pushpull_test name)
     PUSHPULL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PUSHPULL_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   # precompiled headers for these flags, with protobuf if most of the sources include it
   set(kind std)
-  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|ps|worker|cli)")
+  if("${ARG_LINK}" MATCHES "pushpull::(net|shm|launch|ps|worker|cli)")
     set(kind wire)
   endif()
   if(ARG_OPTIMIZED)

@@ -16,19 +16,22 @@
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/launch/explain.h"
+#include "common/launch/host_place.h"
+#include "common/launch/local_place.h"
 #include "common/launch/this_process.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "ps/coordinator/coordinator_loop.h"
 #include "ps/engine/server_device.h"
 #include "ps/server/joined_server_loop.h"
+#include "ps/stops/stop_flags.h"
 #include "ps/watch/watch_options.h"
 
 namespace pushpull {
 namespace {
 
 const std::vector<KeyHelp>& options() {
-  static const std::vector<KeyHelp> flags = with_key_flags({
+  static const std::vector<KeyHelp> flags = with_key_flags(with_stop_flags({
       takes("FILE", {"job", "", "job file (INI); only the first server reads it"}),
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
       {"advertise", "", "host name or address by which other processes reach this server"},
@@ -40,8 +43,12 @@ const std::vector<KeyHelp>& options() {
       {"metrics-listen", "",
        "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
        "host on loopback; only of the first server"},
-      takes(kDeviceWords,
-            {"device", "cpu", "where weights are kept and updated: cpu, auto, cuda, cuda:N"}),
+      takes(kDeviceWords, {"device", "cpu",
+                           "where weights are kept and updated: cpu, auto (the GPU of this task's "
+                           "local rank), cuda, cuda:N"}),
+      takes("none|cores|numa", {"bind", "none",
+                                "none, cores or numa: run only on this task's part of the host's "
+                                "cores, by its local rank"}),
       takes("auto|plain|tty",
             {"progress", "auto", "tty (one line that is overwritten), plain, or auto"}),
       {"announce-fd", "",
@@ -54,7 +61,7 @@ const std::vector<KeyHelp>& options() {
        false},
       {"join-timeout", "60",
        "seconds to wait for the first server; the first server waits for all others (600)"},
-  });
+  }));
   return flags;
 }
 
@@ -90,7 +97,8 @@ Keys keys_to_listen(const CommandLine& line) {
 
 // Opens the device before waiting for members, so that a problem is reported at once.
 std::shared_ptr<device::Device> device_of(const CommandLine& line) {
-  return open_server_device(value_of(line, "device", "cpu"),
+  const std::string device = value_of(line, "device", "cpu");
+  return open_server_device(device, device == "auto" ? task_of_this_process() : TaskOnHost{},
                             [](const std::string& text) { Log("server").info(text); });
 }
 
@@ -102,10 +110,12 @@ void refuse_keys(const CommandLine& line) {
 
 // Flags that only the first server has a use for.
 void refuse_flags_of_first(const CommandLine& line) {
-  for (const char* flag : {"tensorboard", "metrics-listen"}) {
+  std::vector<std::string> flags(std::begin(kStopFlags), std::end(kStopFlags));
+  flags.insert(flags.end(), {"tensorboard", "metrics-listen"});
+  for (const std::string& flag : flags) {
     if (!line.local.contains(flag)) continue;
     throw Error(ErrorCode::kUsage,
-                std::string("[usage] --") + flag + " with --join: give it to the first server");
+                "[usage] --" + flag + " with --join: give it to the first server");
   }
 }
 
@@ -156,6 +166,7 @@ int coordinate(const CommandLine& line, SignalFd& signals) {
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.watch = watch_of(line);
+  program.stops = with_limit(stop_options(line), line, this_allocation());
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
@@ -264,9 +275,11 @@ int main_of(int argc, char** argv) {
   if (line.local.contains("explain") && !line.local.contains("join")) {
     throw Error(ErrorCode::kUsage, "[usage] --explain explains --join auto: give that, too");
   }
+  take_cores(parse_bind(value_of(line, "bind", "none")), count_of(line, "servers", 1, 1),
+             [](const std::string& text) { Log("server").info(text); });
   keep_heap();
   raise_file_limit();
-  SignalFd signals;
+  SignalFd signals(stop_options(line).checkpoint_signal);
   return line.local.contains("join") ? join_or_explain(line, signals) : coordinate(line, signals);
 }
 

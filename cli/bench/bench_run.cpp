@@ -124,7 +124,7 @@ class Workers {
       if (options.insecure) words.emplace_back("--insecure");
       const auto more = worker_words(folder, i, options.bytes.front(), false);
       words.insert(words.end(), more.begin(), more.end());
-      children_.push_back(std::make_unique<Child>(StartPlan{words, {}}, false));
+      children_.push_back(std::make_unique<Child>(StartPlan{.words = words}, false));
     }
     logs_.resize(children_.size());
     ended_.resize(children_.size());

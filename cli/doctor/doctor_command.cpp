@@ -4,7 +4,9 @@
 #include <array>
 #include <iostream>
 
+#include "cli/doctor/fact_checks.h"
 #include "cli/doctor/job_checks.h"
+#include "cli/doctor/launcher_check.h"
 #include "common/base/text.h"
 #include "common/help/program_help.h"
 #include "common/job/command_line.h"
@@ -20,13 +22,45 @@ constexpr double kDoctorSeconds = 5.0;
 
 const std::vector<KeyHelp>& doctor_options() {
   static const std::vector<KeyHelp> options = with_key_flags({
-      {"join", "", "address of the first server: tcp://HOST:PORT"},
+      {"join", "",
+       "address of the first server: tcp://HOST:PORT; without it only this host is examined, "
+       "before "
+       "any job"},
       {"join-timeout", "5", "seconds to wait for its answer"},
   });
   return options;
 }
 
+// Without --join. Several tasks of a launcher print one table together, without a connection between them: this command
+// is for hosts that may not reach each other. Each host's first task prints its row.
+int examine_host() {
+  const TaskFinding task = check_launcher_here();
+  if (task.tasks <= 1) {
+    std::vector<Finding> findings = {task.finding};
+    for (Finding& one : check_facts(read_host_facts())) findings.push_back(std::move(one));
+    std::cout << doctor_text(findings);
+    return doctor_exit_code(findings);
+  }
+  if (task.local_rank > 0) return 0;
+  std::string lines = task.rank == 0 ? host_titles() : "";
+  if (task.rank == 0 && task.finding.level != Finding::kOk) {
+    lines = "warning  launcher: " + printable(task.finding.text, kMaxPathBytes) + "\n" + lines;
+  }
+  std::cout << lines + host_lines(read_host_facts()) << std::flush;
+  return 0;
+}
+
 }  // namespace
+
+std::string host_lines(const HostFacts& facts) {
+  std::string out = host_row(facts);
+  for (const Finding& one : check_facts(facts)) {
+    if (one.level == Finding::kOk) continue;
+    out +=
+        facts.host + "  warning  " + one.check + ": " + printable(one.text, kMaxPathBytes) + "\n";
+  }
+  return out;
+}
 
 std::string doctor_text(const std::vector<Finding>& findings) {
   constexpr std::array<const char*, 3> kNames = {"ok       ", "warning  ", "ERROR    "};
@@ -54,20 +88,24 @@ int doctor_exit_code(const std::vector<Finding>& findings) {
 }
 
 const ProgramHelp& doctor_help() {
-  static const ProgramHelp help = {.name = "pushpull doctor",
-                                   .summary = "why this host cannot take part in a running job",
-                                   .usage = {"pushpull doctor --join tcp://HOST:PORT"},
-                                   .options = doctor_options()};
+  static const ProgramHelp help = {
+      .name = "pushpull doctor",
+      .summary = "what this host has for a job, and why it cannot take part in a running one",
+      .usage = {"pushpull doctor", "srun pushpull doctor",
+                "pushpull doctor --join tcp://HOST:PORT"},
+      .options = doctor_options()};
   return help;
 }
 
 int doctor_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, doctor_options(), JobFlags::kRefuse);
   if (print_help(line, doctor_help(), PUSHPULL_VERSION)) return 0;
-  if (!line.positional.empty() || !line.local.contains("join")) {
+  if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage,
-                "[doctor] the address of the first server is needed: --join tcp://HOST:PORT");
+                "[doctor] '" + printable(line.positional.front()) +
+                    "' is not a flag; a job's address is --join tcp://HOST:PORT");
   }
+  if (!line.local.contains("join")) return examine_host();
   const std::string& address = line.local.at("join");
   parse_address(address, "join");
   const std::vector<Finding> findings =

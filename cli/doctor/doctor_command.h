@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/doctor/finding.h"
+#include "cli/doctor/host_facts.h"
 
 namespace pushpull {
 
@@ -14,6 +15,9 @@ struct ProgramHelp;
 std::string doctor_text(const std::vector<Finding>& findings);
 // Returns 0 without an error, otherwise the code of the first error.
 int doctor_exit_code(const std::vector<Finding>& findings);
+
+// Returns a host's row of the table of all hosts, and a line for each warning.
+std::string host_lines(const HostFacts& facts);
 
 const ProgramHelp& doctor_help();
 

@@ -29,18 +29,6 @@ constexpr double kSlowDisk = 20e6;  // bytes per second
 constexpr size_t kWritten = size_t{8} << 20;
 constexpr double kDiskSeconds = 10.0;
 
-std::string with_unit(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"bytes", "KB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  for (; bytes >= 1000.0 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000.0;
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes,
-                kUnits.at(unit));
-  return text.data();
-}
-
-std::string with_unit(int64_t bytes) { return with_unit(static_cast<double>(bytes)); }
-
 struct Disk {
   int64_t free_bytes = 0;
   double bytes_per_second = 0.0;
@@ -69,6 +57,18 @@ Disk try_disk(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string with_unit(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"bytes", "KB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; bytes >= 1000.0 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000.0;
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes,
+                kUnits.at(unit));
+  return text.data();
+}
+
+std::string with_unit(int64_t bytes) { return with_unit(static_cast<double>(bytes)); }
 
 Finding check_clock(int64_t theirs_ms, int64_t ours_ms, double round_trip_ms) {
   const double ahead_s = (static_cast<double>(theirs_ms - ours_ms) + round_trip_ms / 2.0) / 1000.0;

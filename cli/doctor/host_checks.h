@@ -9,6 +9,10 @@
 
 namespace pushpull {
 
+// Returns bytes with a unit: "1.5 GB".
+std::string with_unit(double bytes);
+std::string with_unit(int64_t bytes);
+
 // Compares two clocks. The difference is accurate to half of the round trip.
 Finding check_clock(int64_t theirs_ms, int64_t ours_ms, double round_trip_ms);
 // soft, hard: limits of open files. needed: open files of this job's largest process.

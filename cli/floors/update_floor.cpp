@@ -8,6 +8,7 @@
 #include "common/base/process.h"
 #include "common/base/simd.h"
 #include "common/base/thread_pool.h"
+#include "common/host/cores.h"
 
 namespace pushpull {
 namespace {

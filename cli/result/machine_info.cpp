@@ -4,7 +4,6 @@
 #include <google/protobuf/stubs/common.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <openssl/crypto.h>
-#include <sched.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <zmq.h>
@@ -16,8 +15,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/host/cores.h"
 
 namespace pushpull {
 namespace {
@@ -30,12 +29,6 @@ std::string file_text(const char* path) {
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-// On a machine with more than the 1,024 processors of cpu_set_t, the call fails with EINVAL.
-int64_t cores_of_affinity(int64_t otherwise) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : otherwise;
-}
 
 std::string version(int major, int minor, int patch) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
@@ -70,20 +63,10 @@ std::string processor_name(const std::string& cpuinfo) {
   return "";
 }
 
-int64_t cores_of_quota(const std::string& cpu_max, int64_t otherwise) {
-  const std::string line = first_line(cpu_max);
-  const size_t blank = line.find(' ');
-  if (blank == std::string::npos) return otherwise;
-  const auto quota = parse_int64(line.substr(0, blank));
-  const auto period = parse_int64(line.substr(blank + 1));
-  if (!quota || !period || *quota <= 0 || *period <= 0) return otherwise;  // "max 100000"
-  return std::max<int64_t>(1, std::min(otherwise, *quota / *period));
-}
-
 MachineInfo machine_info() {
   MachineInfo info;
   const int64_t present = std::max(1, get_nprocs());
-  info.cores = cores_of_quota(file_text("/sys/fs/cgroup/cpu.max"), cores_of_affinity(present));
+  info.cores = own_cores().count();
   info.congestion_control = first_line(file_text("/proc/sys/net/ipv4/tcp_congestion_control"));
   info.libraries = libraries();
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/host/cores.h"
 
 namespace pushpull {
 namespace {
@@ -69,9 +70,9 @@ std::vector<std::string> environment_of(const StartPlan& plan) {
 }
 
 // Runs between fork and exec: only calls that allocate nothing.
-//   parent: with which this process ends, if any.
-[[noreturn]] void become(char* const* argv, char** environment, std::optional<pid_t> parent, int in,
-                         int out, int err, int announce) {
+//   parent: with which this process ends, if any. mask: its CPUs, or null.
+[[noreturn]] void become(char* const* argv, char** environment, std::optional<pid_t> parent,
+                         const CpuMask* mask, int in, int out, int err, int announce) {
   if (parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (parent && getppid() != *parent) {
     _exit(128 + SIGTERM);  // the parent died before prctl took effect
@@ -90,6 +91,10 @@ std::vector<std::string> environment_of(const StartPlan& plan) {
     fcntl(announce, F_SETFD, 0);
   } else if (announce >= 0) {
     dup2(announce, Child::kAnnounceFd);
+  }
+  if (mask != nullptr && !mask->bind()) {
+    constexpr std::string_view kRefused = "[run] the kernel refuses the CPUs of --bind\n";
+    [[maybe_unused]] const ssize_t refused = write(STDERR_FILENO, kRefused.data(), kRefused.size());
   }
   environ = environment;
   execvp(argv[0], argv);
@@ -125,6 +130,8 @@ Child::Child(const StartPlan& plan, bool announce) {
   const UniqueFd in(open("/dev/null", O_RDONLY | O_CLOEXEC));
   PointerList words(plan.words);
   PointerList environment(environment_of(plan));
+  const std::optional<CpuMask> mask =
+      plan.cpus.empty() ? std::nullopt : std::optional<CpuMask>(plan.cpus);
 
   const std::optional<pid_t> parent =
       plan.ends_with_launcher ? std::optional(getpid()) : std::nullopt;
@@ -133,8 +140,9 @@ Child::Child(const StartPlan& plan, bool announce) {
     throw Error(ErrorCode::kFailed, "[run] cannot start " + program + ": " + reason());
   }
   if (pid_ == 0) {
-    become(words.get(), environment.get(), parent, in.get(), out_pipe.writer.get(),
-           err_pipe.writer.get(), announce ? announce_pipe.writer.get() : -1);
+    become(words.get(), environment.get(), parent, mask ? &*mask : nullptr, in.get(),
+           out_pipe.writer.get(), err_pipe.writer.get(),
+           announce ? announce_pipe.writer.get() : -1);
   }
   setpgid(pid_, pid_);  // in the parent too, so that send() finds the group at once
   out = std::move(out_pipe.reader);

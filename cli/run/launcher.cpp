@@ -31,6 +31,7 @@ class Launcher {
  public:
   explicit Launcher(const LauncherOptions& options)
       : options_(options),
+        signals_(options.checkpoint_signal),
         supervisor_(options.supervisor),
         view_(/*repeats=*/!options.worker_command.empty()),
         slots_(supervisor_.slots()),
@@ -63,6 +64,7 @@ class Launcher {
   void act(const SupervisorActions& actions);
   void signal_all(int signal);
   void handle_signals();
+  void pass_on(int signal);
   void stop_with_the_terminal();
   void reap();
   void hear_coordinator();
@@ -80,7 +82,8 @@ class Launcher {
   std::optional<GroupGuard> guard_;  // of workers that are users' programs
   std::vector<Slot> slots_;
   LineSplitter announcement_;
-  std::string address_;  // of the coordinator; empty until it listens
+  std::string address_;               // of the coordinator; empty until it listens
+  bool coordinator_listens_ = false;  // the present process of server 0
   bool training_began_ = false;
   std::optional<Ending> coordinator_end_;  // as the coordinator has reported it
   int64_t announce_deadline_ms_ = 0;
@@ -115,6 +118,7 @@ void Launcher::start(size_t slot) {
   slots_[slot].child =
       std::make_unique<Child>(plan_start(options_, slot, address_), /*announce=*/slot == 0);
   supervisor_.started(slot, slots_[slot].child->pid());
+  if (slot == 0) coordinator_listens_ = false;
   if (is_users(slot)) guard_->watch(slots_[slot].child->pid());
 }
 
@@ -137,6 +141,7 @@ void Launcher::start_the_others() {
 void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {
     if (line.starts_with("tcp://")) {
+      coordinator_listens_ = true;
       address_.empty() ? listens(line) : listens_again(line);
       continue;
     }
@@ -236,13 +241,32 @@ void Launcher::handle_signals() {
         break;
       case SIGCHLD:
         break;  // reap() follows in any case
-      default:
+      case SIGINT:
+      case SIGTERM:
+      case SIGHUP:
         if (options_.stopped_by != nullptr) {
           *options_.stopped_by = signal;
         }
         act(supervisor_.signalled(signal, now_ms()));
+        break;
+      default:
+        pass_on(signal);
     }
   }
+}
+
+// Passes the signal for a checkpoint to the coordinator, once it can take it: a process that has just
+// been started would be killed.
+void Launcher::pass_on(int signal) {
+  const bool known = signal == options_.checkpoint_signal;
+  if (known && coordinator_listens_ && slots_[0].child != nullptr) {
+    return slots_[0].child->send(signal);
+  }
+  std::vector<Output> outputs;
+  view_.say("[run] ignored " + signal_name(signal) +
+                (known ? ": server 0 does not run yet" : ": it is not checkpoint-signal"),
+            outputs);
+  write_out(outputs);
 }
 
 // Ctrl-Z stops the whole job, as if its processes were in the terminal's group; `fg` resumes it.

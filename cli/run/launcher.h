@@ -3,10 +3,12 @@
 // decisions, merged_view.h selects the output.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cli/run/host_shares.h"
 #include "cli/run/supervisor.h"
 
 namespace pushpull {
@@ -24,6 +26,8 @@ struct LauncherOptions {
   std::vector<std::string> worker_command;         // of --worker; empty = worker_program
   std::vector<std::string> server_devices;         // --device of each server; empty = none given
   std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
+  std::vector<HostShare> shares;                   // by slot; empty, or one per process
+  std::vector<std::string> notes;                  // about the cores, for users; one line each
   std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   bool insecure = false;                           // --insecure for all processes
@@ -31,6 +35,7 @@ struct LauncherOptions {
   int64_t announce_timeout_ms = 60000;             // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;
+  int checkpoint_signal = SIGUSR1;  // passed to the coordinator; 0 for none
   int* stopped_by = nullptr;  // if not null, receives a signal that arrives, even at the job's end
 };
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "cli/run/link_lab.h"
 #include "cli/run/worker_command.h"
@@ -18,6 +20,7 @@
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
+#include "ps/stops/stop_flags.h"
 #include "ps/watch/watch_options.h"
 #include "worker/program/devices.h"
 
@@ -26,6 +29,8 @@ namespace {
 
 // From the job's end until a user's program must end, which may save its results.
 constexpr int64_t kFinishOfUsersMs = 60000;
+// The coordinator ends the job within its grace; the launcher waits a little longer.
+constexpr int64_t kAfterGraceMs = 5000;
 constexpr int64_t kMaxProcesses = 1024;  // per role; a larger number is a typing mistake
 
 int64_t count(const CommandLine& line, const std::string& flag) {
@@ -49,10 +54,35 @@ std::vector<std::string> devices(const CommandLine& line, const std::string& fla
   return devices_in_turns(text, processes, in_turns ? device::count() : 0);
 }
 
+// Returns a line if --bind cores has fewer cores than processes, or "".
+std::string sharing_note(Bind bind, const std::vector<HostShare>& shares) {
+  std::set<std::vector<int>> bound;
+  for (const HostShare& share : shares) bound.insert(share.cpus);
+  if (bind != Bind::kCores || bound.size() == shares.size()) return "";
+  return "--bind cores: " + plural(std::ssize(bound), "core") + " for " +
+         std::to_string(shares.size()) + " processes, which share them in turn";
+}
+
+// Sets the shares of the processes, and the lines about them.
+void divide_host(const CommandLine& line, const Job& job, LauncherOptions& options) {
+  const Bind bind = parse_bind(line.own("bind", "none"));
+  const Cores cores = read_cores();
+  options.shares = plan_host_shares(bind, cores, read_topology(cores.cpus),
+                                    options.supervisor.servers, options.supervisor.workers);
+  std::vector<std::string> notes = {sharing_note(bind, options.shares)};
+  const std::string device = line.own("device", "cpu");
+  const bool on_cores = device == "cpu" || (device == "auto" && device::count() == 0);
+  if (options.worker_command.empty() && on_cores) {
+    notes.push_back(more_threads_text(options.supervisor.workers, job.threads, cores));
+  }
+  std::erase(notes, "");
+  options.notes = std::move(notes);
+}
+
 }  // namespace
 
 const std::vector<KeyHelp>& run_options() {
-  static const std::vector<KeyHelp> options = with_key_flags({
+  static const std::vector<KeyHelp> options = with_key_flags(with_stop_flags({
       takes("FILE",
             {"job", "",
              "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"}),
@@ -70,15 +100,20 @@ const std::vector<KeyHelp>& run_options() {
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
-      takes(kDeviceWords,
-            {"device", "cpu",
-             "of the workers: cpu, auto, cuda (in turns), cuda:N, or several: cuda:0,cuda:1"}),
+      takes(
+          kDeviceWords,
+          {"device", "cpu",
+           "of the workers: cpu, auto (GPUs in turns, or the processor), cuda (in turns), cuda:N, "
+           "or several: cuda:0,cuda:1"}),
       takes(kDeviceWords,
             {"server-device", "cpu",
              "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"}),
+      takes("none|cores|numa",
+            {"bind", "none",
+             "none, cores or numa: binds each process to its part of this host's cores"}),
       takes("DIR",
             {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."}),
-  });
+  }));
   return options;
 }
 
@@ -102,6 +137,9 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
   if (line.local.contains("metrics-listen")) parse_metrics_listen(line.local.at("metrics-listen"));
+  const StopOptions stops = stop_options(line);
+  options.checkpoint_signal = stops.checkpoint_signal;
+  options.supervisor.stop_ms = stops.grace_ms + kAfterGraceMs;
   options.worker_command = worker_command(line, job, "run");
   if (!options.worker_command.empty()) options.supervisor.finish_ms = kFinishOfUsersMs;
   options.supervisor.on_worker_loss = job.on_worker_loss;
@@ -115,6 +153,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
                                        ": a server uses one device");
   }
+  divide_host(line, job, options);
   options.insecure = line.local.contains("insecure");
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
@@ -128,9 +167,10 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
                 std::to_string(options.supervisor.workers), "--out",
                 line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
-  for (const char* flag : {"tensorboard", "metrics-listen"}) {
-    if (line.local.contains(flag))
-      words.insert(words.end(), {std::string("--") + flag, line.local.at(flag)});
+  std::vector<std::string> passed(std::begin(kStopFlags), std::end(kStopFlags));
+  passed.insert(passed.end(), {"tensorboard", "metrics-listen"});
+  for (const std::string& flag : passed) {
+    if (line.local.contains(flag)) words.insert(words.end(), {"--" + flag, line.local.at(flag)});
   }
   for (const auto& [key, value] : line.keys) {
     words.push_back(std::string("--").append(key).append("=").append(value));
@@ -157,6 +197,7 @@ int run_command(int argc, const char* const* argv) {
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;
   }
+  for (const std::string& note : options.notes) std::cout << "[run] " << note << std::endl;
   if (line.local.contains("trace")) {
     std::filesystem::create_directories(line.local.at("trace"));
   }

@@ -13,12 +13,14 @@ namespace pushpull {
 
 class SignalQueue {
  public:
-  SignalQueue() {
+  //   checkpoint_signal: one more signal, or 0.
+  explicit SignalQueue(int checkpoint_signal = 0) {
     sigset_t mask;
     sigemptyset(&mask);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) {
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2}) {
       sigaddset(&mask, signal);
     }
+    if (checkpoint_signal != 0) sigaddset(&mask, checkpoint_signal);
     for (const int signal : {SIGHUP, SIGTSTP}) {
       struct sigaction action {};
       sigaction(signal, nullptr, &action);

@@ -35,10 +35,19 @@ void add_worker(const LauncherOptions& options, size_t rank, const std::string& 
   }
 }
 
+// For --device auto, the numbers of threads, and users' programs.
+void take_share(const HostShare& share, StartPlan& plan) {
+  plan.cpus = share.cpus;
+  plan.environment.emplace_back("PUSHPULL_LOCAL_RANK", std::to_string(share.task.rank));
+  plan.environment.emplace_back("PUSHPULL_LOCAL_WORLD_SIZE", std::to_string(share.task.size));
+  plan.environment.emplace_back("PUSHPULL_CORES", std::to_string(share.cores));
+}
+
 }  // namespace
 
 StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
   StartPlan plan;
+  if (!options.shares.empty()) take_share(options.shares.at(slot), plan);
   const auto servers = static_cast<size_t>(options.supervisor.servers);
   const bool is_worker = slot >= servers;
   const bool has_place = !options.places.empty();
@@ -46,9 +55,10 @@ StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::str
   if (is_worker && !options.worker_command.empty()) {
     append_to(plan.words, options.worker_command);
     // PUSHPULL_INSECURE of another job must not open this one.
-    plan.environment = {{"PUSHPULL_JOIN", address}, {"PUSHPULL_INSECURE", std::nullopt}};
+    plan.environment.emplace_back("PUSHPULL_JOIN", address);
+    plan.environment.emplace_back(
+        "PUSHPULL_INSECURE", options.insecure ? std::optional<std::string>("1") : std::nullopt);
     plan.ends_with_launcher = false;
-    if (options.insecure) plan.environment.back().second = "1";
     return plan;
   }
   if (is_worker) {

@@ -1,13 +1,10 @@
 #include "cli/status/ask_status.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/repeat.h"
-#include "common/net/endpoint.h"
 #include "common/net/join.h"
 
 namespace pushpull {
@@ -33,37 +30,48 @@ StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std
 
 }  // namespace
 
+StatusQuestion::StatusQuestion(zmq::context_t& context, const std::string& address,
+                               const Keys& keys)
+    : address_(address),
+      dealer_(context, address, control_limits(), keys.control_credentials()),
+      question_(kAskMs) {}
+
+zmq::pollitem_t StatusQuestion::item() { return {dealer_.socket().handle(), 0, ZMQ_POLLIN, 0}; }
+
+std::optional<StatusAnswer> StatusQuestion::turn() {
+  if (question_.due(now_ms())) {
+    Message message;
+    const int64_t number = std::ssize(asked_s_) + 1;
+    message.header.mutable_status_request()->set_number(number);
+    asked_s_[number] = now_seconds();
+    dealer_.send(message);
+  }
+  while (const auto message = dealer_.receive()) {
+    const wire::Header& header = message->header;
+    if (header.has_refused()) {
+      throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
+    }
+    const auto asked = asked_s_.find(header.status_reply().number());
+    if (header.has_status_reply() && asked != asked_s_.end()) {
+      return answer_of(header.status_reply(), asked->second, address_);
+    }
+  }
+  if (const auto why = dealer_.refused()) throw Error(ErrorCode::kRefused, *why);
+  if (dealer_.foreign_version() != 0) {
+    throw Error(ErrorCode::kProtocol, foreign_version_text(address_, dealer_.foreign_version()));
+  }
+  return std::nullopt;
+}
+
 StatusAnswer ask_status(zmq::context_t& context, const std::string& address, const Keys& keys,
                         double timeout_s) {
-  Dealer dealer(context, address, control_limits(), keys.control_credentials());
+  StatusQuestion question(context, address, keys);
   const double end_s = now_seconds() + timeout_s;
-  Repeat question(kAskMs);
-  std::map<int64_t, double> asked_s;  // by number
   while (now_seconds() < end_s) {
-    if (question.due(now_ms())) {
-      Message message;
-      const int64_t number = std::ssize(asked_s) + 1;
-      message.header.mutable_status_request()->set_number(number);
-      asked_s[number] = now_seconds();
-      dealer.send(message);
-    }
-    zmq::pollitem_t item{dealer.socket().handle(), 0, ZMQ_POLLIN, 0};
+    if (auto answer = question.turn()) return std::move(*answer);
+    zmq::pollitem_t item = question.item();
     const auto left_ms = static_cast<int>((end_s - now_seconds()) * 1000.0);
     poll_sockets({&item, 1}, std::clamp(left_ms, 0, static_cast<int>(kAskMs)));
-    while (const auto message = dealer.receive()) {
-      const wire::Header& header = message->header;
-      if (header.has_refused()) {
-        throw Error(static_cast<ErrorCode>(header.refused().code()), header.refused().text());
-      }
-      const auto asked = asked_s.find(header.status_reply().number());
-      if (header.has_status_reply() && asked != asked_s.end()) {
-        return answer_of(header.status_reply(), asked->second, address);
-      }
-    }
-    if (const auto why = dealer.refused()) throw Error(ErrorCode::kRefused, *why);
-    if (dealer.foreign_version() != 0) {
-      throw Error(ErrorCode::kProtocol, foreign_version_text(address, dealer.foreign_version()));
-    }
   }
   throw Error(ErrorCode::kUnreachable,
               "[status] no answer from " + address + " within " +

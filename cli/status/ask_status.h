@@ -1,13 +1,18 @@
-// Asks the coordinator of a job for its status, for `pushpull status` and `pushpull doctor`. The
+// Asks the coordinator of a job for its status, for `pushpull status`, `pushpull top` and
+// `pushpull doctor`. The
 // asker is not a member of the job. One thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <zmq.hpp>
 
+#include "common/base/repeat.h"
 #include "common/keys/keys.h"
+#include "common/net/endpoint.h"
 
 namespace pushpull {
 
@@ -18,6 +23,23 @@ struct StatusAnswer {
   double round_trip_ms = 0.0;  // of that request
   uint64_t first_run = 0;      // identifies the job's data connections (Keys::data_credentials)
   bool encrypt_data = false;
+};
+
+// One question to a coordinator, repeated until it is answered, for programs with a poll loop.
+class StatusQuestion {
+ public:
+  StatusQuestion(zmq::context_t& context, const std::string& address, const Keys& keys);
+
+  // Returns what to poll. Call `turn` when it is ready, and at least twice a second.
+  zmq::pollitem_t item();
+  // Sends and receives. Returns the answer once it has arrived. Throws as ask_status does, except for the deadline.
+  std::optional<StatusAnswer> turn();
+
+ private:
+  std::string address_;
+  Dealer dealer_;
+  Repeat question_;
+  std::map<int64_t, double> asked_s_;  // by number
 };
 
 // Asks until an answer arrives, for at most `timeout_s`. Throws Error(kUnreachable) with the

@@ -14,7 +14,7 @@ class EndRequest {
  public:
   static constexpr int64_t kEchoMs = 300;     // two SIGINTs within this time are one Ctrl-C
   static constexpr int64_t kGraceMs = 25000;  // for an end in order; schedulers kill after 30 s
-  static constexpr int64_t kStopMs = 23000;   // the coordinator's, so that members learn why
+  static constexpr int64_t kSilentMs = 5000;  // of a coordinator, which speaks twice a second
 
   // Returns true if the process must end at once.
   bool take(int64_t now_ms, int signal) {
@@ -33,6 +33,11 @@ class EndRequest {
   // Returns whether the grace period is over.
   bool overdue(int64_t now_ms, int64_t grace_ms = kGraceMs) const {
     return asked() && now_ms - asked_ms_ >= grace_ms;
+  }
+  // Returns whether a member must end by itself: the grace period is over, and the coordinator, which
+  // knows how long the job may take to stop, is silent.
+  bool abandoned(int64_t now_ms, int64_t silent_ms) const {
+    return overdue(now_ms) && silent_ms >= kSilentMs;
   }
 
  private:

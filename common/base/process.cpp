@@ -112,10 +112,11 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);  // on failure the old limit stays
 }
 
-SignalFd::SignalFd() {
+SignalFd::SignalFd(int also) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  if (also != 0) sigaddset(&set, also);
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN)
@@ -129,10 +130,22 @@ SignalFd::SignalFd() {
 
 SignalFd::~SignalFd() { close(fd_); }
 
-int SignalFd::take() {
+int SignalFd::take_any() {
   signalfd_siginfo info{};
   return read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
+
+int SignalFd::take() {
+  int signal = take_any();
+  for (; signal != 0 && !asks_to_end(signal); signal = take_any()) {
+    if (std::exchange(noticed_, true)) continue;
+    notice_ = "ignored " + signal_name(signal) +
+              ": only the first server writes a checkpoint at a signal";
+  }
+  return signal;
+}
+
+bool asks_to_end(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);

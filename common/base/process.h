@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace pushpull {
 
@@ -59,24 +60,38 @@ void keep_heap();
 // connection needs one; the usual soft limit of 1,024 exists for programs that use select().
 void raise_file_limit();
 
-// Makes SIGINT, SIGTERM and SIGHUP pollable (signalfd). Create it once, before any thread starts:
-// it blocks these signals from then on. A SIGHUP that the program inherits as ignored stays ignored:
-// nohup(1). SIGINT does not, because a shell without job control ignores it for each command with
-// `&`, and a SIGINT by kill(1) must still stop such a program. Also ignores SIGPIPE and SIGXFSZ.
+// Makes signals pollable (signalfd). Create it once, before any thread starts: it blocks them from
+// then on.
+//   SIGINT, SIGTERM, SIGHUP: ask the program to end. A SIGHUP that the program inherits as ignored
+//   stays ignored: nohup(1). SIGINT does not, because a shell without job control ignores it for each
+//   command with `&`, and a SIGINT by kill(1) must still stop such a program.
+//   SIGUSR1, SIGUSR2: ask the coordinator for a checkpoint. A scheduler sends them to all processes
+//   of a job, so they must end none.
+// Also ignores SIGPIPE and SIGXFSZ.
 class SignalFd {
  public:
-  SignalFd();
+  //   also: one more signal that ends nothing, or 0.
+  explicit SignalFd(int also = 0);
   ~SignalFd();
   SignalFd(const SignalFd&) = delete;
   SignalFd& operator=(const SignalFd&) = delete;
 
   int fd() const { return fd_; }
-  // Returns the next pending signal, or 0.
+  // Returns the next pending signal that asks the program to end, or 0. Drops others.
   int take();
+  // Returns a line for users when `take` has dropped a signal for the first time, or "".
+  std::string take_notice() { return std::exchange(notice_, {}); }
+  // Returns the next pending signal, or 0.
+  int take_any();
 
  private:
   int fd_;
+  bool noticed_ = false;
+  std::string notice_;
 };
+
+// Returns true for SIGINT, SIGTERM and SIGHUP.
+bool asks_to_end(int signal);
 
 // Returns "SIGTERM" for 15.
 std::string signal_name(int signal);

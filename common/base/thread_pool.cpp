@@ -1,8 +1,5 @@
 #include "common/base/thread_pool.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,7 +10,6 @@ namespace pushpull {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(30);
-constexpr int kMaxUseful = 16;
 
 void pause() {
 #if defined(__x86_64__)
@@ -33,14 +29,6 @@ void wait_for_change(const std::atomic<T>& value, T old) {
 }
 
 }  // namespace
-
-int useful_threads(int64_t asked) {
-  if (asked > 0) return static_cast<int>(asked);
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::clamp(CPU_COUNT(&cores), 1, kMaxUseful);
-}
 
 ThreadPool::ThreadPool(int threads) {
   PP_ASSERT(threads >= 1);

@@ -12,10 +12,6 @@
 
 namespace pushpull {
 
-// Returns the number of threads for a server's updates: `asked`, or if that is 0, one per core that
-// this process may use, at most 16. Beyond that memory bandwidth is the limit.
-int useful_threads(int64_t asked);
-
 class ThreadPool : public Parallel {
  public:
   // threads: including the caller's.

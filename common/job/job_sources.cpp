@@ -57,12 +57,13 @@ std::string unknown_variable(const std::string& variable) {
          (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
 }
 
-// Variables that programs (client, common/device, common/keys, common/launch, datasets) read
+// Variables that programs (client, common/device, common/host, common/keys, common/launch, datasets) read
 // themselves: not keys of the job.
-constexpr std::array<std::string_view, 11> kLocalVariables = {
-    "PUSHPULL_SHARE",      "PUSHPULL_CUDA_LIBS",  "PUSHPULL_KEY_FILE", "PUSHPULL_KEY_FD",
-    "PUSHPULL_LIBRARY",    "PUSHPULL_JOIN",       "PUSHPULL_INSECURE", "PUSHPULL_RANK",
-    "PUSHPULL_WORLD_SIZE", "PUSHPULL_LOCAL_RANK", "PUSHPULL_PORT"};
+constexpr std::array<std::string_view, 13> kLocalVariables = {
+    "PUSHPULL_SHARE",           "PUSHPULL_CUDA_LIBS",  "PUSHPULL_KEY_FILE", "PUSHPULL_KEY_FD",
+    "PUSHPULL_LIBRARY",         "PUSHPULL_JOIN",       "PUSHPULL_INSECURE", "PUSHPULL_RANK",
+    "PUSHPULL_WORLD_SIZE",      "PUSHPULL_LOCAL_RANK", "PUSHPULL_PORT",     "PUSHPULL_CORES",
+    "PUSHPULL_LOCAL_WORLD_SIZE"};
 
 // Returns whether programs or tests read this variable themselves.
 bool is_local_variable(const std::string& name) {

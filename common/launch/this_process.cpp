@@ -8,7 +8,6 @@
 #include "common/base/process.h"
 
 namespace pushpull {
-namespace {
 
 Environment environment_of_this_process() {
   Environment environment;
@@ -21,6 +20,8 @@ Environment environment_of_this_process() {
   }
   return environment;
 }
+
+namespace {
 
 std::string full_host_name() {
   std::string name = host_name();

@@ -5,6 +5,8 @@
 
 namespace pushpull {
 
+Environment environment_of_this_process();
+
 // Calls place_task for this process. In a pod it asks the resolver for the host's full name, which is
 // in the pod's /etc/hosts. Throws as place_task does.
 Placement place_this_process(const LaunchFlags& flags);

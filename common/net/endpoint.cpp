@@ -1,9 +1,9 @@
 #include "common/net/endpoint.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "common/base/error.h"
+#include "common/host/cores.h"
 #include "common/net/zap_handler.h"
 
 namespace pushpull {
@@ -96,9 +96,7 @@ EndpointLimits data_limits(int64_t slice_bytes) {
   return limits;
 }
 
-int data_io_threads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxIoThreads);
-}
+int data_io_threads() { return std::min(own_cores().count(), kMaxIoThreads); }
 
 zmq::context_t make_context(int io_threads) {
   zmq::context_t context(io_threads);

@@ -37,7 +37,8 @@ EndpointLimits control_limits();
 // Returns the limits of the data connections of a job with slices of `slice_bytes`.
 EndpointLimits data_limits(int64_t slice_bytes);
 
-// Returns the number of I/O threads of the ZeroMQ context for data: one per core, at most 4. One
+// Returns the number of I/O threads of the ZeroMQ context for data: one per core of
+// own_cores(), at most 4. One
 // thread cannot fill a fast link, and two peers get one thread each. Control has its own context,
 // so that gradients never keep its thread busy.
 int data_io_threads();

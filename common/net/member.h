@@ -94,6 +94,8 @@ class Member {
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
 
   bool joined() const { return !joining_; }
+  // Returns the time since the coordinator's last message.
+  int64_t silent_ms(int64_t now_ms) const { return now_ms - heard_ms_; }
   // Returns true if the coordinator has been silent for longer than heartbeat-timeout.
   bool misses_coordinator(int64_t now_ms) const { return silent_ms(now_ms) > lost_ms(); }
   uint64_t incarnation() const { return options_.incarnation; }
@@ -115,7 +117,6 @@ class Member {
   News take_term(const wire::JobText& text);
   bool is_silent(int64_t now_ms) const;
   void check_silence(int64_t now_ms);
-  int64_t silent_ms(int64_t now_ms) const { return now_ms - heard_ms_; }
   int64_t lost_ms() const { return static_cast<int64_t>(job_.heartbeat_timeout_s * 1000); }
   News take_state(const wire::State& state);
   void heartbeat(const wire::Stats& stats);

@@ -211,7 +211,8 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, Sockets& soc
       files_(files),
       incarnation_(sockets.incarnation),
       term_(term),
-      driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history()) {
+      driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history(),
+              program.stops) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
   for (const std::string& notice : files_.take_notices()) log_.warn(notice);
   log_.info("listening on " + term_.address);
@@ -249,7 +250,7 @@ int CoordinatorLoop::run() {
   std::optional<RunRecord> record;
   if (driver_.coordinator().phase() == wire::PHASE_FAILED) {
     const Coordinator& ended = driver_.coordinator();
-    const bool stopped = ended.failure_code() == ErrorCode::kStopped;
+    const bool stopped = ended.failure_code() == ErrorCode::kStopped && !driver_.gave_up_stop();
     stopped ? log_.info(ended.failure_text()) : log_.error(ended.failure_text());
     if (!stopped) record = record_so_far("", ended.failure_text());
   } else if (!driver_.end_failure().empty()) {
@@ -332,7 +333,7 @@ void CoordinatorLoop::turn(bool signalled) {
   receive_shards();
   receive_written();
   receive_files();
-  if (const int signal = signalled ? signals_.take() : 0; signal != 0) {
+  if (const int signal = signalled ? signals_.take_any() : 0; signal != 0) {
     if (driver_.on_signal(now(), signal)) {
       flush_output();
       _exit(128 + signal);

@@ -10,6 +10,7 @@
 #include "common/job/job.h"
 #include "common/keys/keys.h"
 #include "ps/files/report.h"
+#include "ps/stops/stop_options.h"
 #include "ps/watch/watch_options.h"
 
 namespace pushpull {
@@ -23,6 +24,7 @@ struct CoordinatorProgram {
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;
   WatchOptions watch;
+  StopOptions stops;
   double join_timeout_s = 600.0;  // limit for all members to join
   int announce_fd = -1;  // receives lines: the chosen address, the start, a failure; -1 for none
   Keys keys;             // decide which processes may join

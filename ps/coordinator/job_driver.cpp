@@ -22,7 +22,7 @@ CoordinatorOptions holding_end(CoordinatorOptions options, const RunHistory& his
 }  // namespace
 
 JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
-                     JobEffects& effects, const RunHistory& history)
+                     JobEffects& effects, const RunHistory& history, const StopOptions& stops)
     : options_(holding_end(std::move(options), history)),
       join_timeout_s_(join_timeout_s),
       data_(data),
@@ -35,7 +35,8 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       summary_(options_, history_),
       transfers_(options_, summary_, effects),
       desk_(make_desk()),
-      tick_(kTickMs) {}
+      tick_(kTickMs),
+      stops_(stops, options_.self, files_, data, transfers_, effects) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
   if (message.header.has_status_request()) {
@@ -62,26 +63,14 @@ Checked JobDriver::on_other_term(Now now, const PeerId& peer, const Message& mes
 }
 
 bool JobDriver::on_signal(Now now, int signal) {
-  if (end_.take(now, signal)) return true;
-  stop(now);
+  if (stops_.take(now, signal, *coordinator_)) return true;
+  advance_stops(now);
   return false;
 }
 
-// Called in each term again: the request concerns the run, not a term.
-void JobDriver::stop(Now now) {
-  const wire::Phase phase = coordinator_->phase();
-  if (const auto text = end_.failure(now, phase, history_.trained, files_)) {
-    return coordinator_->fail(ErrorCode::kFailed, *text);
-  }
-  if (phase >= wire::PHASE_FINISHING || coordinator_->barriers().stop_step > 0) return;
-  data_.work();  // count all that arrived before naming the cut
-  const bool stops = coordinator_->stop();
-  if (stops) notify_server_here(coordinator_->state_for_self());
-  if (stops || (phase == wire::PHASE_TRAINING && end_.first_notice())) {
-    effects_.show_line("[job] " + end_.cause() + ": the run " +
-                       (stops ? "stops with a checkpoint at step " +
-                                    std::to_string(coordinator_->barriers().stop_step)
-                              : "has no consistent cut before its end"));
+void JobDriver::advance_stops(Now now) {
+  if (stops_.advance(now, *coordinator_, history_.trained)) {
+    notify_server_here(coordinator_->state_for_self());
   }
 }
 
@@ -102,7 +91,7 @@ void JobDriver::tick(Now now) {
   if (coordinator_->started())
     history_.recoveries += coordinator_->training_run().places().take_recovered();
   start_if_ready(now);
-  if (end_.asked()) stop(now);
+  advance_stops(now);
   tick_transfers(now);
   if (const auto error = term_start_->wait_for_members(now, *coordinator_)) {
     coordinator_->fail(error->code(), error->what());
@@ -111,6 +100,7 @@ void JobDriver::tick(Now now) {
   if (coordinator_->wants_summary() && !files_.busy()) summarise(now);
   watch_files(now);
   ending_.on_tick(now, *coordinator_);
+  grace_over_ = stops_.request().overdue(now) && coordinator_->phase() > wire::PHASE_FINISHING;
   publish_status(now);
 }
 
@@ -251,7 +241,7 @@ void JobDriver::show_moments(Now now, bool last) {
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
   Summary summary = summary_.summary(data_.stats());
-  if (coordinator_->barriers().stop_step > 0) summary.stopped_by = end_.cause();
+  if (coordinator_->barriers().stop_step > 0) summary.stopped_by = stops_.request().cause();
   files_.begin(FileStep::kSummary);
   effects_.write_summary(std::move(summary));
 }

@@ -15,9 +15,9 @@
 #include "common/net/refusal.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
+#include "ps/coordinator/planned_stops.h"
 #include "ps/coordinator/run_ending.h"
 #include "ps/coordinator/run_summary.h"
-#include "ps/coordinator/stop_request.h"
 #include "ps/coordinator/term_start.h"
 #include "ps/coordinator/transfers.h"
 #include "ps/files/file_watch.h"
@@ -34,7 +34,7 @@ class JobDriver {
   //   data: of the server in this process.
   //   history: of the run so far, if an earlier process of the coordinator began it.
   JobDriver(CoordinatorOptions options, double join_timeout_s, ServedData& data,
-            JobEffects& effects, const RunHistory& history = {});
+            JobEffects& effects, const RunHistory& history = {}, const StopOptions& stops = {});
 
   // ---- events ----
   // Handles a control message. Returns a refusal if it is invalid.
@@ -52,7 +52,7 @@ class JobDriver {
   // Notes that the caller, after the end of the job, has begun to close the files.
   void closes_files() { files_.begin(FileStep::kClose); }
   // Stops the job at the nearest consistent cut, with a checkpoint; before the first step, without
-  // one. Returns true if the process must end at once.
+  // one. A checkpoint-signal only writes a checkpoint. Returns true if the process must end at once.
   bool on_signal(Now now, int signal);
   // Call after the server in this process has processed its messages.
   void on_data_taken(Now now) { summary_.note_barriers(now.ms); }
@@ -72,14 +72,16 @@ class JobDriver {
   // Returns true if the caller may stop waiting: a server or the disk has made no progress for
   // progress-timeout, or the grace after a request to end is over.
   bool transfer_overdue(Now now) const {
-    return end_.overdue(now) || transfers_.overdue(now) || files_.overdue(now.awake_ms);
+    return stops_.request().overdue(now) || transfers_.overdue(now) || files_.overdue(now.awake_ms);
   }
   // Returns "server 0 has waited 12.0 s for the file system to ..." while it works on files.
   std::string file_text(Now now) const { return files_.text(now.awake_ms); }
-  bool over() const { return coordinator_->over(); }
+  bool over() const { return coordinator_->over() || grace_over_; }
   int exit_code() const { return ending_.exit_code(*coordinator_); }
   // Returns true once the members may hear that the job is over.
   bool end_announced() const { return ending_.announced(); }
+  // Returns true if the job stops without a cut of its own: the grace was over.
+  bool gave_up_stop() const { return stops_.request().exit_code().has_value(); }
   // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.
   const std::string& end_failure() const { return transfers_.end_failure(); }
   // Returns the rank of a server that has not answered a transfer yet, or -1. For messages.
@@ -88,7 +90,7 @@ class JobDriver {
  private:
   void tick(Now now);
   void tick_transfers(Now now);
-  void stop(Now now);
+  void advance_stops(Now now);
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
   void save_term();
@@ -119,8 +121,9 @@ class JobDriver {
   Transfers transfers_;
   std::unique_ptr<StatusDesk> desk_;  // for the running term
   Repeat tick_;
-  StopRequest end_{options_.self};
-  RunEnding ending_{options_, end_, transfers_, files_, effects_};
+  PlannedStops stops_;
+  bool grace_over_ = false;  // the job has ended, and waits no longer for members to leave
+  RunEnding ending_{options_, stops_.request(), transfers_, files_, effects_};
 };
 
 }  // namespace pushpull

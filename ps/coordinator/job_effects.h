@@ -19,16 +19,10 @@
 #include "ps/members/membership.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
+#include "ps/stops/now.h"
 #include "ps/watch/moment.h"
 
 namespace pushpull {
-
-// The time of an event, on three clocks.
-struct Now {
-  int64_t ms = 0;        // wall-clock time (CLOCK_BOOTTIME): counts while the process is stopped
-  int64_t awake_ms = 0;  // time the process was awake: measures the silence of others
-  int64_t utc_ms = 0;    // time of day, since 1970
-};
 
 // The state that a term starts with.
 struct StartPoint {

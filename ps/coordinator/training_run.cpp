@@ -211,10 +211,21 @@ Checked TrainingRun::on_record_part(const PeerId& peer, const wire::RecordPart& 
   return std::nullopt;
 }
 
+// Workers that keep the weights pause only at checkpoints that they know: this adds one unless
+// another is as near.
+int64_t TrainingRun::nearest_cut() {
+  const int64_t cut = work_->nearest_cut();
+  if (!options_.job.strategy.traits().workers_update || cut <= work_->first_unbegun_step())
+    return cut;
+  const auto known = std::ranges::upper_bound(barriers_.chosen, committed_.floor());
+  if (known != barriers_.chosen.end()) return std::min(cut, *known);
+  return std::min(cut, choose_checkpoint(0).value_or(cut));
+}
+
 // The caller tells server 0 before it handles other messages: it hands out no weights from there
 // on.
 bool TrainingRun::stop() {
-  int64_t step = work_->nearest_cut();
+  int64_t step = nearest_cut();
   // The evaluation at the cut would not take place, and a resumed run would count one less.
   const int64_t next = barriers_.round_end(step);
   const bool may_move = !options_.job.strategy.traits().workers_update;

@@ -48,9 +48,11 @@ class TrainingRun {
   void on_commit(const Commit& commit);
   void on_barrier_open(int64_t step);
   void on_checkpoint_waits(int64_t step);
-  // Adds a checkpoint a few steps ahead (checkpoint-every = auto). Returns its step, or nothing if
-  // it cannot be added now, or not before the end.
+  // Adds a checkpoint a few steps ahead. Returns its step, or nothing if it cannot be added now, or
+  // not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
+  // Returns true while some member does not know of the newest one yet: none can be added.
+  bool choosing() const { return chosen_.held(); }
   // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
   void checkpoint_gathered(int64_t step);
   // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
@@ -102,6 +104,7 @@ class TrainingRun {
   const ServerLogs* logs() const { return logs_.get(); }
 
  private:
+  int64_t nearest_cut();
   void add_to_state(wire::State* state) const;
   void report_bad(const Commit& commit);
   void on_evaluation(const Evaluation& evaluation);

@@ -7,12 +7,21 @@
 #include "common/job/job.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/coordinator/training_run.h"
+#include "ps/stops/stop_request.h"
 
 namespace pushpull {
 
 namespace {
 
 constexpr double kAheadMs = 100;  // several round trips of control messages
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
 
 }  // namespace
 
@@ -52,7 +61,7 @@ void Transfers::end_term() {
 std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_lost) {
   if (client_ && phase == wire::PHASE_TRAINING) {
     restore(now);
-    choose_checkpoint(now);
+    if (options_.job.checkpoint_auto && pace_.due(now.ms) && !writing_) add_checkpoint(now);
   }
   write_snapshot();
   request_snapshot(now);
@@ -82,12 +91,13 @@ void Transfers::exchange(Now now) {
   if (auto fetched = client_->take_fetched()) take_snapshot(std::move(*fetched));
 }
 
-// checkpoint-every = auto. Chooses a step far enough ahead for all members to know of it in time.
-void Transfers::choose_checkpoint(Now now) {
-  if (!options_.job.checkpoint_auto || !pace_.due(now.ms) || writing_) return;
+// Chooses a step far enough ahead for all members to know of it in time.
+std::optional<int64_t> Transfers::add_checkpoint(Now now) {
   const int64_t step = term_->run.committed().floor();
   pace_.reach(now.ms, step);
-  if (term_->run.choose_checkpoint(pace_.steps_in(kAheadMs))) pace_.chosen(now.ms, step);
+  const std::optional<int64_t> chosen = term_->run.choose_checkpoint(pace_.steps_in(kAheadMs));
+  if (chosen) pace_.chosen(now.ms, step);
+  return chosen;
 }
 
 void Transfers::request_snapshot(Now now) {
@@ -254,7 +264,7 @@ bool Transfers::on_written(Now now, const Written& written) {
   if (failed) report_failure(written);
   // A new term writes its own checkpoints.
   if (snapshot_term_ != options_.term) return !failed;
-  if (written.error && !failed) std::rethrow_exception(written.error);
+  if (written.error && !failed) rethrow(written);
   if (written.kind == CheckpointKind::kBest) return !failed;
   summary_.note_hash(written.step, written.weights_sha256);
   term_->run.checkpoint_done(written.step);
@@ -270,11 +280,23 @@ void Transfers::measure(Now now, int64_t step) {
   if (step < barriers.end_step) effects_.show_line(pace_.line());
 }
 
+bool Transfers::is_of_stop(const Written& written) const {
+  return written.kind == CheckpointKind::kLast && snapshot_term_ == options_.term &&
+         term_->run.barriers().stops_at(written.step);
+}
+
+// Throws the error that ends the job. That of a run that stops says what is lost.
+void Transfers::rethrow(const Written& written) const {
+  if (!is_of_stop(written)) std::rethrow_exception(written.error);
+  throw Error(ErrorCode::kIo, text_of(written.error) +
+                                  "; the run was to stop with this checkpoint: " +
+                                  RunSaved{written.step, whole_step_}.loss());
+}
+
 // Returns true if a file could not be written and the job continues in that case.
 bool Transfers::may_fail(const Written& written) const {
-  if (!written.error || options_.job.on_checkpoint_failure == OnCheckpointFailure::kAbort) {
-    return false;
-  }
+  const bool continues = options_.job.on_checkpoint_failure == OnCheckpointFailure::kContinue;
+  if (!written.error || !continues || is_of_stop(written)) return false;
   try {
     std::rethrow_exception(written.error);
   } catch (const Error& e) {
@@ -285,12 +307,7 @@ bool Transfers::may_fail(const Written& written) const {
 }
 
 void Transfers::report_failure(const Written& written) {
-  std::string why;
-  try {
-    std::rethrow_exception(written.error);
-  } catch (const std::exception& e) {
-    why = e.what();
-  }
+  const std::string why = text_of(written.error);
   const std::string step = std::to_string(written.step);
   if (written.kind == CheckpointKind::kBest) {
     return effects_.show_line(why + "; the best checkpoint, that of step " + step +

@@ -55,6 +55,9 @@ class Transfers {
   // job continues without it. Throws the write's error if the job may not continue.
   bool on_written(Now now, const Written& written);
 
+  // Adds a checkpoint a few steps ahead. Returns its step, or nothing if there is none before the end.
+  std::optional<int64_t> add_checkpoint(Now now);
+
   // Returns true while answers from servers are due.
   bool busy() const { return (client_ && client_->busy()) || restoring_; }
   // `writing` is true while a snapshot is fetched, hashed or written, `on_disk` once it is fetched.
@@ -64,6 +67,8 @@ class Transfers {
   int64_t transferred() const { return client_ ? client_->transferred() : 0; }
   // Returns true if a server or the disk has made no progress for progress-timeout.
   bool overdue(Now now) const { return watch_.overdue(now.awake_ms); }
+  // Returns the step of the newest whole checkpoint on disk, if there is one.
+  const std::optional<int64_t>& whole_step() const { return whole_step_; }
   // Returns why the last checkpoint is not on disk, in a job that continues without it; ""
   // otherwise.
   const std::string& end_failure() const { return end_failure_; }
@@ -72,7 +77,6 @@ class Transfers {
 
  private:
   size_t state_vectors() const;
-  void choose_checkpoint(Now now);
   void request_snapshot(Now now);
   std::vector<int> slices_of_others() const;
   void keep_copy(const GatheredState& snapshot);
@@ -85,6 +89,8 @@ class Transfers {
   void write(GatheredState snapshot, CheckpointKind kind);
   void measure(Now now, int64_t step);
   bool may_fail(const Written& written) const;
+  bool is_of_stop(const Written& written) const;
+  [[noreturn]] void rethrow(const Written& written) const;
   void report_failure(const Written& written);
 
   const CoordinatorOptions& options_;

@@ -1,6 +1,7 @@
 #include "ps/engine/server_device.h"
 
 #include "common/base/error.h"
+#include "common/device/local_gpu.h"
 #include "common/job/job.h"
 
 namespace pushpull {
@@ -8,10 +9,13 @@ namespace pushpull {
 using device::DeviceName;
 
 std::shared_ptr<device::Device> open_server_device(
-    const std::string& text, const std::function<void(const std::string&)>& say) {
+    const std::string& text, const TaskOnHost& task,
+    const std::function<void(const std::string&)>& say) {
   const bool automatic = text == "auto";
-  DeviceName name{DeviceName::kCuda, 0};
-  if (!automatic) {
+  DeviceName name;
+  if (automatic) {
+    name = device::take_local_gpu(task, say);
+  } else {
     const std::vector<DeviceName> names = device::parse_devices(text, 0);
     if (names.size() > 1) {
       throw Error(ErrorCode::kUsage,

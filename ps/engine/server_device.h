@@ -6,17 +6,20 @@
 #include <string>
 
 #include "common/device/device.h"
+#include "common/host/task_on_host.h"
 
 namespace pushpull {
 
 struct Job;
 
 // Returns the device, or null for the host.
-//   text: cpu, cuda, cuda:N, or auto, which is cuda:0 if it can be used.
+//   text: cpu, cuda, cuda:N, or auto, which is the task's GPU if it can be used.
+//   task: place of this process on its host; only for `auto`.
 //   say: receives one line that says why `auto` uses no device.
 // Throws Error(kUsage | kDevice).
 std::shared_ptr<device::Device> open_server_device(
-    const std::string& text, const std::function<void(const std::string&)>& say);
+    const std::string& text, const TaskOnHost& task,
+    const std::function<void(const std::string&)>& say);
 
 // Returns why servers of this job keep their weights in host memory on any device, or "".
 std::string why_not_on_device(const Job& job);

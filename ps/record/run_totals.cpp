@@ -28,20 +28,24 @@ void add_to(int64_t& sum, int64_t count) {
 }  // namespace
 
 Checked check_stats(const wire::Stats& stats) {
-  const std::pair<const char*, double> seconds[] = {{"cpu_seconds", stats.cpu_seconds()},
-                                                    {"compute_seconds", stats.compute_seconds()},
-                                                    {"push_seconds", stats.push_seconds()},
-                                                    {"wait_seconds", stats.wait_seconds()},
-                                                    {"pull_seconds", stats.pull_seconds()}};
+  const std::pair<const char*, double> seconds[] = {
+      {"cpu_seconds", stats.cpu_seconds()},   {"compute_seconds", stats.compute_seconds()},
+      {"push_seconds", stats.push_seconds()}, {"wait_seconds", stats.wait_seconds()},
+      {"pull_seconds", stats.pull_seconds()}, {"cores", stats.cores()}};
   for (const auto& [name, value] : seconds) {
     if (std::isfinite(value) && value >= 0.0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
   }
-  const std::pair<const char*, int64_t> counts[] = {
-      {"peak_rss_kib", stats.peak_rss_kib()},   {"rejected_frames", stats.rejected_frames()},
-      {"refused_peers", stats.refused_peers()}, {"bytes_pushed", stats.bytes_pushed()},
-      {"bytes_pulled", stats.bytes_pulled()},   {"clock_gap_max", stats.clock_gap_max()},
-      {"computed", stats.computed()},           {"progress", stats.progress()}};
+  const std::pair<const char*, int64_t> counts[] = {{"peak_rss_kib", stats.peak_rss_kib()},
+                                                    {"rejected_frames", stats.rejected_frames()},
+                                                    {"refused_peers", stats.refused_peers()},
+                                                    {"bytes_pushed", stats.bytes_pushed()},
+                                                    {"bytes_pulled", stats.bytes_pulled()},
+                                                    {"clock_gap_max", stats.clock_gap_max()},
+                                                    {"computed", stats.computed()},
+                                                    {"progress", stats.progress()},
+                                                    {"rss_kib", stats.rss_kib()},
+                                                    {"memory_limit_kib", stats.memory_limit_kib()}};
   for (const auto& [name, value] : counts) {
     if (value >= 0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));

@@ -4,6 +4,8 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/host/cores.h"
+#include "common/host/process_usage.h"
 #include "common/net/address.h"
 #include "ps/engine/device_engine.h"
 #include "ps/engine/server_device.h"
@@ -214,8 +216,7 @@ void DataPlane::send() {
 }
 
 void DataPlane::add_stats(wire::Stats* stats) const {
-  stats->set_peak_rss_kib(peak_rss_kib());
-  stats->set_cpu_seconds(cpu_seconds());
+  put_usage(process_usage(), *stats);
   refusals_.report(router_.rejected_frames(), *stats);
   stats->set_refused_peers(handler_.refused_peers());
 }

@@ -122,7 +122,9 @@ void JoinedServerLoop::turn() {
   member_.on_tick(clock_.now_ms());
   if (member_.needs_connection(clock_.now_ms())) control_.open_second();
   if (data_) data_->send();
-  if (const int signal = signals_.take(); signal != 0) {
+  const int signal = signals_.take();
+  if (const std::string line = signals_.take_notice(); !line.empty()) log_.info(line);
+  if (signal != 0) {
     if (member_.on_signal(clock_.now_ms(), signal)) {
       flush_output();
       _exit(128 + signal);

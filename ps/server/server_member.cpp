@@ -78,7 +78,8 @@ void ServerMember::take_state() {
 void ServerMember::on_tick(int64_t now_ms) {
   if (end_) return;
   const bool released = end_request_.asked() && member_.state().let_go();
-  if (released || end_request_.overdue(now_ms)) return leave_by_signal();
+  const bool alone = end_request_.abandoned(now_ms, member_.silent_ms(now_ms));
+  if (released || alone) return leave_by_signal();
   guarded([&] {
     if (member_.joined() && server() != nullptr) report_waiting(now_ms);
     member_.on_tick(now_ms, [this] { return host_.data().stats(); });

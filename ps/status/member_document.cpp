@@ -82,6 +82,18 @@ double heard_seconds(const MembersView& view, const MemberInfo& member) {
   return member.peer.empty() ? 0.0 : seconds_between(member.last_heard_ms, view.now_ms);
 }
 
+// Adds what the member uses, and what it has been given. Null: unknown, or no limit.
+void add_resources(ordered_json& row, const MembersView& view, const MemberInfo& member) {
+  const auto mib = [](int64_t kib) {
+    return kib == 0 ? ordered_json(nullptr) : ordered_json(static_cast<double>(kib) / 1024.0);
+  };
+  const wire::Stats& stats = member.stats;
+  row["rss_mib"] = mib(stats.rss_kib());
+  row["memory_limit_mib"] = mib(stats.memory_limit_kib());
+  row["cores_used"] = json_number(view.cpu->cores_used(member.incarnation));
+  row["cores"] = stats.cores() == 0.0 ? ordered_json(nullptr) : json_number(stats.cores());
+}
+
 ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   const PushedWork& work = pushed_by(view, member.incarnation);
   const bool worker = member.role == wire::ROLE_WORKER;
@@ -105,6 +117,7 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   row["heard_seconds"] = heard_seconds(view, member);
   row["cpu_seconds"] = json_number(member.stats.cpu_seconds());
   row["peak_rss_mib"] = static_cast<double>(member.stats.peak_rss_kib()) / 1024.0;
+  add_resources(row, view, member);
   row["device"] = word(member.device);
   row["address"] = word(worker ? member.peer_endpoint : member.data_endpoint);
   if (!worker) row["listener"] = member.data_port().listener;
@@ -203,6 +216,8 @@ std::vector<MemberFigures> member_figures(const MembersView& view) {
     figures.heard_seconds = heard_seconds(view, *member);
     figures.cpu_seconds = member->stats.cpu_seconds();
     figures.peak_memory_bytes = 1024.0 * static_cast<double>(member->stats.peak_rss_kib());
+    figures.memory_bytes = 1024.0 * static_cast<double>(member->stats.rss_kib());
+    figures.cores = member->stats.cores();
     out.push_back(std::move(figures));
   }
   return out;

@@ -9,6 +9,7 @@
 
 #include "common/net/message.h"
 #include "ps/members/membership.h"
+#include "ps/status/cpu_pace.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/pace.h"
 #include "ps/work/committed_work.h"
@@ -23,6 +24,7 @@ struct MembersView {
   const Membership* members = nullptr;                    // source of the former members
   const CommittedWork* committed = nullptr;               // null before the start
   const Pace* pace = nullptr;
+  const CpuPace* cpu = nullptr;
 };
 
 // The figures of one member that monitoring gets.
@@ -38,6 +40,8 @@ struct MemberFigures {
   double heard_seconds = 0.0;
   double cpu_seconds = 0.0;
   double peak_memory_bytes = 0.0;
+  double memory_bytes = 0.0;
+  double cores = 0.0;  // that it can use
 };
 
 // Returns the members in the order of the documents: servers, then workers, each by rank; members

@@ -75,6 +75,7 @@ JobFacts StatusDesk::update(int64_t now_ms, const CommittedWork* committed, cons
   facts.up_ms = now_ms - began_ms_;
   if (committed != nullptr && !over_) pace_.on_tick(now_ms, members_, *committed);
   choose_shown(own, facts.phase);
+  cpu_pace_.on_tick(now_ms, shown_);
   const size_t newest = fingerprint();
   if (newest != fingerprint_ || facts.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
     file_ = members_json(view(now_ms, committed));

@@ -41,7 +41,7 @@ class StatusDesk {
                   JobFacts facts);
   // Returns the members that `update` chose. Valid until the next event.
   MembersView view(int64_t now_ms, const CommittedWork* committed) const {
-    return {now_ms, began_ms_, &shown_, &members_, committed, &pace_};
+    return {now_ms, began_ms_, &shown_, &members_, committed, &pace_, &cpu_pace_};
   }
 
   // Returns the text for members.json if there is a newer one.
@@ -65,6 +65,7 @@ class StatusDesk {
   AnswerLimits limits_;
   std::vector<Question> questions_;
   Pace pace_;
+  CpuPace cpu_pace_;
   std::map<uint64_t, MemberInfo> shown_;  // by incarnation
   bool over_ = false;                     // `shown_` has the members of the last step
   int64_t began_ms_ = -1;

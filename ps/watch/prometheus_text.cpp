@@ -178,6 +178,10 @@ void add_members(Page& page, const MembersView& view) {
        &MemberFigures::cpu_seconds);
   each("member_peak_memory_bytes", "gauge", "Largest resident memory of a member so far.", false,
        &MemberFigures::peak_memory_bytes);
+  each("member_memory_bytes", "gauge", "Resident memory of a member.", false,
+       &MemberFigures::memory_bytes);
+  each("member_cores", "gauge", "Cores that a member can use: affinity and CPU quota.", false,
+       &MemberFigures::cores);
   each("member_samples", "gauge", "A worker's samples in the weights.", true,
        &MemberFigures::samples);
   each("member_samples_per_second", "gauge", "A worker's samples per second.", true,

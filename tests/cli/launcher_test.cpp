@@ -130,7 +130,22 @@ TEST_F(LauncherTest, ASignalReachesOnlyTheCoordinator) {
   kill(launcher_, SIGINT);
   EXPECT_EQ(wait_for_end(), 75);
   EXPECT_EQ(lines_of(read_file(dir_ / "caught")), 1);
-  EXPECT_EQ(err(), "[run] SIGINT: stopping the job; once more kills it\n");
+  EXPECT_THAT(err(), AllOf(HasSubstr("[run] ignored SIGUSR2: it is not checkpoint-signal\n"),
+                           HasSubstr("[run] SIGTERM: stopping the job\n"),
+                           Not(HasSubstr("[run] worker")), Not(HasSubstr("[run] server"))));
+}
+
+TEST_F(LauncherTest, ACheckpointSignalWaitsForACoordinatorThatCanTakeIt) {
+  script("server", "echo x >> \"$dir/ready\"; while [ ! -e \"$dir/go\" ]; do sleep 0.01; done\n" +
+                       std::string(kAnnounce) + "exit 0");
+  script("worker", "exit 0");
+  start();
+  ASSERT_TRUE(has_lines("ready", 1));
+  kill(launcher_, SIGUSR1);  // would kill the server
+  ASSERT_TRUE(has_lines("err", 1));
+  std::ofstream(dir_ / "go") << "x";
+  EXPECT_EQ(wait_for_end(), 0) << err();
+  EXPECT_EQ(err(), "[run] ignored SIGUSR1: server 0 does not run yet\n");
 }
 
 TEST_F(LauncherTest, ASecondInterruptKillsProcessesThatIgnoreTheFirst) {

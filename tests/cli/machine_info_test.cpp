@@ -25,17 +25,6 @@ TEST(MachineInfo, FindsTheProcessorsName) {
   EXPECT_EQ(processor_name(""), "");
 }
 
-TEST(MachineInfo, AQuotaLimitsTheCores) {
-  EXPECT_EQ(cores_of_quota("max 100000\n", 8), 8);
-  EXPECT_EQ(cores_of_quota("200000 100000\n", 8), 2);
-  EXPECT_EQ(cores_of_quota("250000 100000\n", 8), 2) << "whole cores";
-  EXPECT_EQ(cores_of_quota("50000 100000\n", 8), 1) << "at least one";
-  EXPECT_EQ(cores_of_quota("1600000 100000\n", 8), 8);
-  EXPECT_EQ(cores_of_quota("", 8), 8);
-  EXPECT_EQ(cores_of_quota("5\n", 8), 8);
-  EXPECT_EQ(cores_of_quota("100000 0\n", 8), 8);
-}
-
 TEST(MachineInfo, TheCommitIsAHashOrUnknown) {
   EXPECT_THAT(built_commit(), MatchesRegex("([0-9a-f]+(-dirty)?)?"));
 }

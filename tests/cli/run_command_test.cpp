@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
+#include "cli/run/start_plan.h"
 #include "common/base/error.h"
+#include "common/host/cores.h"
 #include "worker/program/devices.h"
 
 namespace pushpull::run_command_test {
@@ -59,6 +62,44 @@ TEST(RunCommand, WorkersUseTheHostsGpusInTurn) {
   EXPECT_THAT(refusal({"--steps=10", "--device=cuda:x"}), HasSubstr("cuda:x"));
 }
 
+TEST(RunCommand, EachProcessKnowsItsNumberInItsRoleAndItsCores) {
+  const LauncherOptions options =
+      plan_run(parse({"--steps=10", "--servers=2", "--workers=3"}), "/b", false);
+  const auto variable = [&](size_t slot, const std::string& name) -> std::string {
+    for (const auto& [key, value] : plan_start(options, slot, "tcp://a:1").environment) {
+      if (key == name) return value.value_or("removed");
+    }
+    return "";
+  };
+  EXPECT_EQ(variable(1, "PUSHPULL_LOCAL_RANK"), "1");
+  EXPECT_EQ(variable(1, "PUSHPULL_LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(variable(2, "PUSHPULL_LOCAL_RANK"), "0");
+  EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_RANK"), "2");
+  EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_WORLD_SIZE"), "3");
+  EXPECT_EQ(variable(4, "PUSHPULL_CORES"), std::to_string(std::max(1, read_cores().count() / 3)));
+  EXPECT_TRUE(plan_start(options, 4, "tcp://a:1").cpus.empty()) << "not bound by default";
+}
+
+TEST(RunCommand, BindsEachProcessToItsCores) {
+  const LauncherOptions options =
+      plan_run(parse({"--steps=10", "--workers=2", "--bind=numa"}), "/b", false);
+  for (size_t slot = 0; slot < 3; ++slot) {
+    EXPECT_FALSE(plan_start(options, slot, "tcp://a:1").cpus.empty()) << slot;
+  }
+  EXPECT_THAT(refusal({"--steps=10", "--bind=socket"}), HasSubstr("none, cores or numa"));
+}
+
+TEST(RunCommand, TooFewCoresAreSaidBeforeTheStart) {
+  const std::string threads = "--threads=" + std::to_string(read_cores().count() + 1);
+  EXPECT_THAT(plan_run(parse({"--steps=10", threads.c_str()}), "/b", false).notes,
+              ElementsAre(HasSubstr("more threads than cores: 1 worker")));
+  EXPECT_THAT(
+      plan_run(parse({"--steps=10", threads.c_str(), "--device=cuda:0"}), "/b", false).notes,
+      ElementsAre());
+  EXPECT_THAT(plan_run(parse({"--steps=10", "--servers=1000", "--bind=cores"}), "/b", false).notes,
+              ElementsAre(HasSubstr("--bind cores: ")));
+}
+
 TEST(RunCommand, ServersHaveTheirOwnDevice) {
   const LauncherOptions options =
       plan_run(parse({"--steps=10", "--servers=2", "--server-device=cuda:1"}), "/b", false);
@@ -77,6 +118,23 @@ TEST(RunCommand, StartsOneServerAndOneWorkerOnALoopbackPortByDefault) {
   EXPECT_THAT(options.coordinator_arguments,
               ElementsAre("--listen", "tcp://127.0.0.1:*", "--servers", "1", "--workers", "1",
                           "--out", "pushpull-out", "--progress", "plain", "--steps=10"));
+}
+
+TEST(RunCommand, FlagsOfStopsGoToTheFirstServer) {
+  const LauncherOptions options = plan_run(
+      parse({"--steps=10", "--grace=110", "--checkpoint-signal=SIGWINCH", "--stop-before=120"}),
+      "/b", false);
+  EXPECT_EQ(options.supervisor.stop_ms, 115'000) << "the coordinator ends the job first";
+  EXPECT_EQ(options.checkpoint_signal, SIGWINCH);
+  EXPECT_THAT(options.coordinator_arguments,
+              ::testing::IsSupersetOf(
+                  {"--grace", "110", "--checkpoint-signal", "SIGWINCH", "--stop-before", "120"}));
+  const LauncherOptions usual = plan_run(parse({"--steps=10"}), "/b", false);
+  EXPECT_EQ(usual.supervisor.stop_ms, 30'000);
+  EXPECT_EQ(usual.checkpoint_signal, SIGUSR1);
+  EXPECT_THAT(refusal({"--steps=10", "--checkpoint-signal=KILL"}), HasSubstr("another meaning"));
+  EXPECT_THAT(refusal({"--steps=10", "--grace=0"}), HasSubstr("--grace 0"));
+  EXPECT_THAT(refusal({"--steps=10", "--stop-at=soon"}), HasSubstr("--stop-at soon"));
 }
 
 TEST(RunCommand, ReadsThePolicyFromTheJobFile) {

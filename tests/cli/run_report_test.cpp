@@ -13,10 +13,10 @@
 namespace pushpull {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class RunReport : public testing::Test {
+class RunReport : public ::testing::Test {
  protected:
   RunReport() { put("job.ini", "model = mlp\nstrategy = async\nglobal-batch = 64\n"); }
   void put(const std::string& name, const std::string& text) const {
@@ -76,8 +76,9 @@ TEST_F(RunReport, CountsOfFaultsAreShownIfThereAreAny) {
   const RunData data = read_run_data(folder_.path());
   EXPECT_TRUE(data.finished);
   EXPECT_EQ(data.run.workers, 3);
-  EXPECT_THAT(data.faults, testing::ElementsAre(testing::Pair("servers lost and replaced", 2),
-                                                testing::Pair("messages rejected: push-share", 4)));
+  EXPECT_THAT(data.faults,
+              ::testing::ElementsAre(::testing::Pair("servers lost and replaced", 2),
+                                     ::testing::Pair("messages rejected: push-share", 4)));
   EXPECT_THAT(page(), HasSubstr("stopped by SIGTERM"));
 }
 

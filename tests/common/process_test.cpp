@@ -94,6 +94,24 @@ TEST(SignalFd, LeavesAHangupIgnoredIfTheProgramWasStartedThatWay) {
   EXPECT_EQ(signals_taken(SIG_DFL), (std::vector<int>{SIGHUP, SIGTERM}));
 }
 
+TEST(SignalFd, SignalsForACheckpointEndNothing) {
+  const auto child = [](bool any) {
+    SignalFd signals(SIGWINCH);
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGWINCH, SIGTERM}) raise(signal);
+    if (!any) _exit(signals.take() == SIGTERM && signals.take() == 0 ? 0 : 1);
+    int taken = 0;
+    for (int signal = signals.take_any(); signal != 0; signal = signals.take_any()) ++taken;
+    _exit(taken == 4 ? 0 : 1);
+  };
+  for (const bool any : {false, true}) {
+    const pid_t pid = fork();
+    if (pid == 0) child(any);
+    int status = -1;
+    waitpid(pid, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+}
+
 TEST(ProgramFolder, IsThatOfTheExecutedFile) {
   EXPECT_EQ(program_folder_of("/usr/bin/pushpull"), "/usr/bin");
   EXPECT_EQ(program_folder(),

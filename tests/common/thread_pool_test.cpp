@@ -70,12 +70,6 @@ TEST(ThreadPool, RethrowsATasksExceptionAndKeepsWorking) {
   }
 }
 
-TEST(ThreadPool, ServerThreadsDefaultToOnePerCore) {
-  EXPECT_EQ(useful_threads(3), 3);
-  EXPECT_GE(useful_threads(0), 1);
-  EXPECT_LE(useful_threads(0), 16);
-}
-
 TEST(Serial, RunsInOrderOnTheCallersThread) {
   Serial serial;
   std::vector<int64_t> seen;

@@ -12,8 +12,8 @@ import subprocess
 import lab as base
 from lab import LONG, MLP, Skipped, expect
 
-FILE, TERM = 8, 143
-OF_MEMBERS = {FILE: FILE, TERM: 1}  # they hear that the job was ended, and not by which code
+FILE, TERM, STOPPED = 8, 143, 75
+OF_MEMBERS = {FILE: FILE, TERM: 1, STOPPED: STOPPED}  # they hear that the job was ended, and not by which code
 
 
 def impatient(lab, keys, seconds=6):
@@ -118,11 +118,11 @@ def a_summary_that_cannot_be_written_is_named_to_all(lab):
         cluster = lab.cluster(lab.job(impatient(lab, {**MLP, "steps": lab.steps(4000)}, 6 if code == FILE else 600)), 1, 1)
         hangs_at(cluster.out, "summary.json")
         cluster.reaches(lab.steps(4000), 120)
-        if code == TERM:
+        if code == STOPPED:  # its last checkpoint is whole
             cluster.servers[0].send_signal(signal.SIGTERM)
         named(cluster.workers[0], OF_MEMBERS[code], "summary.json", 90)
         named(cluster.servers[0], code, "summary.json")
-    lab.side_by_side(case, ("deadline", FILE), ("signal", TERM))
+    lab.side_by_side(case, ("deadline", FILE), ("signal", STOPPED))
 
 
 def a_member_does_not_give_up_a_lost_server_while_its_term_is_saved(lab):
@@ -168,7 +168,7 @@ def frozen(lab, moment, code):
                 server.prints("all members go back", 30)
             else:
                 members = [*members, cluster.servers[1]]
-        if code == TERM:
+        if code in (TERM, STOPPED):
             if moment == "summary":
                 server.prints("step " + str(lab.steps(4000)) + "/", 120)
             server.send_signal(signal.SIGTERM)
@@ -201,7 +201,7 @@ def a_frozen_file_system_at_the_summary(lab):
 
 
 def a_signal_over_a_frozen_file_system_at_the_summary(lab):
-    frozen(lab, "summary", TERM)
+    frozen(lab, "summary", STOPPED)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def every_port_requires_the_mechanism_of_encrypt(lab):
             if "--insecure" in words:
                 for process in cluster.servers + (cluster.workers if "ring" in strategy else []):
                     expect("no key is required" in process.output(), f"{process.name} does not say so")
-            for process in cluster.all():  # on SIGTERM all-reduce would wait for a cut that does not come
+            for process in cluster.all():  # a stop would write a checkpoint
                 process.kill()
 
 

@@ -202,8 +202,10 @@ TEST_F(HangingFiles, SignalAtTheSummaryEndsTheJobAfterItsGrace) {
   EXPECT_EQ(phase(), wire::PHASE_FINISHING);
   pass(2);
   EXPECT_EQ(phase(), wire::PHASE_FAILED);
-  EXPECT_EQ(driver_->exit_code(), 143);
-  EXPECT_THAT(failure(), HasSubstr("for the file system to write out/summary.json"));
+  EXPECT_EQ(driver_->exit_code(), 75);
+  EXPECT_THAT(failure(), HasSubstr("for the file system to write out/summary.json; the newest "
+                                   "checkpoint is that of step"));
+  EXPECT_THAT(failure(), HasSubstr("no step is lost"));
 }
 
 TEST_F(HangingFiles, SignalNearTheEndChangesNothingIfTheFileSystemAnswers) {

@@ -30,7 +30,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     options.self.host = "head";
     options.self.pid = 1;
     options.self.data_endpoint = "tcp://head:1";
-    driver_ = std::make_unique<JobDriver>(options, join_timeout_s, data_, *this, history_);
+    driver_ = std::make_unique<JobDriver>(options, join_timeout_s, data_, *this, history_, stops_);
   }
   void turn(int64_t ms = 5) {
     now_ += ms;
@@ -42,7 +42,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     while (file_work_ && !file_system_hangs_)
       driver_->on_files(now(), *std::exchange(file_work_, {}));
   }
-  Now now() const { return {now_, now_}; }
+  Now now() const { return {now_, now_, now_}; }
   // The worker sends Hello and its declaration.
   void join(uint64_t run = kRun) {
     Message message;
@@ -107,14 +107,18 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     exchange_with_shards();
     driver_->on_written(now(), {0, "first", nullptr});
   }
-  // The worker pushes the step. `error` is the outcome of the checkpoint after it, if one is due.
-  void finish_step(int64_t step, const std::exception_ptr& error) {
+  // The worker pushes the step.
+  void push_step(int64_t step) {
     const ServerSetup setup = server_setup(job_of(keys_ + "slice-bytes = 4096\n"), 3000, 0, 1, 1);
     data_.take("anna", push_message(setup, kAnna, step + 1, step, {0, 4}, 1.0F));
     data_.work();
     driver_->on_data_taken(now());
     turn();
     exchange_with_shards();
+  }
+  // The worker pushes the step. `error` is the outcome of the checkpoint after it, if one is due.
+  void finish_step(int64_t step, const std::exception_ptr& error) {
+    push_step(step);
     if (written_.empty() || written_.back() != step + 1) return;
     driver_->on_written(now(), {step + 1, "of step " + std::to_string(step + 1), error});
     turn();
@@ -235,6 +239,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<int64_t> terms_;
   std::vector<int64_t> lost_;  // process ids
   RunHistory history_;
+  StopOptions stops_;
   bool closed_ = false;
 };
 

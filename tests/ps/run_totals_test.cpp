@@ -105,6 +105,9 @@ TEST(Plausible, AreStatisticsOfAnHonestMember) {
     stats = {};
     stats.set_cpu_seconds(bad);
     EXPECT_EQ(reason_of(check_stats(stats)), "bad-stats");
+    stats = {};
+    stats.set_cores(bad);
+    EXPECT_EQ(reason_of(check_stats(stats)), "bad-stats");
   }
 }
 

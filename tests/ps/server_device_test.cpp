@@ -31,13 +31,14 @@ TEST(ServerDevice, OtherJobsMayUseADevice) {
 }
 
 TEST(ServerDevice, CpuIsNoDevice) {
-  EXPECT_EQ(open_server_device("cpu", [](const std::string& text) { FAIL() << text; }), nullptr);
+  EXPECT_EQ(open_server_device("cpu", {}, [](const std::string& text) { FAIL() << text; }),
+            nullptr);
 }
 
 TEST(ServerDevice, ServerMayUseADevice) {
   const auto refusal = [](const std::string& text) -> std::string {
     try {
-      open_server_device(text, [](const std::string&) {});
+      open_server_device(text, {}, [](const std::string&) {});
       return "";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kUsage);
@@ -50,7 +51,7 @@ TEST(ServerDevice, ServerMayUseADevice) {
 
 TEST(ServerDevice, NamedDeviceMustExist) {
   try {
-    open_server_device("cuda:63", [](const std::string& text) { FAIL() << text; });
+    open_server_device("cuda:63", {}, [](const std::string& text) { FAIL() << text; });
     FAIL() << "there are 64 devices";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kDevice);
@@ -60,7 +61,8 @@ TEST(ServerDevice, NamedDeviceMustExist) {
 
 TEST(ServerDevice, AutoReportsWhyItTakesNone) {
   std::string notice;
-  const auto device = open_server_device("auto", [&](const std::string& text) { notice = text; });
+  const auto device =
+      open_server_device("auto", {}, [&](const std::string& text) { notice = text; });
   const std::string why = "keeps weights in host memory: [device] cuda:0";
   EXPECT_TRUE(device ? notice.empty() : notice.starts_with(why)) << notice;
 }

@@ -196,7 +196,7 @@ TEST_F(ServerMemberTest, SignalEndsItAtOnceWithoutACoordinator) {
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }
 
-TEST_F(ServerMemberTest, DuringTrainingItKeepsItsPlaceUntilTheGraceIsOver) {
+TEST_F(ServerMemberTest, DuringTrainingItKeepsItsPlaceUntilTheGraceIsOverAndTheCoordinatorSilent) {
   join();
   send_state(2, wire::PHASE_TRAINING);
   sent();
@@ -205,7 +205,11 @@ TEST_F(ServerMemberTest, DuringTrainingItKeepsItsPlaceUntilTheGraceIsOver) {
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
   EXPECT_FALSE(member_.end());
-  tick(EndRequest::kGraceMs);
+  now_ += EndRequest::kGraceMs;
+  send_state(3, wire::PHASE_TRAINING);
+  tick(1);
+  EXPECT_FALSE(member_.end());
+  tick(EndRequest::kSilentMs);
   ASSERT_TRUE(member_.end());
   EXPECT_EQ(member_.end()->exit_code(), 143);
 }

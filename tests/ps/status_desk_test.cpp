@@ -175,6 +175,26 @@ TEST_F(StatusDeskTest, SparesHaveNoRankAndRanksAreUnique) {
   EXPECT_EQ(ranks.size(), 1U);
 }
 
+TEST_F(StatusDeskTest, ResourcesAreThoseOfTheNewestReports) {
+  MemberInfo& worker = add(3, 0);
+  worker.stats.set_rss_kib(2048);
+  worker.stats.set_memory_limit_kib(4096);
+  worker.stats.set_cores(1.5);
+  worker.stats.set_cpu_seconds(1.0);
+  EXPECT_TRUE(turn(0));
+  const json first = file_.at("members").at(1);
+  EXPECT_EQ(first.at("rss_mib"), 2.0);
+  EXPECT_EQ(first.at("memory_limit_mib"), 4.0);
+  EXPECT_EQ(first.at("cores"), 1.5);
+  EXPECT_EQ(first.at("cores_used"), nullptr) << "one report";
+  EXPECT_EQ(file_.at("members").at(0).at("cores"), nullptr) << "an earlier release sends none";
+  EXPECT_EQ(file_.at("members").at(0).at("rss_mib"), nullptr);
+  worker.stats.set_cpu_seconds(1.5);
+  worker.last_heard_ms += 1'000;
+  EXPECT_TRUE(turn(1'100));
+  EXPECT_EQ(file_.at("members").at(1).at("cores_used"), 0.5);
+}
+
 TEST_F(StatusDeskTest, InvalidTextDoesNotBreakTheFile) {
   MemberInfo& anna = add(kAnna, 0);
   anna.host = "\x1b[31m\xff\"";

@@ -237,19 +237,19 @@ class Run {
   // checkpoint.
   bool check_stopped() {
     const Coordinator& coordinator = cluster_->coordinator();
-    const ErrorCode code = coordinator.failure_code();
-    if (code != ErrorCode::kStopped) {
-      const bool ended = coordinator.failure_text().find("ended by SIGTERM") != std::string::npos;
+    const std::string& why = coordinator.failure_text();
+    const bool ended = why.starts_with("[job] ended by " + std::string(stop_name()));
+    if (coordinator.failure_code() != ErrorCode::kStopped || ended) {
       // a member that is told before it hears of the start leaves at once
       const std::string at_start = "at step " + std::to_string(scenario_.start_step) + ": it left";
-      const bool early =
-          scenario_.all_signalled && coordinator.failure_text().find(at_start) != std::string::npos;
-      if (!ended && !early) complain("the job failed: " + coordinator.failure_text());
+      const bool early = scenario_.all_signalled && why.find(at_start) != std::string::npos;
+      if (!ended && !early) complain("the job failed: " + why);
       if (cluster_->summary) complain("a run without a cut has a summary");
       return false;
     }
     const int64_t step = coordinator.barriers().stop_step;
-    if (!cluster_->summary || cluster_->summary->steps != step || !cluster_->summary->stopped_by) {
+    if (!cluster_->summary || cluster_->summary->steps != step ||
+        !cluster_->summary->stopped_by.value_or("").starts_with(stop_name())) {
       complain("no summary of the run that was stopped at step " + std::to_string(step));
     } else if (!backup() && cluster_->summary->samples !=
                                 (step - scenario_.start_step) * scenario_.job.global_batch) {
@@ -263,12 +263,29 @@ class Run {
     if (!checkpoints.contains(step) || checkpoints.rbegin()->first != step) {
       complain("no checkpoint at step " + std::to_string(step) + ", or a later one");
     }
+    check_asked(step);
     if (::testing::Test::HasFailure()) return false;
     scenario_.counting ? check_counting() : by_shares() ? check_shares() : check_sync();
     return true;
   }
 
+  const char* stop_name() const { return scenario_.stops_by_limit ? "time-limit" : "SIGTERM"; }
+
+  // Checks that each checkpoint that a signal asked for is on disk. A lost server takes its own
+  // along: then another follows, unless the run ends first.
+  //   end: the run trained up to this step.
+  void check_asked(int64_t end) {
+    if (!scenario_.server_losses.empty()) return;
+    for (const int64_t step : cluster_->asked_checkpoints) {
+      if (step > end || cluster_->checkpoints.contains(step)) continue;
+      if (cluster_->lost_checkpoints.contains(step)) continue;
+      return complain("no checkpoint at step " + std::to_string(step) +
+                      ", which a signal asked for");
+    }
+  }
+
   void check() {
+    if (!::testing::Test::HasFailure()) check_asked(barriers_of_run().end_step);
     if (!::testing::Test::HasFailure()) check_whole();
     if (::testing::Test::HasFailure()) return;
     scenario_.counting ? check_counting() : by_shares() ? check_shares() : check_sync();

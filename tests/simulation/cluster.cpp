@@ -1,6 +1,7 @@
 #include "tests/simulation/cluster.h"
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 
 #include "common/net/address.h"
@@ -53,6 +54,9 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
   }
   if (scenario.stop_ms >= 0) {
     clock_.after(scenario.stop_ms * 1000, [this] { request_end(); });
+  }
+  for (const int64_t at_ms : scenario.checkpoint_signals_ms) {
+    clock_.after(at_ms * 1000, [this] { coordinator_->signal(SIGUSR1); });
   }
   if (scenario.server_killed_ms >= 0) {
     clock_.after(scenario.server_killed_ms * 1000, [this] { servers_.front()->kill(); });
@@ -138,6 +142,12 @@ CoordinatorOptions Cluster::coordinator_options() {
   return options;
 }
 
+StopOptions Cluster::stop_options() const {
+  StopOptions options;
+  if (scenario_.stops_by_limit) options.stop_at_utc_ms = scenario_.stop_ms;
+  return options;
+}
+
 JoinOptions Cluster::join_options(wire::Role role, int number) {
   JoinOptions options;
   options.incarnation = dice_.next();
@@ -206,13 +216,16 @@ void Cluster::lose_server(const ServerLoss& loss) {
     const int control = coordinator_->control_router();
     dead_.push_back(std::move(coordinator_));
     coordinator_ = std::make_unique<CoordinatorNode>(*this, control);
-    if (end_requested_) coordinator_->request_end();  // as the launcher does
+    // as the launcher does
+    if (end_requested_ && !scenario_.stops_by_limit) coordinator_->signal(SIGTERM);
   });
 }
 
 void Cluster::request_end() {
   end_requested_ = true;
-  clock_.after(dice_.between(0, 500'000), [this] { coordinator_->request_end(); });
+  if (!scenario_.stops_by_limit) {
+    clock_.after(dice_.between(0, 500'000), [this] { coordinator_->signal(SIGTERM); });
+  }
   if (!scenario_.all_signalled) return;
   for (size_t i = 0; i < servers_.size(); ++i) {
     clock_.after(dice_.between(0, 500'000), [this, i] { servers_[i]->request_end(); });

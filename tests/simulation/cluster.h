@@ -15,6 +15,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"
+#include "ps/stops/stop_options.h"
 #include "tests/simulation/control_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
@@ -54,6 +55,7 @@ class Cluster {
   std::map<int64_t, FlatState> checkpoints;  // by step
   std::optional<FlatState> best;             // checkpoint-best
   std::set<int64_t> lost_checkpoints;        // could not be written
+  std::set<int64_t> asked_checkpoints;       // chosen because of a signal
   std::set<int64_t> chosen_checkpoints;  // all that the coordinator chose; Barriers forgets some
   std::vector<float> start_weights;      // on the servers, before the first push
   std::map<int64_t, Evaluation> evaluations;  // by step
@@ -95,6 +97,7 @@ class Cluster {
   Network& network() { return network_; }
   Dice& dice() { return dice_; }
   ControlWatch& watch() { return watch_; }
+  StopOptions stop_options() const;
   CoordinatorOptions coordinator_options();
   JoinOptions join_options(wire::Role role, int number);
   // Returns the declaration of a worker with data of this digest.

@@ -1,7 +1,5 @@
 #include "tests/simulation/coordinator_node.h"
 
-#include <csignal>
-
 namespace pushpull::sim {
 
 CoordinatorNode::CoordinatorNode(Cluster& cluster, int control)
@@ -9,7 +7,7 @@ CoordinatorNode::CoordinatorNode(Cluster& cluster, int control)
       cluster_(cluster),
       data_(cluster),
       driver_(cluster.coordinator_options(), cluster.scenario().start_timeout_s, data_.data(),
-              *this, history_of_run()),
+              *this, history_of_run(), cluster.stop_options()),
       control_(control) {
   const auto hear = [this](const PeerId& peer, const Message& message) { take(peer, message); };
   if (control_ < 0) {
@@ -27,11 +25,9 @@ void CoordinatorNode::kill() {
   data_.close();
 }
 
-void CoordinatorNode::request_end() {
-  happen([this] { driver_.on_signal(now(), SIGTERM); });
+Now CoordinatorNode::now() const {
+  return {cluster_.clock().now_ms(), cluster_.clock().now_ms(), cluster_.clock().now_ms()};
 }
-
-Now CoordinatorNode::now() const { return {cluster_.clock().now_ms(), cluster_.clock().now_ms()}; }
 
 // Runs one event of the program and the turn after it.
 void CoordinatorNode::happen(const std::function<void()>& event) {

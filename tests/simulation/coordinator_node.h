@@ -16,7 +16,9 @@ class CoordinatorNode : private JobResults {
   explicit CoordinatorNode(Cluster& cluster, int control = -1);
 
   void kill();
-  void request_end();
+  void signal(int number) {
+    happen([&] { driver_.on_signal(now(), number); });
+  }
   bool killed() const { return killed_; }
 
   int control_router() const { return control_; }

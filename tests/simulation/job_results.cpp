@@ -116,6 +116,10 @@ void JobResults::show_line(const std::string& line) {
     ++cluster_.checkpoint_waits;
   }
   if (line.starts_with("[job] lost ")) ++cluster_.lost_members;
+  const std::string asked = "[job] SIGUSR1: a checkpoint at step ";
+  if (line.starts_with(asked)) {
+    cluster_.asked_checkpoints.insert(std::stoll(line.substr(asked.size())));
+  }
 }
 
 void JobResults::show_moment(const Moment& moment) {

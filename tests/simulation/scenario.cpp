@@ -32,7 +32,8 @@ enum class Part : uint64_t {
   kStop = 13,
   kChosen = 14,
   kPartitions = 15,
-  kForgery = 16
+  kForgery = 16,
+  kSignals = 17
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -314,6 +315,19 @@ void add_stop(Scenario& s) {
   s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
   s.stop_ms = dice.between(0, dice.chance(0.6) ? 600 : 6000);
   s.all_signalled = dice.chance(0.5);
+  s.stops_by_limit = dice.chance(0.3);
+}
+
+void add_checkpoint_signals(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kSignals);
+  s.compute_us = std::max<int64_t>(s.compute_us, 30'000);  // long enough for events
+  if (dice.chance(0.5)) s.job.steps += 10;
+  for (int64_t i = dice.between(1, 4); i > 0; --i) {
+    s.checkpoint_signals_ms.push_back(dice.between(0, dice.chance(0.7) ? 600 : 6000));
+    if (dice.chance(0.3)) {
+      s.checkpoint_signals_ms.push_back(s.checkpoint_signals_ms.back() + dice.between(0, 20));
+    }
+  }
 }
 
 namespace {
@@ -391,7 +405,10 @@ std::string Scenario::to_string() const {
   if (on_device) out += ", servers on devices";
   if (stop_ms >= 0) {
     out += std::string(all_signalled ? ", all are" : ", the coordinator is") + " told to end at " +
-           std::to_string(stop_ms) + " ms";
+           std::to_string(stop_ms) + " ms" + (stops_by_limit ? " (by its limit)" : "");
+  }
+  for (const int64_t at_ms : checkpoint_signals_ms) {
+    out += ", a checkpoint signal at " + std::to_string(at_ms) + " ms";
   }
   if (servers_late_ms > 0) out += ", servers late by " + std::to_string(servers_late_ms) + " ms";
   if (servers_lossy) out += ", servers' control is lossy";

@@ -92,11 +92,13 @@ struct Scenario {
   double start_timeout_s = 1e6;    // of the coordinator
   int64_t servers_late_ms = 0;     // all servers but the first start so much later
   int64_t stop_ms = -1;            // the coordinator is then told to end; -1 = never
-  bool all_signalled = false;      // all members are told to end too, within half a second
-  int64_t server_killed_ms = -1;   // the second server dies then; -1 = never
-  int64_t compute_us = 1000;       // longest time of one micro-batch
-  int64_t write_us = 1000;         // longest time of a checkpoint's write
-  int64_t file_us = 0;             // time of work on other files
+  bool stops_by_limit = false;     // not by a signal: its allocation ends
+  std::vector<int64_t> checkpoint_signals_ms;  // the coordinator is told to write a checkpoint
+  bool all_signalled = false;     // all members are told to end too, within half a second
+  int64_t server_killed_ms = -1;  // the second server dies then; -1 = never
+  int64_t compute_us = 1000;      // longest time of one micro-batch
+  int64_t write_us = 1000;        // longest time of a checkpoint's write
+  int64_t file_us = 0;            // time of work on other files
   double write_fails = 0.0;  // probability that a checkpoint other than the last cannot be written
   size_t flush_bytes = 1 << 20;  // of a push's message
   bool early = true;             // workers begin before all their weights have arrived
@@ -130,8 +132,11 @@ void add_disorder(Scenario& scenario);
 void add_control_faults(Scenario& scenario);
 // Kills or freezes workers at random moments. Each share has an owner in the end.
 void add_accidents(Scenario& scenario, OnWorkerLoss on_worker_loss);
-// Tells the job to end at a random moment: its coordinator alone, or all members.
+// Tells the job to end at a random moment: its coordinator alone, by a signal or by the end of its
+// allocation, or all members.
 void add_stop(Scenario& scenario);
+// Asks the coordinator for checkpoints at random moments, some in quick succession.
+void add_checkpoint_signals(Scenario& scenario);
 // Lets the coordinator choose the checkpoints, and makes the run long enough for some.
 void add_chosen_checkpoints(Scenario& scenario);
 // Kills servers at random moments, also the coordinator, and restarts them.

@@ -93,5 +93,58 @@ TEST(StopSimulation, JobStopsWhenServersAreReplacedWithinTheTerm) {
   EXPECT_GT(stopped, 0);
 }
 
+// ---- checkpoints by signals ----
+
+// Counts the checkpoints that signals have added.
+void ask_for_checkpoints(Scenario scenario, int& added) {
+  add_checkpoint_signals(scenario);
+  sim::Run run(scenario);
+  run.go();
+  if (::testing::Test::HasFailure()) return;
+  added += static_cast<int>(run.cluster().asked_checkpoints.size());
+  const bool stops = scenario.stop_ms >= 0;
+  const bool finished = run.cluster().coordinator().phase() == wire::PHASE_FINISHED;
+  if (!stops || finished) return run.check();
+  run.check_stopped();
+}
+
+TEST(CheckpointSignalSimulation, CalmJobWritesThemAndGoesOnWithTheSameBits) {
+  int added = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    ask_for_checkpoints(job_of(seed, any_of(seed)), added);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(added, 0);
+}
+
+TEST(CheckpointSignalSimulation, JobWritesThemOnABadNetworkWhenProcessesDie) {
+  int added = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = job_of(seed, any_of(seed));
+    const bool backup = scenario.job.strategy.kind == StrategyKind::kBackup;
+    if (seed % 4 != 3) add_faults(scenario);
+    if (seed % 4 >= 2) {
+      add_accidents(scenario, backup ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
+    }
+    if (seed % 3 == 0) add_server_losses(scenario);
+    ask_for_checkpoints(scenario, added);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(added, 0);
+}
+
+TEST(CheckpointSignalSimulation, JobThatWritesThemStops) {
+  int added = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = job_of(seed, any_of(seed));
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 5 == 0) add_server_losses(scenario);
+    add_stop(scenario);
+    ask_for_checkpoints(scenario, added);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(added, 0);
+}
+
 }  // namespace
 }  // namespace pushpull::sim

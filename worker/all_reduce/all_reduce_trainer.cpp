@@ -109,10 +109,10 @@ void AllReduceTrainer::train_to_the_end() {
 
 // In time: server 0 acknowledges losses close to a checkpoint only once all workers know of it.
 void AllReduceTrainer::learn_barriers() {
-  if (!job_.checkpoint_auto) return;
-  const std::optional<wire::State> state = control_.state();
-  if (!state) return;
-  for (const int64_t step : state->chosen_checkpoints()) barriers_.choose(step);
+  if (control_.state_version() == learnt_version_) return;
+  const wire::State state = control_.state().value_or(wire::State());
+  learnt_version_ = state.version();
+  for (const int64_t step : state.chosen_checkpoints()) barriers_.choose(step);
 }
 
 void AllReduceTrainer::fetch_start() {
@@ -310,10 +310,9 @@ void AllReduceTrainer::exchange() {
 }
 
 void AllReduceTrainer::check_servers() {
-  const int64_t now = clock_.now_ms();
   const auto timeout_ms = static_cast<int64_t>(job_.heartbeat_timeout_s * kPatience * 1000);
   const int server = client_.busy() ? client_.waiting_for() : reports_.empty() ? -1 : 0;
-  if (server < 0 || now - heard_ms_[static_cast<size_t>(server)] <= timeout_ms) return;
+  if (server < 0 || clock_.now_ms() - heard_ms_[static_cast<size_t>(server)] <= timeout_ms) return;
   throw Error(ErrorCode::kUnreachable,
               "[all-reduce] server " + std::to_string(server) + " has not answered for " +
                   std::to_string(timeout_ms / 1000) + " s, waiting for " + waits_for_);

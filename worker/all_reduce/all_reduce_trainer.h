@@ -96,6 +96,7 @@ class AllReduceTrainer {
   std::vector<zmq::pollitem_t> poll_items_;
   std::deque<Report> reports_;  // not acknowledged by server 0
   int64_t next_report_ = 1;
+  int64_t learnt_version_ = -1;  // of the newest State with known barriers
   AwakeClock clock_;
   std::vector<int64_t> heard_ms_;  // by server: last message, or first request if later
   const char* waits_for_ = "";

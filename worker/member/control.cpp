@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "common/host/process_usage.h"
+
 namespace pushpull {
 
 namespace {
@@ -130,8 +132,7 @@ std::optional<JobEnd> Control::end() const {
 // Requires mutex_.
 wire::Stats Control::stats() const {
   wire::Stats stats;
-  stats.set_peak_rss_kib(peak_rss_kib());
-  stats.set_cpu_seconds(cpu_seconds());
+  put_usage(process_usage(), stats);
   stats.set_rejected_frames(dealer_->rejected_frames() +
                             peers_rejected_.load(std::memory_order_relaxed));
   stats.set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));

@@ -87,7 +87,8 @@ void WorkerMember::on_tick(int64_t now_ms) {
   now_ms_ = now_ms;
   if (left_) return;
   const bool released = end_request_.asked() && member_.state().let_go();
-  if (released || end_request_.overdue(now_ms)) finish_by_signal();
+  const bool alone = end_request_.abandoned(now_ms, member_.silent_ms(now_ms));
+  if (released || alone) finish_by_signal();
   guarded([&] {
     if (member_.joined()) repeat_requests(now_ms);
     // heartbeats continue until Leave: the computation may take a while to stop

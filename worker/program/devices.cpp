@@ -2,6 +2,7 @@
 
 #include "common/base/error.h"
 #include "common/device/device.h"
+#include "common/device/local_gpu.h"
 
 namespace pushpull {
 
@@ -9,11 +10,11 @@ using device::DeviceName;
 
 namespace {
 
-DeviceName automatic(const std::function<void(const std::string&)>& say) {
-  const DeviceName first{DeviceName::kCuda, 0};
+DeviceName automatic(const TaskOnHost& task, const std::function<void(const std::string&)>& say) {
+  const DeviceName own = device::take_local_gpu(task, say);
   try {
-    say("computes on " + device::open(first)->name());
-    return first;
+    say("computes on " + device::open(own)->name());
+    return own;
   } catch (const Error& e) {
     say(std::string("computes on the processor: ") + e.what());
     return {};
@@ -22,10 +23,10 @@ DeviceName automatic(const std::function<void(const std::string&)>& say) {
 
 }  // namespace
 
-std::vector<DeviceName> choose_devices(const std::string& text,
+std::vector<DeviceName> choose_devices(const std::string& text, const TaskOnHost& task,
                                        const std::function<void(const std::string&)>& say) {
   if (text.empty()) return {DeviceName{}};
-  if (text == "auto") return {automatic(say)};
+  if (text == "auto") return {automatic(task, say)};
   std::vector<DeviceName> names = device::parse_devices(text, 0);
   std::string there;
   for (const DeviceName& name : names) {
@@ -42,7 +43,7 @@ DeviceName choose_device(const std::string& text,
     throw Error(ErrorCode::kUsage,
                 "[device] --device " + text + ": only workers can use several devices");
   }
-  return choose_devices(text, say).front();
+  return choose_devices(text, {}, say).front();
 }
 
 std::vector<std::string> devices_in_turns(const std::string& text, int64_t processes,

@@ -7,16 +7,18 @@
 #include <vector>
 
 #include "common/device/device_name.h"
+#include "common/host/task_on_host.h"
 
 namespace pushpull {
 
 // Returns the devices that `text`, the flag's value, names. "" means cpu and loads no driver. A GPU
-// that is named must exist; `auto` is cuda:0 if that is usable, or else cpu.
+// that is named must exist; `auto` is the task's GPU if that is usable, or else cpu.
+//   task: place of this process on its host; only for `auto`.
 //   say: gets one line that names the devices, unless the choice is cpu and `text` is not `auto`.
 // Throws Error(kUsage | kDevice).
-std::vector<device::DeviceName> choose_devices(const std::string& text,
+std::vector<device::DeviceName> choose_devices(const std::string& text, const TaskOnHost& task,
                                                const std::function<void(const std::string&)>& say);
-// The same for programs that use a single device. Throws Error(kUsage) if `text` names several.
+// The same for programs that are started alone and use a single device. Throws Error(kUsage) if `text` names several.
 device::DeviceName choose_device(const std::string& text,
                                  const std::function<void(const std::string&)>& say);
 

@@ -21,6 +21,8 @@
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/launch/explain.h"
+#include "common/launch/host_place.h"
+#include "common/launch/local_place.h"
 #include "common/launch/this_process.h"
 #include "common/net/address.h"
 #include "worker/compute/device_team.h"
@@ -46,9 +48,14 @@ const std::vector<KeyHelp>& options() {
       {"listen", "",
        "all-reduce: where to listen for other workers; default: the interface to the first server"},
       {"advertise", "", "all-reduce: host name or address by which other workers reach this one"},
-      takes(kDeviceWords,
-            {"device", "cpu",
-             "device to compute on: cpu, auto, cuda, cuda:N, or a list: cuda:0,cuda:1"}),
+      takes(
+          kDeviceWords,
+          {"device", "cpu",
+           "device to compute on: cpu, auto (the GPU of this task's local rank), cuda, cuda:N, or "
+           "a list: cuda:0,cuda:1"}),
+      takes("none|cores|numa", {"bind", "none",
+                                "none, cores or numa: run only on this task's part of the host's "
+                                "cores, by its local rank"}),
       takes("FILE", {"trace", "",
                      "file for a Chrome trace of this worker's steps, written at the end; not in "
                      "all-reduce"}),
@@ -128,7 +135,11 @@ Computation make_computation(const Job& job, const std::string& data_dir,
 // Ends this process at signals. Create it before any thread starts.
 class WorkerProcess final : public WorkerOwner {
  public:
-  int take_signal() override { return signals_.take(); }
+  int take_signal() override {
+    const int signal = signals_.take();
+    if (const std::string line = signals_.take_notice(); !line.empty()) Log("worker").info(line);
+    return signal;
+  }
   int signal_fd() const override { return signals_.fd(); }
   void end_now(int code) override {
     flush_output();
@@ -153,6 +164,13 @@ WorkerOptions worker_options(const CommandLine& line, const std::string& join,
   return options;
 }
 
+void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices) {
+  if (devices.front().kind != device::DeviceName::kCpu) return;
+  if (const std::string text = crowding_text(job.threads); !text.empty()) {
+    Log("worker").warn(text);
+  }
+}
+
 // Runs the worker and returns the exit code.
 int work(const CommandLine& line, const std::string& join, WorkerProcess& process) {
   parse_address(join, "join");
@@ -160,12 +178,17 @@ int work(const CommandLine& line, const std::string& join, WorkerProcess& proces
   if (exchange && line.local.contains("device")) {
     throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
   }
-  const std::vector<device::DeviceName> devices = choose_devices(
-      value_of(line, "device"), [](const std::string& text) { Log("worker").info(text); });
+  const std::string device = value_of(line, "device");
+  const std::vector<device::DeviceName> devices =
+      choose_devices(device, device == "auto" ? task_of_this_process() : TaskOnHost{},
+                     [](const std::string& text) { Log("worker").info(text); });
+  bool said_crowding = false;
   WorkerLife life(worker_options(line, join, devices), process);
   const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
     if (exchange) return std::make_unique<ExchangeWork>(parts, *exchange);
     const MakeComputation make = [&](const Job& job) {
+      if (!said_crowding) say_crowding(job, devices);
+      said_crowding = true;
       return make_computation(job, value_of(line, "data-dir"), devices);
     };
     return std::make_unique<TrainingWork>(
@@ -206,6 +229,8 @@ int main_of(int argc, char** argv) {
     Log("worker").info(summary_line(placement));
     join = placement.address();
   }
+  take_cores(parse_bind(line.own("bind", "none")), 0,
+             [](const std::string& text) { Log("worker").info(text); });
   keep_heap();
   raise_file_limit();
   WorkerProcess process;

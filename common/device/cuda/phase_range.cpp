@@ -1,3 +1,4 @@
+// Ranges of NVTX 3, a header that loads a profiler by itself.
 #include "common/device/phase_range.h"
 
 #include <nvtx3/nvToolsExt.h>

@@ -1,0 +1,42 @@
+// The flags of stops and of checkpoints by a signal, of the first server and of `pushpull run`. Any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/job/command_line.h"
+#include "common/job/key_help.h"
+#include "ps/stops/allocation_end.h"
+#include "ps/stops/stop_options.h"
+
+namespace pushpull {
+
+// The names of these flags, which `pushpull run` passes to the first server.
+inline constexpr const char* kStopFlags[] = {"checkpoint-signal", "grace", "stop-before",
+                                             "stop-at"};
+
+// Returns `flags` with those of stops.
+std::vector<KeyHelp> with_stop_flags(std::vector<KeyHelp> flags);
+
+// Returns the signal that `text` names: "USR1", "SIGUSR1" or "10"; 0 for "none". Throws Error(kUsage)
+// for a name or number of no signal, and for a signal that ends, stops or reports a fault of a
+// process.
+int parse_checkpoint_signal(const std::string& text);
+
+// Returns the time in milliseconds since 1970, or nothing. Accepts "2026-01-31T23:59:59Z" (UTC; the
+// seconds may be absent) and seconds since 1970.
+std::optional<int64_t> parse_utc_ms(std::string_view text);
+
+// Returns what the flags say. Does not ask for the allocation's end. Throws Error(kUsage).
+StopOptions stop_options(const CommandLine& line);
+
+// Adds the time at which the job stops by itself, from --stop-at or from the allocation's end. Throws
+// Error(kUsage) if that time has passed, or if --stop-before finds no end.
+StopOptions with_limit(StopOptions options, const CommandLine& line,
+                       const AllocationSource& source);
+
+}  // namespace pushpull
