@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
@@ -147,11 +148,11 @@ int main_of(int argc, char** argv) {
                       {"how", "", "unread, pushes or hellos"},
                       {"for-s", "60", "seconds"}});
   const CommandLine line = parse_command_line(argc, argv, flags, JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("hostile_member: joins a job and harms it",
-                           {"hostile_member --join ADDRESS --how HOW"}, flags, JobFlags::kRefuse);
-    return 0;
-  }
+  const ProgramHelp help = {.name = "hostile_member",
+                            .summary = "joins a job and harms it",
+                            .usage = {"hostile_member --join ADDRESS --how HOW"},
+                            .options = flags};
+  if (print_help(line, help, program_version())) return 0;
   const std::string address = flag(line, "join");
   const std::string how = flag(line, "how");
   if (how != "unread" && how != "pushes" && how != "hellos") {

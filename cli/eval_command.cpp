@@ -16,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/head_json.h"
 #include "common/job/command_line.h"
@@ -33,18 +34,20 @@ constexpr int kNameWidth = 11;
 
 const std::vector<KeyHelp>& eval_options() {
   static const std::vector<KeyHelp> options = {
-      {"checkpoint", "", "folder of checkpoints (the newest is used), or one step-... folder"},
+      takes("DIR", {"checkpoint", "",
+                    "folder of checkpoints (the newest is used), or one step-... folder"}),
       {"dataset", "the job's", "another dataset of the same shape"},
-      {"data-dir", "the job's", "folder of the data on this machine"},
+      takes("DIR", {"data-dir", "the job's", "folder of the data on this machine"}),
       {"threads", "the job's", "compute threads"},
-      {"precision", "the job's", "arithmetic of a GPU"},
-      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
+      takes("fp32|tf32|bf16|fp16", {"precision", "the job's", "arithmetic of a GPU"}),
+      takes(kDeviceWords, {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"}),
       {"json", "", "print one JSON object", "", false},
       {"follow", "",
        "evaluate each new checkpoint of a running job, until its run has ended; --checkpoint is "
        "OUT/checkpoints",
        "", false},
-      {"metrics", "OUT/eval.jsonl", "with --follow: file that gets one JSON object a checkpoint"},
+      takes("FILE", {"metrics", "OUT/eval.jsonl",
+                     "with --follow: file that gets one JSON object a checkpoint"}),
       {"follow-timeout", "3600", "with --follow: seconds to wait for the next checkpoint"},
   };
   return options;
@@ -266,19 +269,19 @@ std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& 
   return weights;
 }
 
+const ProgramHelp& eval_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull eval",
+      .summary = "metrics of a checkpoint on the test split",
+      .usage = {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]",
+                "pushpull eval --follow --checkpoint OUT/checkpoints"},
+      .options = eval_options()};
+  return help;
+}
+
 int eval_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, eval_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("pushpull eval: metrics of a checkpoint on the test split",
-                           {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]",
-                            "pushpull eval --follow --checkpoint OUT/checkpoints"},
-                           eval_options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, eval_help(), PUSHPULL_VERSION)) return 0;
   const auto folder = line.local.find("checkpoint");
   if (folder == line.local.end() || !line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[eval] a folder is needed: --checkpoint DIR");

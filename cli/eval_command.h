@@ -13,6 +13,7 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
 struct Job;
 
 // Evaluates each sample of the test split exactly once, and returns the results of all heads. Throws
@@ -24,6 +25,8 @@ std::vector<HeadResult> evaluate_all(const Job& job, const Dataset& dataset, Mod
 // a tensor that is missing, unknown or of another shape.
 std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& table,
                                const std::string& path);
+
+const ProgramHelp& eval_help();
 
 // argv[0] is "eval". Returns the exit code; throws Error.
 int eval_command(int argc, const char* const* argv);

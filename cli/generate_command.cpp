@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/strict_number.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/external_job.h"
 #include "common/job/job.h"
@@ -25,7 +26,8 @@ constexpr int64_t kMaxTokens = 1'000'000;
 
 const std::vector<KeyHelp>& generate_options() {
   static const std::vector<KeyHelp> options = {
-      {"checkpoint", "", "folder of checkpoints (the newest is used), or one step-... folder"},
+      takes("DIR", {"checkpoint", "",
+                    "folder of checkpoints (the newest is used), or one step-... folder"}),
       {"prompt", "a line break", "text to go on with"},
       {"tokens", "200", "tokens to generate"},
       {"temperature", "1", "below 1: likely tokens more often; 0: always the likeliest"},
@@ -114,18 +116,18 @@ void generate_tokens(Model& model, std::span<const float> weights, int64_t seque
   }
 }
 
+const ProgramHelp& generate_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull generate",
+      .summary = "text that a trained language model goes on with",
+      .usage = {"pushpull generate --checkpoint DIR [--prompt TEXT] [--tokens N]"},
+      .options = generate_options()};
+  return help;
+}
+
 int generate_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, generate_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("pushpull generate: text that a trained language model goes on with",
-                           {"pushpull generate --checkpoint DIR [--prompt TEXT] [--tokens N]"},
-                           generate_options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, generate_help(), PUSHPULL_VERSION)) return 0;
   const std::string path = flag_of(line, "checkpoint", "");
   if (path.empty() || !line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[generate] a folder is needed: --checkpoint DIR");

@@ -9,6 +9,8 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
+
 class Model;
 
 // How the next token is drawn from the scores.
@@ -30,6 +32,8 @@ int32_t draw_token(std::span<const float> scores, const Sampling& sampling, int6
 void generate_tokens(Model& model, std::span<const float> weights, int64_t sequence,
                      int64_t vocabulary, const Sampling& sampling, int64_t count,
                      std::vector<int32_t>& ids, const std::function<void(int32_t)>& each);
+
+const ProgramHelp& generate_help();
 
 // argv[0] is "generate". Returns the exit code; throws Error.
 int generate_command(int argc, const char* const* argv);

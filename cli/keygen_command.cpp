@@ -4,6 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_file.h"
@@ -15,10 +16,11 @@ const std::vector<KeyHelp>& keygen_options() {
   static const std::vector<KeyHelp> options = {
       {"observer", "",
        "make a key for observers: it allows reading a job's status and nothing else", "", false},
-      {"key", "",
-       "the job's key, from which the observers' key is derived; default: PUSHPULL_KEY_FILE, else "
-       "the user's "
-       "own, ~/.config/pushpull/key"},
+      takes("FILE", {"key", "",
+                     "the job's key, from which the observers' key is derived; default: "
+                     "PUSHPULL_KEY_FILE, else "
+                     "the user's "
+                     "own, ~/.config/pushpull/key"}),
   };
   return options;
 }
@@ -33,18 +35,19 @@ AnyKey key_of(const CommandLine& line) {
 
 }  // namespace
 
+const ProgramHelp& keygen_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull keygen",
+      .summary = "makes the key of a job, or one for its observers",
+      .usage = {"pushpull keygen FILE", "pushpull keygen --observer [--key FILE] FILE"},
+      .options = keygen_options(),
+      .words = "FILE"};
+  return help;
+}
+
 int keygen_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, keygen_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("pushpull keygen: makes the key of a job, or one for its observers",
-                           {"pushpull keygen FILE", "pushpull keygen --observer [--key FILE] FILE"},
-                           keygen_options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, keygen_help(), PUSHPULL_VERSION)) return 0;
   if (line.positional.size() != 1 || line.positional.front().empty()) {
     throw Error(ErrorCode::kUsage,
                 "[keygen] one file for the key must be named: pushpull keygen FILE");

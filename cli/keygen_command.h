@@ -3,6 +3,10 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
+
+const ProgramHelp& keygen_help();
+
 // argv[0] is "keygen". Returns the exit code; throws Error.
 int keygen_command(int argc, const char* const* argv);
 

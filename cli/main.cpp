@@ -6,11 +6,11 @@
 #include <exception>
 #include <iostream>
 #include <string>
-#include <string_view>
-#include <utility>
 
 #include "cli/bench/bench_command.h"
+#include "cli/bench/bench_options.h"
 #include "cli/compare/compare_command.h"
+#include "cli/compare/compare_options.h"
 #include "cli/doctor/doctor_command.h"
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
@@ -24,33 +24,15 @@
 #include "cli/task/task_command.h"
 #include "cli/top/top_command.h"
 #include "common/base/error.h"
+#include "common/help/help_text.h"
+#include "common/help/program_help.h"
+#include "common/job/command_line.h"
 
 namespace pushpull {
 namespace {
 
-constexpr const char* kHelp =
-    R"(pushpull: trains neural networks with servers that hold the weights and workers that compute gradients
-
-usage:
-  pushpull run --job FILE --servers S --workers W     train on this machine
-  pushpull run --over slurm|mpi --job FILE            train on the nodes of an allocation
-  pushpull submit --job FILE --nodes N --out DIR      a batch script for Slurm, or a JobSet
-  pushpull compare --job FILE --strategies sync,async --workers 1,2
-                                                      the same job under several strategies
-  pushpull bench                                      what push and pull cost here, beside the floor
-  pushpull status --join tcp://HOST:PORT              members and progress of a running job
-  pushpull top --join tcp://HOST:PORT                 the same, live in a terminal
-  pushpull report OUT                                 one run's charts and tables as OUT/report.html
-  pushpull doctor [--join tcp://HOST:PORT]            what this host has for a job, and why it cannot take part in one
-  pushpull eval --checkpoint DIR                      accuracy of a checkpoint on the test split
-  pushpull models --job FILE                          parameters and memory of a job's model
-  pushpull generate --checkpoint DIR --prompt TEXT    text that a trained language model goes on with
-  pushpull keygen FILE                                a key for a job that other users share
-  pushpull replay FILE --job FILE                     a recorded run again, to the same bits
-  pushpull COMMAND --help                             flags of a command
-  pushpull --version
-
-a first run, without a job file or data:
+constexpr const char* kFirstRuns =
+    R"(a first run, without a job file or data:
   pushpull run --model mlp --dataset dummy --steps 500 --workers 2
 
 over several machines, start the programs by hand:
@@ -58,45 +40,62 @@ over several machines, start the programs by hand:
   pushpull-worker --join tcp://ADDRESS:PORT           on each machine that computes
 )";
 
-using Command = int (*)(int, const char* const*);
-constexpr std::array<std::pair<std::string_view, Command>, 14> kCommands = {
-    {{"run", run_command},
-     {"compare", compare_command},
-     {"bench", bench_command},
-     {"status", status_command},
-     {"top", top_command},
-     {"doctor", doctor_command},
-     {"eval", eval_command},
-     {"generate", generate_command},
-     {"keygen", keygen_command},
-     {"models", models_command},
-     {"replay", replay_command},
-     {"report", report_command},
-     {"submit", submit_command},
-     {"task", task_command}}};
+struct Command {
+  const ProgramHelp& (*help)();
+  int (*run)(int, const char* const*);
+};
+constexpr std::array kCommands = {
+    Command{run_help, run_command},           Command{submit_help, submit_command},
+    Command{compare_help, compare_command},   Command{bench_help, bench_command},
+    Command{status_help, status_command},     Command{top_help, top_command},
+    Command{report_help, report_command},     Command{doctor_help, doctor_command},
+    Command{eval_help, eval_command},         Command{models_help, models_command},
+    Command{generate_help, generate_command}, Command{keygen_help, keygen_command},
+    Command{replay_help, replay_command},
+};
+
+ProgramHelp pushpull_help() {
+  ProgramHelp help = {
+      .name = "pushpull",
+      .summary =
+          "trains neural networks with servers that hold the weights and workers that "
+          "compute gradients",
+      .usage = {"pushpull COMMAND [--FLAG VALUE ...]"},
+      .more = kFirstRuns};
+  for (const Command& command : kCommands) help.commands.push_back(command.help());
+  return help;
+}
+
+// Returns all names: "run, compare or bench".
+std::string command_names() {
+  std::string out;
+  for (const Command& command : kCommands) {
+    const char* const between = &command == &kCommands.back() ? " or " : ", ";
+    out += (out.empty() ? "" : between) + last_word(command.help());
+  }
+  return out;
+}
 
 int dispatch(int argc, const char* const* argv) {
-  const std::string_view word = argc > 1 ? argv[1] : "";
-  if (word == "--help" || word == "-h" || word == "help") {
-    std::cout << kHelp;
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "task") return task_command(argc - 1, argv + 1);  // not for users
+  for (const Command& command : kCommands) {
+    if (word == last_word(command.help())) return command.run(argc - 1, argv + 1);
+  }
+  if (word.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[pushpull] a command is needed: " + command_names() + "; --help explains them");
+  }
+  if (word.starts_with('-')) {
+    const CommandLine line = parse_command_line(argc, argv, {}, JobFlags::kRefuse);
+    if (print_help(line, pushpull_help(), PUSHPULL_VERSION)) return 0;
+  }
+  if (word == "help") {
+    std::cout << help_text(pushpull_help());
     return 0;
   }
-  if (word == "--version") {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
-  for (const auto& [name, command] : kCommands) {
-    if (word == name) {
-      return command(argc - 1, argv + 1);
-    }
-  }
-  constexpr std::string_view kNames =
-      "run, submit, compare, bench, status, top, doctor, eval, models, generate, keygen, replay or "
-      "report; --help explains them";
-  throw Error(ErrorCode::kUsage, word.empty()
-                                     ? "[pushpull] a command is needed: " + std::string(kNames)
-                                     : "[pushpull] unknown command '" + std::string(word) +
-                                           "': must be " + std::string(kNames));
+  throw Error(ErrorCode::kUsage, "[pushpull] unknown command '" + word + "': must be " +
+                                     command_names() + "; --help explains them");
 }
 
 // If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/external_job.h"
 #include "common/job/job.h"
@@ -25,7 +26,8 @@ constexpr int kDataWidth = 22;
 
 const std::vector<KeyHelp>& models_options() {
   static const std::vector<KeyHelp> options = {
-      {"job", "", "job file (INI) whose model is described; keys as flags do as well"},
+      takes("FILE",
+            {"job", "", "job file (INI) whose model is described; keys as flags do as well"}),
       {"tensors", "", "also print a line for each tensor", "", false},
       {"json", "", "print JSON", "", false},
   };
@@ -159,19 +161,20 @@ void describe_model_json(std::ostream& out, const Job& job, const FieldTable& fi
   out << j.dump() << "\n";
 }
 
+const ProgramHelp& models_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull models",
+      .summary = "the models, and what the model of a job costs",
+      .usage = {"pushpull models [--json]",
+                "pushpull models --job FILE [--KEY VALUE ...] [--tensors] [--json]"},
+      .options = models_options(),
+      .job_flags = JobFlags::kAccept};
+  return help;
+}
+
 int models_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, models_options());
-  if (line.help) {
-    std::cout << help_text("pushpull models: the models, and what the model of a job costs",
-                           {"pushpull models [--json]",
-                            "pushpull models --job FILE [--KEY VALUE ...] [--tensors] [--json]"},
-                           models_options());
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, models_help(), PUSHPULL_VERSION)) return 0;
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[models] '" + printable(line.positional.front()) +
                                        "' is not a flag; give the job file as --job FILE");

@@ -9,6 +9,7 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
 struct Job;
 
 // The memory of a worker that computes whole steps alone, without the buffers of messages.
@@ -27,6 +28,8 @@ void list_models(std::ostream& out, bool json);
 //   tensors: also a line for each tensor.
 void describe_model(std::ostream& out, const Job& job, const FieldTable& fields, bool tensors);
 void describe_model_json(std::ostream& out, const Job& job, const FieldTable& fields);
+
+const ProgramHelp& models_help();
 
 // argv[0] is "models". Returns the exit code; throws Error.
 int models_command(int argc, const char* const* argv);

@@ -163,7 +163,6 @@ function(pushpull_test name)
   if(ARG_DEVICE)
     pushpull_add_test(${name}.gpu ${name} LABEL gpu FILTER "${ARG_DEVICE}" PROPERTIES RESOURCE_LOCK gpu)
     set(filter FILTER "-${ARG_DEVICE}")
-    pushpull_relocatable(${name})
     install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT tests EXCLUDE_FROM_ALL)
     # tells scripts/gpu-check.sh which tests to run
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.filter "${ARG_DEVICE}\n")

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/job/dataset_names.h"
 #include "common/job/job.h"
 #include "datasets/cifar10.h"
@@ -28,7 +29,8 @@ std::string find_digits() {
   }
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
   if (!program.empty()) {
-    places.push_back(program.parent_path().parent_path() / "share" / "pushpull" / "digits");
+    places.push_back(fs::path(program_folder_of(program.string())).parent_path() / "share" /
+                     "pushpull" / "digits");
   }
   places.push_back(fs::path(PUSHPULL_SOURCE_DIR) / "datasets" / "digits");
   std::string tried;

@@ -11,6 +11,7 @@
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
@@ -33,27 +34,31 @@ namespace {
 
 const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags(with_stop_flags({
-      {"job", "", "job file (INI); only the first server reads it"},
+      takes("FILE", {"job", "", "job file (INI); only the first server reads it"}),
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
       {"advertise", "", "host name or address by which other processes reach this server"},
       {"servers", "1", "servers of the job, this one included"},
       {"workers", "1", "workers to wait for before training starts"},
-      {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
-      {"tensorboard", "", "folder for TensorBoard's event files; only of the first server"},
+      takes("DIR", {"out", "pushpull-out", "folder for metrics, summary and checkpoints"}),
+      takes("DIR",
+            {"tensorboard", "", "folder for TensorBoard's event files; only of the first server"}),
       {"metrics-listen", "",
        "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
        "host on loopback; only of the first server"},
-      {"device", "cpu",
-       "where weights are kept and updated: cpu, auto (the GPU of this task's local rank), cuda, "
-       "cuda:N"},
-      {"bind", "none",
-       "none, cores or numa: run only on this task's part of the host's cores, by its local rank"},
-      {"progress", "auto", "tty (one line that is overwritten), plain, or auto"},
+      takes(kDeviceWords, {"device", "cpu",
+                           "where weights are kept and updated: cpu, auto (the GPU of this task's "
+                           "local rank), cuda, cuda:N"}),
+      takes("none|cores|numa", {"bind", "none",
+                                "none, cores or numa: run only on this task's part of the host's "
+                                "cores, by its local rank"}),
+      takes("auto|plain|tty",
+            {"progress", "auto", "tty (one line that is overwritten), plain, or auto"}),
       {"announce-fd", "",
        "file descriptor to write the address to, once it is known, and a line if the job fails"},
-      {"join", "",
-       "join the job at tcp://HOST:PORT as a further server, or `auto`: the launcher's variables "
-       "decide; rank 0 starts the job (docs/clusters.md)"},
+      takes("auto|tcp:", {"join", "",
+                          "join the job at tcp://HOST:PORT as a further server, or `auto`: the "
+                          "launcher's variables "
+                          "decide; rank 0 starts the job (docs/clusters.md)"}),
       {"explain", "", "print which variable said what to `--join auto`, and join nothing", "",
        false},
       {"join-timeout", "60",
@@ -265,22 +270,23 @@ int join_or_explain(const CommandLine& line, SignalFd& signals) {
   return 0;
 }
 
+const ProgramHelp& server_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull-server",
+      .summary = "holds the weights of a job; the first server coordinates it",
+      .usage =
+          {"pushpull-server --job FILE [--listen tcp://ADDR:PORT] [--servers S] [--workers W] "
+           "[--out DIR] [--device DEVICE] [--KEY VALUE ...]",
+           "pushpull-server --join tcp://ADDR:PORT [--device DEVICE] [--join-timeout SECONDS]",
+           "pushpull-server --join auto [--explain] --job FILE [--servers S] [--workers W] ..."},
+      .options = options(),
+      .job_flags = JobFlags::kAccept};
+  return help;
+}
+
 int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options());
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull-server: holds the weights of a job; the first server coordinates it",
-        {"pushpull-server --job FILE [--listen tcp://ADDR:PORT] [--servers S] [--workers W] "
-         "[--out DIR] [--device DEVICE] [--KEY VALUE ...]",
-         "pushpull-server --join tcp://ADDR:PORT [--device DEVICE] [--join-timeout SECONDS]",
-         "pushpull-server --join auto [--explain] --job FILE [--servers S] [--workers W] ..."},
-        options());
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull-server " << program_version() << "\n";
-    return 0;
-  }
+  if (print_help(line, server_help(), program_version())) return 0;
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
   }

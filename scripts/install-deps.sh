@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pushpull is built from. Does nothing if all are installed.
 # The CUDA toolkit is optional and not among them: CMake finds an installed one (docs/gpu.md).
-#   scripts/install-deps.sh [--tests] [--tidy] [--wheel]
-#     --tests  also the packages for tests: python3-torch as the reference, clang-format,
-#              chromium, which opens the report of a comparison; tools for labs of hosts; spin,
-#              which checks the model of a protocol; mold, a faster linker; Slurm and Open MPI
-#     --tidy   also clang-tidy, which only `scripts/test.sh --tidy` runs
-#     --wheel  also the packages that scripts/wheel.sh needs, to unpack sources and to link libsodium
+#   scripts/install-deps.sh [--tests] [--tidy] [--package] [--wheel]
+#     --tests    also the packages for tests: python3-torch as the reference, clang-format,
+#                chromium, which opens the report of a comparison; tools for labs of hosts; spin,
+#                which checks the model of a protocol; mold, a faster linker; man-db, which checks man pages;
+#                Slurm and Open MPI, which start jobs over several nodes
+#     --tidy     also clang-tidy, which only `scripts/test.sh --tidy` runs
+#     --package  also the packages that scripts/package.sh --deb and scripts/package/check.py need
+#     --wheel    also the packages that scripts/wheel.sh needs, to unpack sources and to link libsodium
 set -euo pipefail
 
 packages=(
@@ -18,12 +20,13 @@ packages=(
 )
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold
+    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold man-db
                        munge slurmctld slurmd slurm-client openmpi-bin) ;;
     --tidy) packages+=(clang-tidy) ;;
+    --package) packages+=(dpkg-dev debootstrap lintian) ;;
     --wheel) packages+=(python3 dpkg-dev libsodium-dev) ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "[deps] unknown option $option; known: --tests, --tidy, --wheel" >&2; exit 2 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "[deps] unknown option $option; known: --tests, --tidy, --package, --wheel" >&2; exit 2 ;;
   esac
 done
 

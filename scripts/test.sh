@@ -12,6 +12,8 @@
 #     --format   only the check of the formatting
 #     --simulate the simulations of the release build with seventy times as many seeds, or with
 #                PUSHPULL_SIM_SCALE times as many
+#     --packages builds the tarball and the .deb into dist, and installs and uses them in bare systems
+#                (scripts/package/check.py; as root, with a mirror of Debian)
 #     --all      --tidy --asan --tsan --release
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -62,6 +64,13 @@ simulate() {
   for shard in "${running[@]}"; do wait "$shard" || failed=1; done
   return "$failed"
 }
+packages() {
+  echo "[test] packages"
+  cmake --preset cpu >/dev/null
+  cmake --build --preset packages
+  scripts/package.sh --build build/cpu --no-gpu-check --deb dist dist/pushpull.tar.gz
+  scripts/package/check.py dist
+}
 format() {
   echo "[test] format"
   tests/format_test.sh
@@ -70,17 +79,18 @@ format() {
 steps=()
 for option in "$@"; do
   case $option in
-    --release | --fast | --headers | --asan | --tsan | --tidy | --format | --simulate) steps+=("${option#--}") ;;
+    --release | --fast | --headers | --asan | --tsan | --tidy | --format | --simulate | --packages) steps+=("${option#--}") ;;
     --all) steps+=(tidy asan tsan release) ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "[test] unknown option $option; see scripts/test.sh --help" >&2; exit 2 ;;
   esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(release)
 
-packages=(--tests)
-[[ " ${steps[*]} " != *" tidy "* ]] || packages+=(--tidy)
-scripts/install-deps.sh "${packages[@]}"
+needs=(--tests)
+[[ " ${steps[*]} " != *" tidy "* ]] || needs+=(--tidy)
+[[ " ${steps[*]} " != *" packages "* ]] || needs+=(--package)
+scripts/install-deps.sh "${needs[@]}"
 
 for step in "${steps[@]}"; do
   "$step"

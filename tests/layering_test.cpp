@@ -1,6 +1,6 @@
 // Tests the rules of the whole tree: allowed includes (by the two tables of ARCHITECTURE.md,
-// between top folders and between the rooms of one), the length of a file, and that no file
-// contains a path of the machine that it was written on.
+// between top folders and between the rooms of one), the length of a file, that no file
+// contains a path of the machine that it was written on, and that packages can move programs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -242,6 +242,16 @@ TEST(Layering, NoFileContainsAPathOfThisMachine) {
          machine_paths(path, read_file(fs::path(PUSHPULL_SOURCE_DIR) / path))) {
       ADD_FAILURE() << found;
     }
+  }
+}
+
+// In a package the executed file is the package's loader; program_folder() knows that.
+TEST(Layering, ProgramsAskForTheirFolderRatherThanForTheExecutedFile) {
+  const std::set<std::string> allowed = {"common/base/process.cpp", "datasets/dataset.cpp"};
+  for (const std::string& path : files()) {
+    if (!is_source(path) || path.starts_with("tests/") || allowed.contains(path)) continue;
+    EXPECT_EQ(read_kept(path).find("\"/proc/self/exe\""), std::string::npos)
+        << path << ": use program_folder() of common/base/process.h";
   }
 }
 

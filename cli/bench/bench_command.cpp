@@ -16,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
 
@@ -207,22 +208,14 @@ void Bench::write() const {
 
 int bench_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, bench_options());
-  if (line.help) {
-    std::cout << bench_help();
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, bench_help(), PUSHPULL_VERSION)) return 0;
   BenchOptions options =
       parse_bench(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)),
                   available_memory());
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << "# " << note << std::endl;
   }
-  const fs::path self = fs::read_symlink("/proc/self/exe");
-  return Bench(std::move(options), self.parent_path().string()).run();
+  return Bench(std::move(options), program_folder()).run();
 }
 
 }  // namespace pushpull

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 #include "common/net/address.h"
@@ -142,6 +143,22 @@ void check_join(const CommandLine& line, const BenchOptions& options) {
   }
 }
 
+// Adds the keys of the job that bench accepts.
+std::vector<KeyHelp> options_with_keys() {
+  std::vector<KeyHelp> all = bench_options();
+  const std::vector<KeyHelp> of_the_job = {
+      takes("shm|tcp|ipc,...", {"transport", kTransports, "transports to measure, between commas"}),
+      takes("sgd|momentum|nesterov|adam|adamw",
+            {"optimizer", "momentum", "update rule: sgd, momentum, nesterov, adam or adamw"}),
+      {"steps", "by size", "exchanges to measure in each row"},
+  };
+  all.insert(all.begin() + 3, of_the_job.begin(), of_the_job.end());
+  for (const KeyHelp& key : job_keys()) {
+    if (std::ranges::count(kTunable, key.key) > 0) all.push_back(key);
+  }
+  return all;
+}
+
 }  // namespace
 
 const std::vector<KeyHelp>& bench_options() {
@@ -152,32 +169,22 @@ const std::vector<KeyHelp>& bench_options() {
       {"join", "",
        "tcp://HOST:PORT: exchange with servers that run there already, one size; the workers run "
        "here"},
-      {"out", "", "also write the rows to this file, as JSON"},
+      takes("FILE", {"out", "", "also write the rows to this file, as JSON"}),
   });
   return options;
 }
 
-std::string bench_help() {
-  std::vector<KeyHelp> all = bench_options();
-  const std::vector<KeyHelp> of_the_job = {
-      {"transport", kTransports, "transports to measure, between commas"},
-      {"optimizer", "momentum", "update rule: sgd, momentum, nesterov, adam or adamw"},
-      {"steps", "by size", "exchanges to measure in each row"},
-  };
-  all.insert(all.begin() + 3, of_the_job.begin(), of_the_job.end());
-  for (const KeyHelp& key : job_keys()) {
-    if (std::ranges::count(kTunable, key.key) == 0) continue;
-    all.push_back(key);
-    all.back().group = "Of the job";
-  }
-  return help_text(
-      "pushpull bench: what one exchange of push, update and pull costs here, beside what the "
-      "machine allows",
-      {"pushpull bench [--bytes 4096,1048576] [--workers W] [--servers S] [--transport "
-       "shm,tcp,ipc]",
-       "               [--optimizer X] [--steps N] [--out FILE.json] [--KEY VALUE ...]",
-       "pushpull bench --join tcp://HOST:PORT --bytes N --workers W [--out FILE.json]"},
-      all, JobFlags::kRefuse);
+const ProgramHelp& bench_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull bench",
+      .summary =
+          "what one exchange of push, update and pull costs here, beside what the machine allows",
+      .usage = {"pushpull bench [--bytes 4096,1048576] [--workers W] [--servers S] [--transport "
+                "shm,tcp,ipc]",
+                "               [--optimizer X] [--steps N] [--out FILE.json] [--KEY VALUE ...]",
+                "pushpull bench --join tcp://HOST:PORT --bytes N --workers W [--out FILE.json]"},
+      .options = options_with_keys()};
+  return help;
 }
 
 std::string transport_name(Transport transport) {

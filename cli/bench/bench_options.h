@@ -14,6 +14,7 @@
 namespace pushpull {
 
 struct KeyHelp;
+struct ProgramHelp;
 
 struct BenchOptions {
   std::vector<int64_t> bytes;  // tensor sizes, in the order of the rows
@@ -30,7 +31,7 @@ struct BenchOptions {
 };
 
 const std::vector<KeyHelp>& bench_options();
-std::string bench_help();
+const ProgramHelp& bench_help();
 
 // Returns "shm", "tcp" or "ipc".
 std::string transport_name(Transport transport);

@@ -30,6 +30,7 @@
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/keys/key_flags.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
@@ -432,21 +433,13 @@ int compare_command(int argc, const char* const* argv) {
   for (const std::string& word : words) pointers.push_back(word.c_str());
   const CommandLine line =
       parse_command_line(static_cast<int>(pointers.size()), pointers.data(), compare_options());
-  if (line.help) {
-    std::cout << compare_help();
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, compare_help(), PUSHPULL_VERSION)) return 0;
   CompareOptions options =
       parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;
   }
-  const fs::path self = fs::read_symlink("/proc/self/exe");
-  return Comparison(std::move(options), self.parent_path().string()).run();
+  return Comparison(std::move(options), program_folder()).run();
 }
 
 }  // namespace pushpull

@@ -14,6 +14,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device_name.h"
+#include "common/help/program_help.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
 
@@ -297,8 +298,11 @@ void check_jobs(CompareOptions& options) {
 
 const std::vector<KeyHelp>& compare_options() {
   static const std::vector<KeyHelp> options = with_key_flags({
-      {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
-      {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"},
+      takes("FILE",
+            {"job", "",
+             "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"}),
+      takes(strategy_words() + std::string(kMoreValues),
+            {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"}),
       {"workers", "1,2", "numbers of workers; scaling needs 1 among them"},
       {"servers", "1", "servers of every run"},
       {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
@@ -308,35 +312,43 @@ const std::vector<KeyHelp>& compare_options() {
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},
-      {"codecs", "the job's", "codecs for pushes, between commas: fp32,bf16,int8,topk:0.05"},
+      takes(kCodecWords + std::string(kMoreValues),
+            {"codecs", "the job's", "codecs for pushes, between commas: fp32,bf16,int8,topk:0.05"}),
       {"tune", "",
        "KEY=VALUE,VALUE,...: try these for every strategy and number of workers alike, then use "
        "the "
        "best; may be given several times"},
-      {"device", "cpu",
-       "of the workers of every run: cpu, auto, cuda (in turns), cuda:N, or several: "
-       "cuda:0,cuda:1"},
+      takes(kDeviceWords,
+            {"device", "cpu",
+             "of the workers of every run: cpu, auto, cuda (in turns), cuda:N, or several: "
+             "cuda:0,cuda:1"}),
       {"worker", "",
        "command of the workers of every run, for model = external, as of pushpull run; needs "
        "steps"},
-      {"server-device", "cpu",
-       "where the servers of every run keep weights: cpu, auto, cuda (in turns), cuda:N"},
-      {"out", "pushpull-compare", "folder for the report, compare.json, compare.csv and all runs"},
+      takes(kDeviceWords,
+            {"server-device", "cpu",
+             "where the servers of every run keep weights: cpu, auto, cuda (in turns), cuda:N"}),
+      takes("DIR", {"out", "pushpull-compare",
+                    "folder for the report, compare.json, compare.csv and all runs"}),
       {"keep-checkpoints", "", "keep the final weights of every run", "", false},
   });
   return options;
 }
 
-std::string compare_help() {
-  return help_text("pushpull compare: the same job under several strategies, side by side",
-                   {"pushpull compare --job FILE --strategies sync,async,ssp:4 --workers 1,2,4 "
-                    "--seeds 5",
-                    "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
-                    "[--link RATE,DELAY[,LOSS]]",
-                    "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
-                    "[--device cuda] [--server-device cuda]",
-                    "                 [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
-                   compare_options());
+const ProgramHelp& compare_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull compare",
+      .summary = "the same job under several strategies, side by side",
+      .usage = {"pushpull compare --job FILE --strategies sync,async,ssp:4 --workers 1,2,4 "
+                "--seeds 5",
+                "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
+                "[--link RATE,DELAY[,LOSS]]",
+                "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
+                "[--device cuda] [--server-device cuda]",
+                "                 [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
+      .options = compare_options(),
+      .job_flags = JobFlags::kAccept};
+  return help;
 }
 
 std::vector<std::string> gather_repeated(int argc, const char* const* argv) {

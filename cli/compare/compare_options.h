@@ -14,6 +14,7 @@
 namespace pushpull {
 
 struct KeyHelp;
+struct ProgramHelp;
 
 // A job key and the values to try for it.
 struct TuneKey {
@@ -48,7 +49,7 @@ struct CompareOptions {
 };
 
 const std::vector<KeyHelp>& compare_options();
-std::string compare_help();
+const ProgramHelp& compare_help();
 
 // Returns the command line with the values of repeated --tune flags, and of --link, joined in one
 // flag.

@@ -8,6 +8,7 @@
 #include "cli/doctor/job_checks.h"
 #include "cli/doctor/launcher_check.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
@@ -86,20 +87,19 @@ int doctor_exit_code(const std::vector<Finding>& findings) {
   return found == findings.end() ? 0 : static_cast<int>(found->code);
 }
 
+const ProgramHelp& doctor_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull doctor",
+      .summary = "what this host has for a job, and why it cannot take part in a running one",
+      .usage = {"pushpull doctor", "srun pushpull doctor",
+                "pushpull doctor --join tcp://HOST:PORT"},
+      .options = doctor_options()};
+  return help;
+}
+
 int doctor_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, doctor_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull doctor: what this host has for a job, and why it cannot take part in a running "
-        "one",
-        {"pushpull doctor", "srun pushpull doctor", "pushpull doctor --join tcp://HOST:PORT"},
-        doctor_options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, doctor_help(), PUSHPULL_VERSION)) return 0;
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage,
                 "[doctor] '" + printable(line.positional.front()) +

@@ -18,14 +18,15 @@
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {
 
-constexpr const char* kCommands = R"(
-commands, one a line, on standard input or in --script as "+SECONDS COMMAND":
+constexpr const char* kCommands =
+    R"(commands, one a line, on standard input or in --script as "+SECONDS COMMAND":
   delay MS [JITTER]    each way: a round trip takes twice as long; order is kept
   rate MBIT            of all connections together, each way; 0: unlimited
   hold | release       a partition: nothing goes on, connections stay; its end
@@ -49,7 +50,7 @@ const std::vector<KeyHelp>& options() {
       {"rate-mbit", "0", "Mbit/s each way, all connections together; 0: unlimited"},
       {"for-s", "0", "end after this many seconds; 0: on `quit`"},
       {"seed", "1", "of jitter and of the bits that `corrupt` flips"},
-      {"script", "", "file with timed commands; replaces standard input"},
+      takes("FILE", {"script", "", "file with timed commands; replaces standard input"}),
       {"measure", "",
        "HOST:PORT: measure the link to the process that answers there, for --for-s (2)"},
       {"answer", "", "HOST:PORT: answer one --measure there"},
@@ -147,20 +148,20 @@ int play(const CommandLine& line) {
   return 0;
 }
 
+const ProgramHelp& proxy_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull-proxy",
+      .summary = "emulates a slow or broken network link, without root",
+      .usage = {"pushpull-proxy --listen HOST:PORT --to HOST:PORT [--delay-ms MS] "
+                "[--jitter-ms MS] [--rate-mbit MBIT] [--script FILE]"},
+      .options = options(),
+      .more = kCommands};
+  return help;
+}
+
 int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("pushpull-proxy: emulates a slow or broken network link, without root",
-                           {"pushpull-proxy --listen HOST:PORT --to HOST:PORT [--delay-ms MS] "
-                            "[--jitter-ms MS] [--rate-mbit MBIT] [--script FILE]"},
-                           options(), JobFlags::kRefuse)
-              << kCommands;
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull-proxy " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, proxy_help(), PUSHPULL_VERSION)) return 0;
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[usage] unexpected word " + printable(line.positional.front()));
   }

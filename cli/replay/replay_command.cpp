@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/io/checkpoint.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/safetensors.h"
@@ -27,12 +28,12 @@ using nlohmann::ordered_json;
 
 const std::vector<KeyHelp>& replay_options() {
   static const std::vector<KeyHelp> options = {
-      {"job", "the record's", "job file; its keys must fit the record's job"},
-      {"out", "pushpull-replay", "folder for summary.json and model.safetensors"},
+      takes("FILE", {"job", "the record's", "job file; its keys must fit the record's job"}),
+      takes("DIR", {"out", "pushpull-replay", "folder for summary.json and model.safetensors"}),
       {"stop-at", "the end", "stop after this many updates of the record's order"},
-      {"data-dir", "the job's", "folder of the data on this machine"},
-      {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"},
-      {"checkpoint", "", "folder of the checkpoint that a resumed run began with"},
+      takes("DIR", {"data-dir", "the job's", "folder of the data on this machine"}),
+      takes(kDeviceWords, {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"}),
+      takes("DIR", {"checkpoint", "", "folder of the checkpoint that a resumed run began with"}),
   };
   return options;
 }
@@ -238,20 +239,20 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
                                     record.start.weights_sha256.substr(0, 12));
 }
 
+const ProgramHelp& replay_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull replay",
+      .summary = "computes a recorded run again, in one process, to the same bits",
+      .usage = {"pushpull replay FILE [--job FILE] [--out DIR] [--stop-at N] [--data-dir DIR] "
+                "[--checkpoint DIR]"},
+      .options = replay_options(),
+      .words = "FILE"};
+  return help;
+}
+
 int replay_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, replay_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull replay: computes a recorded run again, in one process, to the same bits",
-        {"pushpull replay FILE [--job FILE] [--out DIR] [--stop-at N] [--data-dir DIR] "
-         "[--checkpoint DIR]"},
-        replay_options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, replay_help(), PUSHPULL_VERSION)) return 0;
   if (line.positional.size() != 1) {
     throw Error(ErrorCode::kUsage, "[replay] one record is needed: pushpull replay FILE");
   }

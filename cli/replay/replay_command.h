@@ -11,6 +11,7 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
 struct Job;
 struct TensorTable;
 
@@ -25,6 +26,8 @@ Job job_to_replay(const RunRecord& record, const std::optional<Job>& given,
 std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const Job& job,
                                                  const TensorTable& table,
                                                  const std::string& checkpoint);
+
+const ProgramHelp& replay_help();
 
 // argv[0] is "replay". Returns the exit code; throws Error.
 int replay_command(int argc, const char* const* argv);

@@ -6,24 +6,24 @@
 #include "cli/report/run_report.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 
 namespace pushpull {
 
+const ProgramHelp& report_help() {
+  static const ProgramHelp help = {.name = "pushpull report",
+                                   .summary = "writes OUT/report.html, one page about a run",
+                                   .usage = {"pushpull report OUT"},
+                                   .words = "DIR"};
+  return help;
+}
+
 int report_command(int argc, const char* const* argv) {
-  const std::vector<KeyHelp> options;
-  const CommandLine line = parse_command_line(argc, argv, options, JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("pushpull report: writes OUT/report.html, one page about a run",
-                           {"pushpull report OUT"}, options, JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  const CommandLine line = parse_command_line(argc, argv, {}, JobFlags::kRefuse);
+  if (print_help(line, report_help(), PUSHPULL_VERSION)) return 0;
   if (line.positional.size() != 1 || line.positional.front().empty()) {
     throw Error(ErrorCode::kUsage,
                 "[report] the folder of one run must be named: pushpull report OUT");

@@ -3,6 +3,10 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
+
+const ProgramHelp& report_help();
+
 // argv[0] is "report". Returns the exit code; throws Error.
 int report_command(int argc, const char* const* argv);
 

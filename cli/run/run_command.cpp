@@ -16,6 +16,7 @@
 #include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device.h"
+#include "common/help/program_help.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
 #include "common/job/key_help.h"
@@ -84,35 +85,46 @@ void divide_host(const CommandLine& line, const Job& job, LauncherOptions& optio
 
 const std::vector<KeyHelp>& run_options() {
   static const std::vector<KeyHelp> options = with_key_flags(with_stop_flags({
-      {"job", "", "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"},
+      takes("FILE",
+            {"job", "",
+             "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"}),
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
       {"worker", "",
        "command of a worker of your own, for model = external: 'python3 train.py'; it gets the "
        "job's address in PUSHPULL_JOIN"},
-      {"out", "pushpull-out", "folder for metrics, summary and checkpoints"},
+      takes("DIR", {"out", "pushpull-out", "folder for metrics, summary and checkpoints"}),
       {"listen", "tcp://127.0.0.1:*",
        "where the first server listens; *: a free port. With --over: an address of this host that "
        "other nodes reach"},
-      {"over", "",
-       "slurm or mpi: srun or mpirun starts the workers and further servers on the nodes of the "
-       "allocation, one worker for each task (docs/clusters.md)"},
+      takes("slurm|mpi",
+            {"over", "",
+             "slurm or mpi: srun or mpirun starts the workers and further servers on the nodes of "
+             "the allocation, one worker for each task (docs/clusters.md)"}),
       {"over-args", "", "further words for srun or mpirun: --over-args='--hostfile FILE'"},
-      {"logs", "", "with --over: folder for a file with the output of each task: task-0.log, ..."},
-      {"tensorboard", "", "folder for TensorBoard's event files"},
+      takes("DIR",
+            {"logs", "",
+             "with --over: folder for a file with the output of each task: task-0.log, ..."}),
+      takes("DIR", {"tensorboard", "", "folder for TensorBoard's event files"}),
       {"metrics-listen", "",
        "PORT or HOST:PORT where HTTP serves /metrics (Prometheus) and /status (JSON); without a "
        "host on loopback"},
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
-      {"device", "cpu",
-       "of the workers: cpu, auto (GPUs in turns, or the processor), cuda (in turns), cuda:N, or "
-       "several: cuda:0,cuda:1"},
-      {"server-device", "cpu",
-       "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"},
-      {"bind", "none", "none, cores or numa: binds each process to its part of this host's cores"},
-      {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."},
+      takes(
+          kDeviceWords,
+          {"device", "cpu",
+           "of the workers: cpu, auto (GPUs in turns, or the processor), cuda (in turns), cuda:N, "
+           "or several: cuda:0,cuda:1"}),
+      takes(kDeviceWords,
+            {"server-device", "cpu",
+             "where servers keep weights and update them: cpu, auto, cuda (in turns), cuda:N"}),
+      takes("none|cores|numa",
+            {"bind", "none",
+             "none, cores or numa: binds each process to its part of this host's cores"}),
+      takes("DIR",
+            {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."}),
   }));
   return options;
 }
@@ -181,22 +193,22 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   return options;
 }
 
+const ProgramHelp& run_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull run",
+      .summary = "trains on this machine, or on the nodes of an allocation",
+      .usage = {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]",
+                "pushpull run --over slurm|mpi --job FILE [--workers W] ...",
+                "pushpull run --job FILE --workers W --worker 'COMMAND'"},
+      .options = run_options(),
+      .job_flags = JobFlags::kAccept};
+  return help;
+}
+
 int run_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, run_options());
-  if (line.help) {
-    std::cout << help_text("pushpull run: trains on this machine, or on the nodes of an allocation",
-                           {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]",
-                            "pushpull run --over slurm|mpi --job FILE [--workers W] ...",
-                            "pushpull run --job FILE --workers W --worker 'COMMAND'"},
-                           run_options());
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string dir = self.parent_path().string();
+  if (print_help(line, run_help(), PUSHPULL_VERSION)) return 0;
+  const std::string dir = program_folder();
   LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;

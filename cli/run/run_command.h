@@ -9,6 +9,7 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
 struct KeyHelp;
 
 const std::vector<KeyHelp>& run_options();
@@ -19,6 +20,8 @@ const std::vector<KeyHelp>& run_options();
 //   program_dir: folder of the programs.
 // Throws Error(kUsage) with the flag or the job key.
 LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir, bool terminal);
+
+const ProgramHelp& run_help();
 
 // argv[0] is "run". Returns the exit code; throws Error.
 int run_command(int argc, const char* const* argv);

@@ -7,6 +7,7 @@
 #include "cli/status/ask_status.h"
 #include "cli/status/status_table.h"
 #include "common/base/error.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
@@ -29,18 +30,17 @@ const std::vector<KeyHelp>& status_options() {
 
 }  // namespace
 
+const ProgramHelp& status_help() {
+  static const ProgramHelp help = {.name = "pushpull status",
+                                   .summary = "members and progress of a running job",
+                                   .usage = {"pushpull status --join tcp://HOST:PORT [--json]"},
+                                   .options = status_options()};
+  return help;
+}
+
 int status_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, status_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text("pushpull status: members and progress of a running job",
-                           {"pushpull status --join tcp://HOST:PORT [--json]"}, status_options(),
-                           JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, status_help(), PUSHPULL_VERSION)) return 0;
   if (!line.positional.empty() || !line.local.contains("join")) {
     throw Error(ErrorCode::kUsage,
                 "[status] the address of the first server is needed: --join tcp://HOST:PORT");

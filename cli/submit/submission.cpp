@@ -92,13 +92,15 @@ void add_run_words(const CommandLine& line, Submission& to) {
 
 const std::vector<KeyHelp>& submit_options() {
   static const std::vector<KeyHelp> options = with_key_flags({
-      {"job", "", "job file (INI)"},
+      takes("FILE", {"job", "", "job file (INI)"}),
       {"nodes", "1", "nodes to ask for"},
       {"workers", "one for each node", "workers in all"},
       {"servers", "one for each node", "servers in all, each beside the workers of a node"},
-      {"out", "", "folder for all results, on a file system of all nodes; also gets submit.sh"},
+      takes("DIR", {"out", "",
+                    "folder for all results, on a file system of all nodes; also gets submit.sh"}),
       {"go", "", "submit it, too", "", false},
-      {"print", "", "sbatch or jobset: print the script or the manifest, and write nothing"},
+      takes("sbatch|jobset",
+            {"print", "", "sbatch or jobset: print the script or the manifest, and write nothing"}),
       {"time", "the partition's", "time limit, as sbatch takes it: minutes, or HH:MM:SS"},
       {"notice", "120",
        "seconds before the time limit at which the job stops with a checkpoint and goes back into "
@@ -107,7 +109,7 @@ const std::vector<KeyHelp>& submit_options() {
       {"worker", "", "command of a worker of your own, for model = external"},
       {"device", "cpu", "of the workers"},
       {"server-device", "cpu", "of the servers"},
-      {"tensorboard", "", "folder for TensorBoard's event files"},
+      takes("DIR", {"tensorboard", "", "folder for TensorBoard's event files"}),
       {"over-args", "", "further words for srun"},
       {"sbatch-args", "",
        "further words for sbatch: --sbatch-args='--partition=gpu --gpus-per-task=1'"},

@@ -14,7 +14,9 @@
 #include "cli/submit/sbatch_script.h"
 #include "cli/submit/submission.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/help/program_help.h"
 #include "common/job/key_help.h"
 
 namespace pushpull {
@@ -67,27 +69,27 @@ int submit_script(const std::string& script) {
 
 }  // namespace
 
+const ProgramHelp& submit_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull submit",
+      .summary =
+          "a job for Slurm, as a batch script that survives preemption and time limits, or for "
+          "Kubernetes, as a JobSet",
+      .usage = {"pushpull submit --job FILE --nodes N --workers N --out DIR [--go] [--time T] ...",
+                "pushpull submit --job FILE --nodes N --out DIR --print sbatch|jobset"},
+      .options = submit_options(),
+      .job_flags = JobFlags::kAccept};
+  return help;
+}
+
 int submit_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, submit_options());
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull submit: a job for Slurm, as a batch script that survives preemption and time "
-        "limits, or for Kubernetes, as a JobSet",
-        {"pushpull submit --job FILE --nodes N --workers N --out DIR [--go] [--time T] ...",
-         "pushpull submit --job FILE --nodes N --out DIR --print sbatch|jobset"},
-        submit_options());
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, submit_help(), PUSHPULL_VERSION)) return 0;
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[submit] '" + printable(line.positional.front()) +
                                        "' is not a flag; give the job file as --job FILE");
   }
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  const Submission plan = plan_submission(line, self.parent_path());
+  const Submission plan = plan_submission(line, program_folder());
   const std::string print = line.own("print", "");
   if (print == "sbatch" || print == "jobset") {
     if (line.local.contains("go")) {

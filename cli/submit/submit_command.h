@@ -4,6 +4,10 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
+
+const ProgramHelp& submit_help();
+
 // argv[0] is "submit". Returns the exit code; throws Error.
 int submit_command(int argc, const char* const* argv);
 

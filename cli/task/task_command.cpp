@@ -24,6 +24,7 @@
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
 #include "common/device/device.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "common/launch/this_process.h"
@@ -232,13 +233,12 @@ TaskOptions options_of(const CommandLine& line) {
 
 int task_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, task_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull task: one task of `pushpull run --over`, which starts it by srun or mpirun",
-        {"pushpull task --over slurm|mpi --join tcp://HOST:PORT [-- COMMAND]"}, task_options(),
-        JobFlags::kRefuse);
-    return 0;
-  }
+  static const ProgramHelp help = {
+      .name = "pushpull task",
+      .summary = "one task of `pushpull run --over`, which starts it by srun or mpirun",
+      .usage = {"pushpull task --over slurm|mpi --join tcp://HOST:PORT [-- COMMAND]"},
+      .options = task_options()};
+  if (print_help(line, help, PUSHPULL_VERSION)) return 0;
   if (line.own("join", "").empty()) {
     throw Error(ErrorCode::kUsage, "[task] `pushpull run --over` starts tasks, not users");
   }
@@ -246,7 +246,7 @@ int task_command(int argc, const char* const* argv) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   const TaskPlace place =
       make_step_launcher(line.own("over", ""), environment_of_this_process())->place();
-  const std::string dir = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::string dir = program_folder();
   const int64_t servers = parse_int64(line.own("servers", "1")).value_or(1);
   std::vector<TaskMember> members;
   members.push_back(worker_of(line, place, dir));

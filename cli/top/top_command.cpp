@@ -19,6 +19,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/key_help.h"
 #include "common/keys/key_flags.h"
@@ -210,20 +211,19 @@ bool is_screen() {
 
 }  // namespace
 
+const ProgramHelp& top_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull top",
+      .summary = "members and progress of a running job, live in a terminal; q ends it",
+      .usage = {"pushpull top --join tcp://HOST:PORT [--interval SECONDS]",
+                "pushpull top --join tcp://HOST:PORT --once"},
+      .options = top_options()};
+  return help;
+}
+
 int top_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, top_options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull top: members and progress of a running job, live in a terminal; q ends it",
-        {"pushpull top --join tcp://HOST:PORT [--interval SECONDS]",
-         "pushpull top --join tcp://HOST:PORT --once"},
-        top_options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull " PUSHPULL_VERSION "\n";
-    return 0;
-  }
+  if (print_help(line, top_help(), PUSHPULL_VERSION)) return 0;
   if (!line.positional.empty() || !line.local.contains("join")) {
     throw Error(ErrorCode::kUsage,
                 "[top] the address of the first server is needed: --join tcp://HOST:PORT");

@@ -3,6 +3,10 @@
 
 namespace pushpull {
 
+struct ProgramHelp;
+
+const ProgramHelp& top_help();
+
 // argv[0] is "top". Returns the exit code; throws Error.
 int top_command(int argc, const char* const* argv);
 

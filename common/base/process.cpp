@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "common/base/error.h"
@@ -56,6 +57,17 @@ int64_t AwakeClock::advance(int64_t real_ms) {
   if (real_ms_ >= 0) awake_ms_ += std::min(real_ms - real_ms_, kLongestTurnMs);
   real_ms_ = real_ms;
   return awake_ms_;
+}
+
+std::string program_folder_of(const std::string& self) {
+  const std::filesystem::path file = self;
+  const std::filesystem::path folder = file.parent_path();
+  if (!file.filename().string().starts_with("ld-linux")) return folder.string();
+  return (folder.parent_path().parent_path() / "bin").string();
+}
+
+std::string program_folder() {
+  return program_folder_of(std::filesystem::read_symlink("/proc/self/exe").string());
 }
 
 uint64_t random_id() {

@@ -34,6 +34,15 @@ class AwakeClock {
 // Returns the name of this host, for messages.
 std::string host_name();
 
+// Returns the folder of the program that a user started: other programs and data are beside it. In a
+// package that brings its own C library, the kernel executes lib/pushpull/ld-linux-*.so of the
+// package (scripts/package/launch.sh); the programs are then those in the package's bin. Throws
+// std::filesystem::filesystem_error without /proc.
+std::string program_folder();
+
+// Returns the same if `self` is the executed file.
+std::string program_folder_of(const std::string& self);
+
 // Returns a random number, never 0. Identifies a run, or one life of a process (its incarnation).
 uint64_t random_id();
 

@@ -24,6 +24,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kPositional = "(word)";  // Boost's key for positional words
+constexpr const char* kHelpAs = "help-as";     // hidden: not suggested for a wrong flag
 
 [[noreturn]] void refuse_flags(const std::string& text) {
   throw Error(ErrorCode::kUsage, "[flags] " + text);
@@ -39,8 +40,8 @@ class FlagTable {
     for (const KeyHelp& option : local_options) add(option.key, option.takes_value);
     add("help", false);
     add("version", false);
-    description_.add_options()("help,h", "")("version", "")(kPositional,
-                                                            po::value<std::vector<std::string>>());
+    description_.add_options()("help,h", "")("version", "")(kHelpAs, po::value<std::string>())(
+        kPositional, po::value<std::vector<std::string>>());
   }
 
   const po::options_description& description() const { return description_; }
@@ -128,6 +129,9 @@ CommandLine parse_command_line(int argc, const char* const* argv,
       line.positional.push_back(value);
     } else if (flag == "help") {
       line.help = true;
+    } else if (flag == kHelpAs) {
+      line.help = true;
+      line.help_as = value;
     } else if (flag == "version") {
       line.version = true;
     } else {

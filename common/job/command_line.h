@@ -17,7 +17,8 @@ struct CommandLine {
   std::map<std::string, std::string> keys;   // job keys given, for parse_job()
   std::map<std::string, std::string> local;  // own flags given; a switch has the value "true"
   std::vector<std::string> positional;  // words that are not flags, in order; everything after "--"
-  bool help = false;                    // --help or -h
+  bool help = false;                    // --help or -h, and --help-as
+  std::string help_as;                  // format of the help; "": text
   bool version = false;                 // --version
 
   // Returns the value of an own flag, or `fallback` if it is not given.
@@ -26,7 +27,8 @@ struct CommandLine {
 
 // Accepts `--flag value` and `--flag=value`; values are not interpreted.
 //   argv: argv[0] is the program's name.
-//   local_options: the program's own flags (key without dashes); --help and --version are added.
+//   local_options: the program's own flags (key without dashes); --help, --version and the hidden
+//     --help-as FORMAT (common/help/program_help.h) are added.
 // Throws Error(kUsage) for an unknown flag (with the closest known one), a flag given twice, or a
 // missing or unexpected value.
 CommandLine parse_command_line(int argc, const char* const* argv,
@@ -36,12 +38,5 @@ CommandLine parse_command_line(int argc, const char* const* argv,
 // Returns the value of an own flag in seconds, or `other` if it was not given. Throws Error(kUsage)
 // naming the flag unless the value is a number > 0 and at most 1e6.
 double seconds_of(const CommandLine& line, const std::string& flag, double other);
-
-// Returns the whole text of --help, wrapped at 100 columns.
-//   summary: "pushpull-server: holds the weights of a job".
-//   usage: command lines, one each.
-std::string help_text(const std::string& summary, const std::vector<std::string>& usage,
-                      const std::vector<KeyHelp>& local_options,
-                      JobFlags job_flags = JobFlags::kAccept);
 
 }  // namespace pushpull

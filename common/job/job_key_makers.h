@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/error.h"
@@ -47,17 +48,31 @@ struct About {
   std::string text;
   AtResume at_resume = AtResume::kFixed;
   const char* shown_default = "";
+  std::string words = {};  // KeyHelp::value, if `expects` does not list it
 };
+
+// Returns the words that a value must be one of, between '|': "a|b|c" for "a, b or c". Returns "" if
+// other values are possible as well.
+inline std::string words_of(std::string expects) {
+  constexpr std::string_view kOr = " or ";
+  if (const size_t at = expects.rfind(kOr); at != std::string::npos) {
+    expects.replace(at, kOr.size(), ", ");
+  }
+  for (size_t at = expects.find(", "); at != std::string::npos; at = expects.find(", ")) {
+    expects.replace(at, 2, "|");
+  }
+  const bool plain =
+      expects.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-|") == std::string::npos;
+  return plain ? expects : "";
+}
 
 inline JobKey entry(const About& about, std::string expects,
                     std::function<bool(Job&, const std::string&)> set,
                     std::function<std::string(const Job&)> get) {
   std::string shown = *about.shown_default != '\0' ? about.shown_default : get(Job{});
-  return {{about.key, std::move(shown), about.text},
-          std::move(expects),
-          about.at_resume,
-          std::move(set),
-          std::move(get)};
+  std::string words = about.words.empty() ? words_of(expects) : about.words;
+  return {takes(std::move(words), {about.key, std::move(shown), about.text}), std::move(expects),
+          about.at_resume, std::move(set), std::move(get)};
 }
 
 template <class F>
@@ -109,6 +124,15 @@ JobKey word(const About& about, F value, const char* expects,
       });
 }
 
+// Makes an entry for one of a few words, which is stored as it is.
+template <size_t n>
+JobKey name(const About& about, std::string Job::*member, const char* expects,
+            const std::array<const char*, n>& names) {
+  std::array<std::pair<const char*, std::string>, n> words;
+  for (size_t i = 0; i < n; ++i) words[i] = {names[i], names[i]};
+  return word(about, field(member), expects, words);
+}
+
 // Makes an entry with its own parser, which throws Error, and its own printer.
 template <class F, class Parse, class Print>
 JobKey parsed(const About& about, F value, const char* expects, Parse parse, Print print) {
@@ -127,7 +151,8 @@ JobKey parsed(const About& about, F value, const char* expects, Parse parse, Pri
 
 // Makes an entry for a path. The path must survive being written to a job file, in which '#' starts
 // a comment.
-inline JobKey path(const About& about, std::string Job::*member) {
+inline JobKey path(About about, std::string Job::*member) {
+  if (about.words.empty()) about.words = "FILE";
   return entry(
       about, "a path in UTF-8 without '#', control characters or blanks at its ends",
       [member](Job& job, const std::string& text) {

@@ -96,15 +96,6 @@ bool set_checkpoint_every(Job& job, const std::string& text) {
   return true;
 }
 
-// Makes an entry for one of a few words, which is stored as it is.
-template <size_t n>
-JobKey name(const About& about, std::string Job::*member, const char* expects,
-            const std::array<const char*, n>& names) {
-  std::array<std::pair<const char*, std::string>, n> words;
-  for (size_t i = 0; i < n; ++i) words[i] = {names[i], names[i]};
-  return word(about, field(member), expects, words);
-}
-
 using Keys = std::vector<JobKey>;
 
 bool set_dataset(Job& job, const std::string& text) {
@@ -275,7 +266,8 @@ Keys strategy_keys() {
   return {
       parsed({"strategy",
               "when a push counts: sync, async, buffered:K, ssp:S, backup:B, local:H; or "
-              "allreduce:tree, :ring, :gloo"},
+              "allreduce:tree, :ring, :gloo",
+              AtResume::kFixed, "", strategy_words()},
              field(&Job::strategy), kStrategyWords.data(), Strategy::parse,
              [](const Strategy& strategy) { return strategy.to_string(); }),
       real({"outer-lr", "rate at which mean changes are applied (local:H)"}, field(&Job::outer_lr),
@@ -320,10 +312,10 @@ Keys transfer_keys() {
       integer({"server-threads", "threads per server that update weights; 0: one per core",
                AtResume::kMayChange},
               field(&Job::server_threads), 0, 256),
-      parsed(
-          {"codec", "encoding of gradients on the wire: fp32, fp16, bf16, int8 or topk:FRACTION"},
-          field(&Job::codec), "fp32, fp16, bf16, int8, or topk:F with 0 < F <= 1", Codec::parse,
-          [](const Codec& codec) { return codec.to_string(); }),
+      parsed({"codec", "encoding of gradients on the wire: fp32, fp16, bf16, int8 or topk:FRACTION",
+              AtResume::kFixed, "", kCodecWords},
+             field(&Job::codec), "fp32, fp16, bf16, int8, or topk:F with 0 < F <= 1", Codec::parse,
+             [](const Codec& codec) { return codec.to_string(); }),
       parsed({"codec-tensors", "PATTERN=CODEC,...: other codecs for some tensors", AtResume::kFixed,
               "none"},
              field(&Job::codec_tensors), "PATTERN=CODEC,..., such as fc.*=int8,*.bias=fp32",
@@ -392,7 +384,8 @@ Keys checkpoint_keys() {
             AtResume::kMayChange},
            field(&Job::checkpoint_best), "false or true",
            std::array<std::pair<const char*, bool>, 2>{{{"false", false}, {"true", true}}}),
-      path({"checkpoint-dir", "folder of the checkpoints", AtResume::kMayChange, "OUT/checkpoints"},
+      path({"checkpoint-dir", "folder of the checkpoints", AtResume::kMayChange, "OUT/checkpoints",
+            "DIR"},
            &Job::checkpoint_dir),
       entry(
           {"checkpoint-every",

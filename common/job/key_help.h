@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pushpull {
@@ -13,7 +15,24 @@ struct KeyHelp {
   std::string text;
   std::string group = {};   // heading in the help: "Model", "Data", ...
   bool takes_value = true;  // always for job keys; a program's own flag may be a switch
+  // What shells complete: FILE, DIR, or words between '|'; "": nothing. A word that ends with ':'
+  // goes on. kMoreValues at the end: several of the words, between commas.
+  std::string value = {};
 };
+
+inline constexpr std::string_view kMoreValues = ",...";
+
+// What --device takes.
+inline constexpr const char* kDeviceWords = "cpu|auto|cuda|cuda:";
+
+// What codec and `pushpull compare --codecs` take.
+inline constexpr const char* kCodecWords = "fp32|fp16|bf16|int8|topk:";
+
+// Returns the option with this KeyHelp::value.
+inline KeyHelp takes(std::string value, KeyHelp option) {
+  option.value = std::move(value);
+  return option;
+}
 
 // Returns all keys with defaults and one line of help, in the order of docs/job-file.md.
 const std::vector<KeyHelp>& job_keys();

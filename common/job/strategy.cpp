@@ -90,6 +90,20 @@ Strategy simplest(const Strategy& strategy) {
 
 }  // namespace
 
+std::string strategy_words() {
+  std::string out;
+  for (const Row& row : table()) {
+    const std::string word(row.word);
+    if (row.kind == StrategyKind::kAllReduce) {
+      for (const auto& [name, ignored] : kAllReduces) out += word + ":" + std::string(name) + "|";
+    } else {
+      out += word + (row.parameter != nullptr ? ":|" : "|");
+    }
+  }
+  out.pop_back();
+  return out;
+}
+
 std::string strategies_with(bool StrategyTraits::*property) {
   std::vector<std::string_view> forms;
   for (const Row& row : table()) {

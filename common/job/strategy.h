@@ -44,6 +44,9 @@ struct StrategyTraits {
   bool workers_update = false;
 };
 
+// Returns the strategies for completion, between '|'; one that takes a number ends with ':'.
+std::string strategy_words();
+
 // Returns the strategies that have a property, for texts: "async, ssp:S or backup:B".
 std::string strategies_with(bool StrategyTraits::*property);
 

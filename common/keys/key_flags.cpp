@@ -7,9 +7,10 @@
 namespace pushpull {
 
 std::vector<KeyHelp> with_key_flags(std::vector<KeyHelp> flags) {
-  flags.push_back({"key", "",
-                   "file with the key of the job; default: PUSHPULL_KEY_FILE, else the user's own, "
-                   "~/.config/pushpull/key, made at its first use"});
+  flags.push_back(takes(
+      "FILE", {"key", "",
+               "file with the key of the job; default: PUSHPULL_KEY_FILE, else the user's own, "
+               "~/.config/pushpull/key, made at its first use"}));
   flags.push_back(
       {"insecure", "",
        "use no key: any process that reaches the ports can take part; only for a network "

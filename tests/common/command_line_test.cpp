@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "common/job/job.h"
 #include "common/job/key_help.h"
 #include "tests/common/job_test_support.h"
@@ -12,11 +10,9 @@
 namespace pushpull::command_line_test {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
@@ -120,24 +116,11 @@ TEST(CommandLine, AnOwnFlagThatHidesAKeyIsAnInternalError) {
   EXPECT_THROW(parse_command_line(1, argv, {{"lr", "", ""}}), Error);
 }
 
-TEST(HelpText, NamesEveryKeyItsDefaultAndItsVariable) {
-  const std::string text =
-      help_text("pushpull run: trains", {"pushpull run --job FILE"}, local_options());
-  for (const KeyHelp& help : job_keys()) {
-    // a long key has its text on the next line
-    EXPECT_THAT(text, AnyOf(HasSubstr("\n  --" + help.key + " VALUE "),
-                            HasSubstr("\n  --" + help.key + " VALUE\n")));
-    EXPECT_THAT(text, HasSubstr(environment_name(help.key) + "]"));
-    EXPECT_THAT(text, HasSubstr("\n" + help.group + ":\n"));
-  }
-  EXPECT_THAT(text, AllOf(HasSubstr("pushpull run: trains\n"), HasSubstr("--insecure  "),
-                          HasSubstr("--version"), HasSubstr("number of workers [1]\n")));
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    EXPECT_LE(line.size(), 100U) << line;
-    EXPECT_FALSE(line.ends_with(' ')) << line;
-  }
-  EXPECT_THAT(help_text("x", {}, {}, JobFlags::kRefuse), Not(HasSubstr("PUSHPULL_")));
+TEST(CommandLine, AFormatOfTheHelpAsksForHelp) {
+  const CommandLine line = parse({"--help-as", "man"});
+  EXPECT_TRUE(line.help);
+  EXPECT_EQ(line.help_as, "man");
+  EXPECT_EQ(error_of({"--help-at", "man"}), "[flags] unknown flag --help-at; --help lists all");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,16 @@ TEST(SignalFd, SignalsForACheckpointEndNothing) {
     waitpid(pid, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
+}
+
+TEST(ProgramFolder, IsThatOfTheExecutedFile) {
+  EXPECT_EQ(program_folder_of("/usr/bin/pushpull"), "/usr/bin");
+  EXPECT_EQ(program_folder(),
+            std::filesystem::read_symlink("/proc/self/exe").parent_path().string());
+}
+
+TEST(ProgramFolder, IsThatOfTheLauncherIfAPackagesLoaderWasExecuted) {
+  EXPECT_EQ(program_folder_of("/opt/p/lib/pushpull/ld-linux-x86-64.so.2"), "/opt/p/bin");
 }
 
 TEST(Log, TextFromPeersIsOneLineWithoutTerminalControls) {

@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/base/strict_number.h"
+#include "common/help/program_help.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 #include "common/job/key_help.h"
@@ -36,28 +37,34 @@ namespace {
 
 const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags({
-      {"join", "",
-       "address of the first server: tcp://HOST:PORT, or `auto`: from the launcher's variables "
-       "(docs/clusters.md)"},
+      takes(
+          "auto|tcp:",
+          {"join", "",
+           "address of the first server: tcp://HOST:PORT, or `auto`: from the launcher's variables "
+           "(docs/clusters.md)"}),
       {"explain", "", "print which variable said what to `--join auto`, and join nothing", "",
        false},
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
-      {"data-dir", "", "folder of the data on this host, if not the job's"},
+      takes("DIR", {"data-dir", "", "folder of the data on this host, if not the job's"}),
       {"listen", "",
        "all-reduce: where to listen for other workers; default: the interface to the first server"},
       {"advertise", "", "all-reduce: host name or address by which other workers reach this one"},
-      {"device", "cpu",
-       "device to compute on: cpu, auto (the GPU of this task's local rank), cuda, cuda:N, or a "
-       "list: "
-       "cuda:0,cuda:1"},
-      {"bind", "none",
-       "none, cores or numa: run only on this task's part of the host's cores, by its local rank"},
-      {"trace", "",
-       "file for a Chrome trace of this worker's steps, written at the end; not in all-reduce"},
+      takes(
+          kDeviceWords,
+          {"device", "cpu",
+           "device to compute on: cpu, auto (the GPU of this task's local rank), cuda, cuda:N, or "
+           "a list: cuda:0,cuda:1"}),
+      takes("none|cores|numa", {"bind", "none",
+                                "none, cores or numa: run only on this task's part of the host's "
+                                "cores, by its local rank"}),
+      takes("FILE", {"trace", "",
+                     "file for a Chrome trace of this worker's steps, written at the end; not in "
+                     "all-reduce"}),
       {"exchange-bytes", "",
        "for `pushpull bench`: size of the tensor to exchange, in bytes, instead of a model and "
        "data"},
-      {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"},
+      takes("FILE",
+            {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"}),
       {"exchange-apart", "", "for `pushpull bench`: pull only when the push has arrived", "",
        false},
   });
@@ -198,22 +205,20 @@ int work(const CommandLine& line, const JobAddress& address, WorkerProcess& proc
   return end.exit_code();
 }
 
+const ProgramHelp& worker_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull-worker",
+      .summary = "computes gradients for a job, pushes them to its servers, pulls weights",
+      .usage = {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
+                "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]",
+                "pushpull-worker --join auto [--explain]"},
+      .options = options()};
+  return help;
+}
+
 int main_of(int argc, char** argv) {
   const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
-  if (line.help) {
-    std::cout << help_text(
-        "pushpull-worker: computes gradients for a job, pushes them to its "
-        "servers, pulls weights",
-        {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
-         "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]",
-         "pushpull-worker --join auto [--explain]"},
-        options(), JobFlags::kRefuse);
-    return 0;
-  }
-  if (line.version) {
-    std::cout << "pushpull-worker " << program_version() << "\n";
-    return 0;
-  }
+  if (print_help(line, worker_help(), program_version())) return 0;
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
   }

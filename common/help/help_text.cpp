@@ -1,12 +1,9 @@
-// The text of --help: own flags first, then the job's keys by group.
+#include "common/help/help_text.h"
+
 #include <algorithm>
 #include <cstddef>
-#include <string>
+#include <sstream>
 #include <string_view>
-#include <vector>
-
-#include "common/job/command_line.h"
-#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {
@@ -34,7 +31,8 @@ std::string in_column(std::string line, std::string_view text) {
 }
 
 std::string flag_help(const KeyHelp& help, const std::string& note = "") {
-  return in_column("  --" + help.key + (help.takes_value ? " VALUE" : ""), help.text + note);
+  return in_column("  --" + help.key + (help.takes_value ? " " + value_name(help) : ""),
+                   help.text + note);
 }
 
 std::string job_help() {
@@ -55,18 +53,43 @@ std::string job_help() {
 
 }  // namespace
 
-std::string help_text(const std::string& summary, const std::vector<std::string>& usage,
-                      const std::vector<KeyHelp>& local_options, JobFlags job_flags) {
-  std::string out = summary + "\n\nUsage:\n";
-  for (const std::string& line : usage) out += "  " + line + "\n";
+std::string help_text(const ProgramHelp& help) {
+  std::string out = help.name + ": " + help.summary + "\n\nUsage:\n";
+  for (const std::string& line : help.usage) out += "  " + line + "\n";
+  if (!help.commands.empty()) out += "\nCommands, each with a --help of its own:\n";
+  for (const ProgramHelp& command : help.commands) {
+    out += in_column("  " + last_word(command), command.summary);
+  }
   out += "\nOptions:\n";
-  for (const KeyHelp& option : local_options) {
+  for (const KeyHelp& option : all_options(help)) {
     out += flag_help(option, option.value_default.empty() ? "" : " [" + option.value_default + "]");
   }
-  out += flag_help({"help", "", "print this and end", "", false});
-  out += flag_help({"version", "", "print the version and end", "", false});
-  if (job_flags == JobFlags::kAccept) out += job_help();
+  if (help.job_flags == JobFlags::kAccept) out += job_help();
+  if (!help.more.empty()) out += "\n" + help.more;
   return out;
+}
+
+std::string last_word(const ProgramHelp& command) {
+  return command.name.substr(command.name.rfind(' ') + 1);
+}
+
+std::vector<KeyHelp> all_options(const ProgramHelp& help) {
+  std::vector<KeyHelp> options = help.options;
+  options.push_back({"help", "", "print this and end", "", false});
+  options.push_back({"version", "", "print the version and end", "", false});
+  return options;
+}
+
+std::string value_name(const KeyHelp& option) {
+  return option.value == "FILE" || option.value == "DIR" ? option.value : "VALUE";
+}
+
+std::vector<std::string> value_words(const KeyHelp& option) {
+  std::vector<std::string> words;
+  if (option.value.empty() || value_name(option) != "VALUE") return words;
+  std::istringstream in(option.value.substr(0, option.value.find(kMoreValues)));
+  for (std::string word; std::getline(in, word, '|');) words.push_back(word);
+  return words;
 }
 
 }  // namespace pushpull
