@@ -1,4 +1,4 @@
-#include "cli/run/host_shares.h"
+#include "common/host/host_shares.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// Divides this host among the processes of `pushpull run`: local ranks, cores, bindings (--bind). Plain functions; any
-// thread.
+// Divides this host among the servers and workers that one launcher starts: local ranks, cores, bindings (--bind). Plain
+// functions; any thread.
 #pragma once
 
 #include <cstdint>
