@@ -183,7 +183,7 @@ def help_explains_the_flags(lab):
     expect(code == 0, text)
     for word in ("--strategies", "--workers", "--seeds", "--target-accuracy", "--tune", "--straggler", "--out"):
         expect(word in text, f"no {word} in the help")
-    expect("pushpull compare" in lab.call("pushpull", "--help")[1], "pushpull --help does not list it")
+    expect("\n  compare " in lab.call("pushpull", "--help")[1], "pushpull --help does not list it")
 
 
 if __name__ == "__main__":
