@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what watching a job costs: its rate with event files, a trace of each worker and /metrics, read once a second,
-over its rate without them.
+"""Measures what watching a job costs: its rate with event files and /metrics, read once a second, over its rate without.
 
   bench/watching_cost.py [--bin DIR] [--pairs 7] [--seconds 10] [--hidden 1024,1024]
 
@@ -38,7 +37,7 @@ def rate(arguments, steps, watched):
         words = [arguments.bin / "pushpull", "run", "--model", "mlp", "--hidden", arguments.hidden, "--dataset", "dummy",
                  "--global-batch", 256, "--micro-batch", 128, "--lr", 0.01, "--steps", steps, "--workers", 2, "--out", folder / "out"]
         if watched:
-            words += ["--tensorboard", folder / "events", "--trace", folder / "trace", "--metrics-listen", "127.0.0.1:*"]
+            words += ["--tensorboard", folder / "events", "--metrics-listen", "127.0.0.1:*"]
         log = folder / "log"
         with open(log, "wb") as output:
             run = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
