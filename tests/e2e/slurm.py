@@ -63,6 +63,8 @@ class Slurm:
         if missing or os.getuid() != 0:
             raise Skipped("needs root and Debian's munge, slurmctld, slurmd and slurm-client"
                           + (f"; missing: {', '.join(missing)}" if missing else ""))
+        if not os.path.ismount("/sys/fs/cgroup"):
+            raise Skipped("slurmd needs control groups, which are not mounted at /sys/fs/cgroup here")
         self.lab = lab
         self.cpus = cpus
         self.daemons = []
