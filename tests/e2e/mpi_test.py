@@ -87,6 +87,8 @@ class Hosts:
 
     def ip(self, *words):
         code, text = self.lab.call(shutil.which("ip"), *words)
+        if "make-rslave" in text:
+            raise Skipped(f"ip netns cannot change mounts here: {text.strip()}")
         expect(code == 0, f"ip {' '.join(map(str, words))}: {text}")
 
     def __enter__(self):
@@ -122,8 +124,6 @@ def three_hosts_need_no_shared_folder(lab):
     with_mpirun(lab)
     if os.getuid() != 0 or not shutil.which("ip"):
         raise Skipped("needs root and ip for hosts of its own")
-    if not os.path.ismount("/"):
-        raise Skipped("ip netns changes mounts, and / is a folder of another file system here")
     want = lab.train(lab.job(JOB), 1, 2)["weights_sha256"]
     with Hosts(lab) as hosts:
         out = lab.folder / "out"

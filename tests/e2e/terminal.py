@@ -11,7 +11,7 @@ import struct
 import termios
 import time
 
-from lab import expect
+from lab import Skipped, expect
 
 SEQUENCE = re.compile(rb"\x1b\[(\??)(\d*)([A-Za-z])")
 
@@ -27,7 +27,10 @@ class Terminal:
         self.full_screen = self.cursor = None
         self.lines, self.row, self.column = {}, 0, 0
         self.wraps = True
-        self.pid, self.fd = pty.fork()
+        try:
+            self.pid, self.fd = pty.fork()
+        except OSError as error:
+            raise Skipped(f"there is no pseudo-terminal: {error}") from None
         if self.pid == 0:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
