@@ -1,4 +1,5 @@
-// What this host gives to a process: cores, memory, limits, GPUs. Plain data, and one function that reads it; any thread.
+// The facts of this host that a process depends on: cores, memory, limits, GPUs. Plain data, and one function that reads
+// it; any thread.
 #pragma once
 
 #include <cstdint>

@@ -15,17 +15,17 @@ struct KeyHelp {
   std::string text;
   std::string group = {};   // heading in the help: "Model", "Data", ...
   bool takes_value = true;  // always for job keys; a program's own flag may be a switch
-  // What shells complete: FILE, DIR, or words between '|'; "": nothing. A word that ends with ':'
-  // goes on. kMoreValues at the end: several of the words, between commas.
+  // Shells complete this: FILE, DIR, or words between '|'; "": nothing. They add no blank after a word
+  // that ends with ':'. kMoreValues at the end: several of the words, between commas.
   std::string value = {};
 };
 
 inline constexpr std::string_view kMoreValues = ",...";
 
-// What --device takes.
+// The values of --device.
 inline constexpr const char* kDeviceWords = "cpu|auto|cuda|cuda:";
 
-// What codec and `pushpull compare --codecs` take.
+// The values of codec and `pushpull compare --codecs`.
 inline constexpr const char* kCodecWords = "fp32|fp16|bf16|int8|topk:";
 
 // Returns the option with this KeyHelp::value.

@@ -60,8 +60,7 @@ class Exchange:
 
     def restore_averages(self):
         """Makes running statistics those of the open task's weights."""
-        if self._has_averages:
-            self._copy_weights(averages_only=True)
+        self._copy_weights(averages_only=True)
 
     def close(self):
         for hook in self._hooks:
@@ -69,6 +68,8 @@ class Exchange:
         self._hooks = []
 
     def _copy_weights(self, averages_only):
+        if averages_only and not self._has_averages:
+            return
         addresses, staged = self._addresses_type(), []
         for index, entry in enumerate(self._entries):
             if averages_only and not entry.is_average:
