@@ -1,4 +1,4 @@
-"""Compares samples per second of gpt, bert and resnet18: pushpull and single-process PyTorch on the processor.
+"""Compares samples per second of large networks: pushpull and single-process PyTorch on the processor.
 
   PYTHON bench/peers/models_compare.py    PYTHON: one with PyTorch 2, such as that of scripts/torch-env.sh
 
@@ -24,6 +24,10 @@ JOBS = {  # job, steps of a run
               "global-batch": 16, "micro-batch": 8, **ADAMW}, 15),
     "resnet18": ({"model": "resnet18", "stem": "cifar", "dataset": "dummy", "input": "1x28x28", "test-samples": 8, "global-batch": 32, "micro-batch": 16,
                   "optimizer": "momentum", "lr": 0.01}, 6),
+    "resnet50": ({"model": "resnet50", "dataset": "dummy", "input": "3x224x224", "test-samples": 2, "global-batch": 8, "micro-batch": 4,
+                  "optimizer": "momentum", "lr": 0.01}, 3),
+    "bert-base": ({"model": "bert", "dataset": "dummy-qa", "layers": 12, "heads": 12, "embed": 768, "sequence": 384, "vocab": 1024, "test-samples": 2,
+                   "global-batch": 4, "micro-batch": 2, **ADAMW}, 3),
 }
 
 

@@ -16,9 +16,23 @@ WARM_UP_STEPS = 2
 WORDS = {"gpt": 65, "bert": 1024}
 
 
+class Resnet50(torch.nn.Module):
+    """torchvision's, with ten classes."""
+    def __init__(self):
+        super().__init__()
+        import torchvision
+        self.scores = torchvision.models.resnet50(num_classes=10)
+
+    def losses(self, samples, _smoothing):
+        images, labels = samples
+        return {"class": torch.nn.functional.cross_entropy(self.scores(images), labels)}
+
+
 def network(job):
     if job["model"] == "resnet18":
         return networks.Resnet18(1, 10)
+    if job["model"] == "resnet50":
+        return Resnet50()
     make = {"gpt": networks.Gpt, "bert": networks.Bert}[job["model"]]
     return make(WORDS[job["model"]], job["sequence"], job["layers"], job["heads"], job["embed"])
 
@@ -26,6 +40,8 @@ def network(job):
 def batch(job, count):
     if job["model"] == "resnet18":
         return torch.rand(count, 1, 28, 28), torch.randint(0, 10, (count,))
+    if job["model"] == "resnet50":
+        return torch.rand(count, 3, 224, 224), torch.randint(0, 10, (count,))
     length = job["sequence"]
     ids = torch.randint(0, WORDS[job["model"]], (count, length))
     if job["model"] == "gpt":
