@@ -38,10 +38,8 @@ def network(job):
 
 
 def batch(job, count):
-    if job["model"] == "resnet18":
-        return torch.rand(count, 1, 28, 28), torch.randint(0, 10, (count,))
-    if job["model"] == "resnet50":
-        return torch.rand(count, 3, 224, 224), torch.randint(0, 10, (count,))
+    if "input" in job:
+        return torch.rand(count, *map(int, job["input"].split("x"))), torch.randint(0, 10, (count,))
     length = job["sequence"]
     ids = torch.randint(0, WORDS[job["model"]], (count, length))
     if job["model"] == "gpt":
