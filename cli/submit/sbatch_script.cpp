@@ -9,10 +9,16 @@ namespace {
 
 // bash runs a trap as soon as `wait` returns, and not while another command runs: so `run` is in the
 // background. A signal ends `wait`, but not `run`. The last `wait` returns its code.
+// Traps come first: without one, a signal right after the start would end bash and leave `run` alone.
+constexpr const char* kTraps = R"(run= again= told=
+pass_on() { told=1; [ -z "$run" ] || kill -TERM $run; }
+trap 'again=1; pass_on' USR1  # the time limit is near: stop with a checkpoint, and requeue
+trap pass_on TERM             # preempted, or cancelled: stop with a checkpoint
+
+)";
+
 constexpr const char* kBody = R"(run=$!
-again=
-trap 'again=1; kill -TERM $run' USR1  # the time limit is near: stop with a checkpoint, and requeue
-trap 'kill -TERM $run' TERM           # preempted, or cancelled: stop with a checkpoint
+[ -z "$told" ] || pass_on
 while kill -0 $run 2>/dev/null; do wait $run; done
 wait $run
 code=$?
@@ -48,6 +54,7 @@ std::string sbatch_script(const Submission& plan) {
   if (!plan.sbatch_args.empty()) out << "#SBATCH " << plan.sbatch_args << "\n";
   out << "\nout=" << quoted_word(plan.out) << "\n"
       << "if [ -n \"$SLURM_ARRAY_TASK_ID\" ]; then out=$out/task-$SLURM_ARRAY_TASK_ID; fi\n\n"
+      << kTraps
       << shell_command(quoted_word(plan.program),
                        {"run", "--over", "slurm", "--job", plan.job_file, "--workers",
                         std::to_string(plan.workers), "--servers", std::to_string(plan.servers)})

@@ -27,14 +27,15 @@ def executable(path, text):
     return path
 
 
-def begun(lab, *words):
-    """Starts the batch script of a submission with fakes in the place of pushpull and scontrol."""
+def begun(lab, *words, early=""):
+    """Starts the batch script of a submission with fakes in the place of pushpull and scontrol.
+    early: commands that the script runs between the start of pushpull and its next line."""
     out = lab.folder / lab.name("out")
     code, text = lab.call("pushpull", "submit", "--job", lab.job(MLP), "--nodes", 2, "--workers", 4, "--out", out, *words)
     expect(code == 0 and f"sbatch {out}/submit.sh" in text, f"{code}: {text}")
     script = (out / "submit.sh").read_text()
     fake = executable(lab.folder / "fake-run", FAKE_RUN)
-    executable(out / "submit.sh", script.replace(str(lab.bin_dir / "pushpull"), str(fake)))
+    executable(out / "submit.sh", script.replace(str(lab.bin_dir / "pushpull"), str(fake)).replace("\nrun=$!\n", f"\n{early}\nrun=$!\n"))
     executable(lab.folder / "scontrol", "#!/bin/sh\n[ $1 = show ] && { cat shown; exit; }\necho \"$@\" >> requeued\n")
     (lab.folder / "shown").write_text("   PreemptEligibleTime=2026-11-25T00:00:00 PreemptTime=None\n")
     lab.environment["PATH"] = f"{lab.folder}:{os.environ['PATH']}"
@@ -71,6 +72,14 @@ def sigterm_stops_the_run_and_leaves_the_job_ended(lab):
         process.send_signal(signal.SIGCONT)
     expect(process.ends(20) == STOPPED, f"{process.returncode}: {process.output()}")
     expect(not (lab.folder / "requeued").exists(), "a job that was cancelled is back in the queue")
+
+
+def a_signal_before_the_script_knows_its_run_stops_it(lab):
+    early = "until [ -e log ]; do sleep 0.05; done; kill -{} $$"
+    process = begun(lab, early=early.format("TERM"))
+    expect(process.ends(20) == STOPPED, f"{process.returncode}: {process.output()}")
+    process = begun(lab, early=early.format("USR1"))
+    expect(process.ends(20) == 0 and (lab.folder / "requeued").exists(), f"{process.returncode}: {process.output()}")
 
 
 def a_preempted_job_is_requeued(lab):
