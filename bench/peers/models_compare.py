@@ -1,10 +1,13 @@
-"""Compares samples per second of large networks: pushpull and single-process PyTorch on the processor.
-
-  PYTHON bench/peers/models_compare.py    PYTHON: one with PyTorch 2, such as that of scripts/torch-env.sh
+"""Compares samples per second of the models: pushpull and PyTorch on the processor. run_models.sh runs it.
 
 All runs of one round follow each other on the same cores, and the rounds are interleaved, so that other load affects
-all alike. Ratios are taken within a round. pushpull trains with one server and one worker of one thread."""
+all alike. Ratios are taken within a round. Every process has one thread; a pushpull job has one server more. Parts:
+  one      one worker, and one PyTorch process (eager)
+  pair     two workers of one job; two jobs with one worker each that run at once, the limit of this machine; DDP on
+           Gloo with two processes
+  compile  one PyTorch process with torch.compile; needs a C++ compiler"""
 import argparse
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -15,58 +18,131 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [f"{ROOT}/tests/e2e", f"{ROOT}/bench"]
 from cluster import Cluster  # noqa: E402
-from figures import cell, machine, caption, markdown, positive, ratios, rounds_text, values  # noqa: E402
+from figures import Failed, caption, cell, machine, markdown, positive, ratios, rounds_text, say, values  # noqa: E402
 
 ADAMW = {"optimizer": "adamw", "lr": 0.001, "weight-decay": 0.01, "clip-norm": 1}
-JOBS = {  # job, steps of a run
+MOMENTUM = {"dataset": "dummy", "optimizer": "momentum", "lr": 0.01}
+QA = {"model": "bert", "dataset": "dummy-qa", "vocab": 1024, **ADAMW}
+# job, steps of a run. A step has two micro-batches: one for each worker or rank of a pair
+JOBS = {
+    "mlp": ({"model": "mlp", "hidden": "1024,1024", "input": "784", "test-samples": 200, "global-batch": 256, "micro-batch": 128, **MOMENTUM}, 150),
+    "convnet": ({"model": "convnet", "input": "1x28x28", "test-samples": 200, "global-batch": 200, "micro-batch": 100, **MOMENTUM}, 150),
     "gpt": ({"model": "gpt", "dataset": "text", "layers": 4, "heads": 4, "embed": 128, "sequence": 64, "global-batch": 12, "micro-batch": 6, **ADAMW}, 60),
-    "bert": ({"model": "bert", "dataset": "dummy-qa", "layers": 4, "heads": 4, "embed": 256, "sequence": 128, "vocab": 1024, "test-samples": 8,
-              "global-batch": 16, "micro-batch": 8, **ADAMW}, 15),
-    "resnet18": ({"model": "resnet18", "stem": "cifar", "dataset": "dummy", "input": "1x28x28", "test-samples": 8, "global-batch": 32, "micro-batch": 16,
-                  "optimizer": "momentum", "lr": 0.01}, 6),
-    "resnet50": ({"model": "resnet50", "dataset": "dummy", "input": "3x224x224", "test-samples": 2, "global-batch": 8, "micro-batch": 4,
-                  "optimizer": "momentum", "lr": 0.01}, 3),
-    "bert-base": ({"model": "bert", "dataset": "dummy-qa", "layers": 12, "heads": 12, "embed": 768, "sequence": 384, "vocab": 1024, "test-samples": 2,
-                   "global-batch": 4, "micro-batch": 2, **ADAMW}, 3),
+    "bert": ({"layers": 4, "heads": 4, "embed": 256, "sequence": 128, "test-samples": 8, "global-batch": 16, "micro-batch": 8, **QA}, 15),
+    "resnet18": ({"model": "resnet18", "stem": "cifar", "input": "1x28x28", "test-samples": 8, "global-batch": 32, "micro-batch": 16, **MOMENTUM}, 6),
+    "resnet50": ({"model": "resnet50", "input": "3x224x224", "test-samples": 2, "global-batch": 8, "micro-batch": 4, **MOMENTUM}, 3),
+    "bert-base": ({"layers": 12, "heads": 12, "embed": 768, "sequence": 384, "test-samples": 2, "global-batch": 4, "micro-batch": 2, **QA}, 3),
 }
+TITLES = {"mlp": "`mlp` 1024,1024", "convnet": "`convnet`", "gpt": "`gpt`, 4 layers of 128, 64 characters", "bert": "`bert`, 4 layers of 256, 128 tokens",
+          "resnet18": "`resnet18`, 28 x 28", "resnet50": "`resnet50`, 224 x 224", "bert-base": "`bert`, 12 layers of 768, 384 tokens"}
+TIMEOUT_S = 900
 
 
-def torch_rate(job, steps):
-    command = [sys.executable, f"{HERE}/models_torch.py", json.dumps(job), str(steps), "1"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return float(subprocess.run(command, env=environment, check=True, timeout=900, stdout=subprocess.PIPE, text=True).stdout)
+def torch_rate(job, steps, kind):
+    command = [sys.executable, f"{HERE}/models_torch.py", kind, json.dumps(job), str(steps)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, env=environment, check=False, timeout=TIMEOUT_S, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"[bench] PyTorch ({kind}) ended with {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return float(done.stdout)
 
 
-def pushpull_rate(bin_dir, job, steps):
+def pushpull_rate(bin_dir, job, steps, workers=1):
     with tempfile.TemporaryDirectory() as folder:
         if job["dataset"] == "text":
             with open(f"{folder}/text.txt", "w") as file:
                 file.write("".join(chr(ord("0") + i * 7 % 65) for i in range(100_000)))
             job = {**job, "data-dir": f"{folder}/text.txt"}
-        out = Cluster(bin_dir, folder).run({**job, "steps": steps}, timeout_s=900)
+        out = Cluster(bin_dir, folder).run({**job, "threads": 1, "eval-every": 0, "steps": steps}, workers=workers, timeout_s=TIMEOUT_S)
         with open(f"{out}/summary.json") as file:
             return json.load(file)["samples_per_second"]
 
 
+def copies_rate(bin_dir, job, steps):
+    """Returns the rates of two jobs that run at once, added."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(lambda _: pushpull_rate(bin_dir, job, steps), range(2)))
+
+
+def measurements(bin_dir, job, steps, parts):
+    """Returns a map from name to measurement, in the order of a round."""
+    out = {"torch": lambda: torch_rate(job, steps, "alone"), "pushpull": lambda: pushpull_rate(bin_dir, job, steps)}
+    if "pair" in parts:
+        out["copies"] = lambda: copies_rate(bin_dir, job, steps)
+        out["workers"] = lambda: pushpull_rate(bin_dir, job, 2 * steps, workers=2)
+        out["ddp"] = lambda: torch_rate(job, 2 * steps, "ddp")
+    if "compile" in parts:
+        out["compiled"] = lambda: torch_rate(job, steps, "compile")
+    return out
+
+
+# The columns of each part's table: a measurement, or the ratio of two measurements.
+TABLES = {
+    "one": ("One worker, one thread: samples/s",
+            [("PyTorch", "torch"), ("pushpull", "pushpull"), ("pushpull / PyTorch", "pushpull", "torch")]),
+    "pair": ("Two workers with one thread each: samples/s",
+             [("two jobs at once", "copies"), ("two workers", "workers"), ("two workers / two jobs", "workers", "copies"),
+              ("two workers / one", "workers", "pushpull"), ("DDP on Gloo", "ddp"), ("two workers / DDP", "workers", "ddp")]),
+    "compile": ("Beside torch.compile, one thread: samples/s",
+                [("torch.compile", "compiled"), ("over eager PyTorch", "compiled", "torch"), ("pushpull / torch.compile", "pushpull", "compiled")]),
+}
+
+
+def measure(arguments):
+    """Returns model -> rounds, and (model, measurement) -> message of failures."""
+    rounds, failed = {model: [] for model in arguments.models}, {}
+    for number in range(arguments.rounds):
+        for model in arguments.models:
+            job, steps = JOBS[model]
+            found = {}
+            for name, rate in measurements(arguments.bin, job, steps, arguments.parts).items():
+                if (model, name) in failed:
+                    continue
+                try:
+                    found[name] = rate()
+                except Failed as error:
+                    failed[model, name] = str(error)
+                    say(f"skipped from now on: {model}: {error}")
+            rounds[model].append(found)
+        say(f"round {number + 1} of {arguments.rounds} is done")
+    return rounds, failed
+
+
+def table(rounds, columns):
+    def value(of, column):
+        return cell(values(of, column[1]) if len(column) == 2 else ratios(of, *column[1:]))
+    return markdown(["model", *(column[0] for column in columns)],
+                    [[TITLES[model], *(value(of, column) for column in columns)] for model, of in rounds.items()])
+
+
+def names(of):
+    def parse(text):
+        found = text.split(",")
+        unknown = [name for name in found if name not in of]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"no {unknown[0]}; there are {', '.join(of)}")
+        return found
+    return parse
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="run_models.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=f"{ROOT}/build/release/bin", help="folder of the programs")
-    parser.add_argument("--models", default=",".join(JOBS), help="names between commas")
-    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--models", type=names(JOBS), default=list(JOBS), help="names between commas")
+    parser.add_argument("--parts", type=names(TABLES), default=["one"], help="one, pair, compile between commas; one is always measured")
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--json", metavar="FILE", help="also write every measurement to this file")
     arguments = parser.parse_args()
     import torch  # only for its version: measurements run in other processes
     found = machine()
-    models = arguments.models.split(",")
-    rounds = {model: [] for model in models}
-    for number in range(arguments.rounds):
-        for model in models:
-            job, steps = JOBS[model]
-            rounds[model].append({"torch": torch_rate(job, steps), "pushpull": pushpull_rate(arguments.bin, job, steps)})
-        print(f"round {number + 1} of {arguments.rounds} is done", file=sys.stderr)
-    rows = [[model, cell(values(of, "torch")), cell(values(of, "pushpull")), cell(ratios(of, "pushpull", "torch"))] for model, of in rounds.items()]
-    print(caption("bench/peers/models_compare.py", found), f"PyTorch {torch.__version__}. {rounds_text(arguments.rounds)}\n")
-    print(markdown(["model", "PyTorch, samples/s", "pushpull, samples/s", "pushpull over PyTorch"], rows))
+    rounds, failed = measure(arguments)
+    for part, (title, columns) in TABLES.items():
+        if part == "one" or part in arguments.parts:
+            print(f"**{title}**\n\n{table(rounds, columns)}\n")
+    command = "bench/peers/run_models.sh" + (f" --parts {','.join(arguments.parts)}" if arguments.parts != ["one"] else "")
+    print(caption(command, found), f"PyTorch {torch.__version__}. {rounds_text(arguments.rounds)}")
+    for (model, name), why in failed.items():
+        print(f"Skipped: {model}, {name}: {why}.")
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"machine": found, "torch": torch.__version__, "jobs": JOBS, "rounds": rounds}, file, indent=2)
