@@ -1,6 +1,7 @@
 #include "models/graph/planned_graph.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "common/base/error.h"
@@ -11,6 +12,20 @@ namespace pushpull {
 namespace {
 
 size_t index(int32_t i) { return static_cast<size_t>(i); }
+
+// Plans the operation of a node. A refusal begins with the node's name.
+std::unique_ptr<ops::Operation> plan_of(ops::Backend& backend, const std::string& node,
+                                        const ops::Spec& spec) {
+  try {
+    return backend.plan(spec);
+  } catch (const Error& error) {
+    constexpr std::string_view kTag = "[models] ";
+    const std::string_view text = error.what();
+    if (error.code() != ErrorCode::kUsage || !text.starts_with(kTag)) throw;
+    throw Error(error.code(),
+                std::string(kTag) + node + ": " + std::string(text.substr(kTag.size())));
+  }
+}
 
 }  // namespace
 
@@ -27,7 +42,7 @@ void PlannedGraph::plan() {
   GraphNeeds needs;
   random_nodes_ = 0;
   for (const GraphNode& node : graph_.nodes) {
-    nodes_.push_back({.op = backend_->plan(*node.spec)});
+    nodes_.push_back({.op = plan_of(*backend_, node.name, *node.spec)});
     nodes_.back().needs = nodes_.back().op->needs();
     nodes_.back().key = node.spec->is_random() ? random_nodes_++ : 0;
     needs.nodes.push_back(nodes_.back().needs);
@@ -38,7 +53,7 @@ void PlannedGraph::plan() {
                   "[models] head " + head.head.name + " has a weight, which has no kernel on " +
                       backend_->device_name() + " yet; start workers with --device cpu");
     }
-    heads_.push_back({.op = backend_->plan(*head.spec)});
+    heads_.push_back({.op = plan_of(*backend_, head.head.name, *head.spec)});
     heads_.back().needs = heads_.back().op->needs();
     needs.heads.push_back(heads_.back().needs);
   }

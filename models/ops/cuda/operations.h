@@ -1,4 +1,4 @@
-// Factories of the CUDA operations, one file each; called by cuda_backend.cpp. models/ops/ops.cpp
+// Factories of the CUDA operations, one file each; called by the backend. models/ops/ops.cpp
 // has checked the shapes. `shared` outlives the results. Images are plain NCHW in either Layout.
 // Used on the backend's thread.
 #pragma once

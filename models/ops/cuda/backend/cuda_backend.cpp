@@ -1,4 +1,5 @@
 // The CUDA backend: one device, one compute stream, and the scratch memory of its operations.
+#include <array>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -7,7 +8,9 @@
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
+#include "models/ops/cuda/maker.h"
 #include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/pointwise/makers.h"
 #include "models/ops/device_numerics.h"
 
 namespace pushpull::ops {
@@ -23,6 +26,9 @@ Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * s
 }  // namespace cuda
 
 namespace {
+
+// One table per room.
+constexpr std::array kTables{cuda::Makers(cuda::kPointwiseMakers)};
 
 constexpr int64_t kDeadlineMs = 60'000;  // for the work enqueued for one micro-batch
 
@@ -108,6 +114,17 @@ class CudaBackend final : public Backend {
   void choose(const std::string& choices) override {
     shared_.given = Choices::parse(choices);
     shared_.made = {};
+  }
+
+  std::unique_ptr<Operation> plan(const Spec& spec) override {
+    for (const cuda::Makers table : kTables) {
+      for (const auto& [name, make] : table) {
+        if (name != spec.name()) continue;
+        const Scope scope(*this);
+        return make(shared_, spec);
+      }
+    }
+    return this->Backend::plan(spec);
   }
 
   std::unique_ptr<Linear> linear(const LinearShape& shape) override {
