@@ -19,7 +19,9 @@
 #include "common/device/cuda/native.h"
 #include "common/device/slice_update.h"
 #include "common/update/optimizer.h"
+#include "models/ops/cross_entropy.h"
 #include "models/ops/cuda/elementwise.h"
+#include "models/ops/cuda/heads/makers.h"
 #include "models/ops/cuda/operations.h"
 
 namespace pushpull::ops::cuda {
@@ -218,23 +220,29 @@ void cast(benchmark::State& state) {
   }
 }
 
-// args: bits, N, M, part (0 forward, 1 backward, 2 predict)
+// args: bits, N, M, part (0 forward, 1 backward, 2 predictions alone)
 void cross_entropy(benchmark::State& state) {
   Lab lab(precision_of(state));
   const CrossEntropyShape shape{state.range(1), state.range(2)};
-  const auto op = make_cross_entropy(lab.shared, shape);
+  const auto op = make_cross_entropy(lab.shared, CrossEntropySpec(shape, {}));
   const int64_t count = shape.samples * shape.classes;
-  void* logits = lab.activations(count);
-  float* losses = lab.floats(shape.samples);
-  int32_t* labels = lab.labels(shape.samples, shape.classes);
-  op->forward(logits, labels, shape.samples, losses);
-  const int64_t bytes = count * (lab.element() + 4);  // logits, and the stored probabilities
+  Run run;
+  run.x[0].data = run.dx[0].data = lab.activations(count);
+  run.x[1].data = lab.labels(shape.samples, shape.classes);
+  run.y.data = lab.floats(shape.samples);
+  run.kept = lab.floats(static_cast<int64_t>(op->needs().kept_bytes / sizeof(float)));
+  run.valid = shape.samples;
+  run.training = true;
+  op->forward(run);
+  const int64_t bytes = count * lab.element();
   if (state.range(3) == 0) {
-    lab.measure(state, bytes, [&] { op->forward(logits, labels, shape.samples, losses); });
+    lab.measure(state, bytes, [&] { op->forward(run); });
   } else if (state.range(3) == 1) {
-    lab.measure(state, bytes, [&] { op->backward(labels, logits); });
+    lab.measure(state, 2 * bytes, [&] { op->backward_data(run); });
   } else {
-    lab.measure(state, count * lab.element(), [&] { op->predict(logits, shape.samples, labels); });
+    run.predictions.data = lab.labels(shape.samples, shape.classes);
+    run.y.data = nullptr;
+    lab.measure(state, bytes, [&] { op->forward(run); });
   }
 }
 

@@ -19,25 +19,11 @@ namespace {
 
 using Block = std::array<uint32_t, 4>;
 
-constexpr int kRounds = 10;
-constexpr uint32_t kFactor0 = 0xD2511F53;
-constexpr uint32_t kFactor1 = 0xCD9E8D57;
-constexpr uint32_t kGrowth0 = 0x9E3779B9;
-constexpr uint32_t kGrowth1 = 0xBB67AE85;
-
-// Philox4x32-10 as in Random123 (Salmon et al., SC 2011): ten rounds of two 32 x 32 -> 64 bit
-// products; between rounds the key grows by the golden ratio and sqrt(3) - 1.
-inline Block philox_block(Block c, uint32_t key0, uint32_t key1) {
-  for (int round = 0; round < kRounds; ++round) {
-    const uint64_t product0 = uint64_t{kFactor0} * c[0];
-    const uint64_t product1 = uint64_t{kFactor1} * c[2];
-    c = {static_cast<uint32_t>(product1 >> 32) ^ c[1] ^ key0, static_cast<uint32_t>(product1),
-         static_cast<uint32_t>(product0 >> 32) ^ c[3] ^ key1, static_cast<uint32_t>(product0)};
-    key0 += kGrowth0;
-    key1 += kGrowth1;
-  }
-  return c;
-}
+constexpr int kRounds = PhiloxBlock::kRounds;
+constexpr uint32_t kFactor0 = PhiloxBlock::kFactor0;
+constexpr uint32_t kFactor1 = PhiloxBlock::kFactor1;
+constexpr uint32_t kGrowth0 = PhiloxBlock::kGrowth0;
+constexpr uint32_t kGrowth1 = PhiloxBlock::kGrowth1;
 
 #if defined(__x86_64__)
 // Blocks of following counters, one per 64-bit lane. A word is the lower half of its lane; the
@@ -167,9 +153,10 @@ std::array<float, 2> normal_pair(const Block& block, uint64_t half) {
 
 std::array<uint32_t, 4> philox(uint64_t seed, RandomStream stream, uint32_t index,
                                uint64_t counter) {
-  return philox_block({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), index,
-                       static_cast<uint32_t>(stream)},
-                      static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+  PhiloxBlock block{{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), index,
+                     static_cast<uint32_t>(stream)}};
+  block.mix(static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+  return {block.of[0], block.of[1], block.of[2], block.of[3]};
 }
 
 float uniform01(uint64_t seed, RandomStream stream, uint32_t index, uint64_t i) {

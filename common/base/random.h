@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/host_device.h"
+
 namespace pushpull {
 
 // One stream per use, so that no two uses share numbers.
@@ -20,6 +22,39 @@ enum class RandomStream : uint32_t {
   kDummyQa = 8,    // (sample, draw)
   kSampler = 9,    // (epoch), (position)
 };
+
+// One block of Philox4x32-10 as in Random123: ten rounds of two 32 x 32 -> 64 bit products; between
+// rounds the key grows by the golden ratio and sqrt(3) - 1. One source for the host and for kernels.
+struct PhiloxBlock {
+  static constexpr int kRounds = 10;
+  static constexpr uint32_t kFactor0 = 0xD2511F53;
+  static constexpr uint32_t kFactor1 = 0xCD9E8D57;
+  static constexpr uint32_t kGrowth0 = 0x9E3779B9;
+  static constexpr uint32_t kGrowth1 = 0xBB67AE85;
+
+  uint32_t of[4];  // the counter; after `mix` the random words
+
+  PP_HOST_DEVICE void mix(uint32_t key0, uint32_t key1) {
+    for (int round = 0; round < kRounds; ++round) {
+      const uint64_t product0 = uint64_t{kFactor0} * of[0];
+      const uint64_t product1 = uint64_t{kFactor1} * of[2];
+      of[0] = static_cast<uint32_t>(product1 >> 32) ^ of[1] ^ key0;
+      of[1] = static_cast<uint32_t>(product1);
+      of[2] = static_cast<uint32_t>(product0 >> 32) ^ of[3] ^ key1;
+      of[3] = static_cast<uint32_t>(product0);
+      key0 += kGrowth0;
+      key1 += kGrowth1;
+    }
+  }
+};
+
+// Returns the words that `dropout_words` returns below, for kernels.
+PP_HOST_DEVICE inline PhiloxBlock dropout_block(uint64_t key, uint64_t i) {
+  PhiloxBlock block{{static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0,
+                     static_cast<uint32_t>(RandomStream::kDropout)}};
+  block.mix(static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
+  return block;
+}
 
 // Returns four independent 32-bit values for (seed, stream, index, counter).
 std::array<uint32_t, 4> philox(uint64_t seed, RandomStream stream, uint32_t index,

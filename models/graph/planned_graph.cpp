@@ -1,7 +1,6 @@
 #include "models/graph/planned_graph.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "common/base/error.h"
@@ -13,17 +12,17 @@ namespace {
 
 size_t index(int32_t i) { return static_cast<size_t>(i); }
 
-// Plans the operation of a node. A refusal begins with the node's name.
+// Plans the operation of a node. The text of an error begins with the node's name, after its tag.
 std::unique_ptr<ops::Operation> plan_of(ops::Backend& backend, const std::string& node,
                                         const ops::Spec& spec) {
   try {
     return backend.plan(spec);
   } catch (const Error& error) {
-    constexpr std::string_view kTag = "[models] ";
-    const std::string_view text = error.what();
-    if (error.code() != ErrorCode::kUsage || !text.starts_with(kTag)) throw;
-    throw Error(error.code(),
-                std::string(kTag) + node + ": " + std::string(text.substr(kTag.size())));
+    const std::string text = error.what();
+    const size_t end = text.find("] ");
+    const bool is_ours = error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kDevice;
+    if (!is_ours || end == std::string::npos) throw;
+    throw Error(error.code(), text.substr(0, end + 2) + node + ": " + text.substr(end + 2));
   }
 }
 
@@ -79,8 +78,10 @@ void PlannedGraph::plan_sums() {
     }
     for (size_t k = 0; k < node.params.size(); ++k) {
       if (memory_.nodes[i].param_sums.at(k) < 0) continue;
-      nodes_[i].param_sums.push_back(plan_sum(
-          ops::activation(ops::Shape(graph_.table.tensors[index(node.params[k])].shape)), k));
+      nodes_[i].param_sums.push_back(
+          plan_sum({ops::Element::kFloat, ops::Layout::kPlain,
+                    ops::Shape(graph_.table.tensors[index(node.params[k])].shape)},
+                   k));
     }
   }
   for (size_t h = 0; h < heads_.size(); ++h) {

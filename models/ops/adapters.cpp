@@ -118,21 +118,6 @@ class CrossEntropyAdapter final : public Adapter<CrossEntropy> {
   void backward_data(const Run& run) override { old_->backward(run.x[1].ints(), run.dx[0].data); }
 };
 
-std::unique_ptr<Operation> plan_linear(Backend& backend, const LinearShape& shape) {
-  if (!shape.bias || shape.transposed) return nullptr;
-  return std::make_unique<LinearAdapter>(make_linear(backend, shape), shape.relu);
-}
-
-std::unique_ptr<Operation> plan_convolution(Backend& backend, const ConvolutionShape& shape) {
-  if (shape.stride != 1 || !shape.bias) return nullptr;
-  return std::make_unique<ConvolutionAdapter>(make_convolution(backend, shape));
-}
-
-std::unique_ptr<Operation> plan_max_pool(Backend& backend, const MaxPoolShape& shape) {
-  if (shape.kernel != 2 || shape.stride != 2 || shape.padding != 0) return nullptr;
-  return std::make_unique<MaxPoolAdapter>(make_max_pool(backend, shape));
-}
-
 std::unique_ptr<Operation> plan_cross_entropy(Backend& backend, const CrossEntropySpec& spec) {
   const CrossEntropyOptions& options = spec.options();
   if (options.ignored || options.smoothing > 0.0F || !options.class_weights.empty()) {
@@ -145,16 +130,21 @@ std::unique_ptr<Operation> plan_cross_entropy(Backend& backend, const CrossEntro
 
 std::unique_ptr<Operation> plan_on_old(Backend& backend, const Spec& spec) {
   const std::string_view name = spec.name();
-  if (name == LinearSpec::kName) return plan_linear(backend, spec_as<LinearSpec>(spec).shape());
+  if (name == LinearSpec::kName) {
+    const LinearShape& shape = spec_as<LinearSpec>(spec).shape();
+    return std::make_unique<LinearAdapter>(make_linear(backend, shape), shape.relu);
+  }
   if (name == ConvolutionSpec::kName) {
-    return plan_convolution(backend, spec_as<ConvolutionSpec>(spec).shape());
+    return std::make_unique<ConvolutionAdapter>(
+        make_convolution(backend, spec_as<ConvolutionSpec>(spec).shape()));
   }
   if (name == BatchNormSpec::kName) {
     return std::make_unique<BatchNormAdapter>(
         make_batch_norm(backend, spec_as<BatchNormSpec>(spec).shape()));
   }
   if (name == MaxPoolSpec::kName) {
-    return plan_max_pool(backend, spec_as<MaxPoolSpec>(spec).shape());
+    return std::make_unique<MaxPoolAdapter>(
+        make_max_pool(backend, spec_as<MaxPoolSpec>(spec).shape()));
   }
   if (name == FlattenSpec::kName) {
     return std::make_unique<FlattenAdapter>(

@@ -81,6 +81,7 @@ struct LinearShape {
 class Linear {
  public:
   virtual ~Linear() = default;
+  // b, db: not used without a bias.
   virtual void forward(const Activation* x, const float* w, const float* b, Activation* y) = 0;
   // x, y: as in forward.
   // dy [N, M]: gradient of y; masked in place if `relu`, as backward_data requires.
@@ -109,6 +110,7 @@ struct ConvolutionShape {
 class Convolution {
  public:
   virtual ~Convolution() = default;
+  // b, db: not used without a bias.
   virtual void forward(const Activation* x, const float* w, const float* b, Activation* y) = 0;
   // dw [O, C, k, k], db [O]: overwritten.
   virtual void backward_weights(const Activation* x, const Activation* dy, float* dw,

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "models/ops/cuda/batch_norm_pass.h"
-#include "models/ops/cuda/cross_entropy_pass.h"
 #include "models/ops/cuda/flat_pass.h"
-#include "models/ops/cuda/max_pool_pass.h"
+#include "models/ops/cuda/heads/cross_entropy_pass.h"
+#include "models/ops/cuda/images/max_pool_pass.h"
 #include "models/ops/cuda/row_pass.h"
 
 namespace pushpull::blocks {
@@ -236,31 +236,16 @@ Value merge_group(std::vector<Value> values, const Merge& merge) {
   return values[0];
 }
 
-// find_losses of cross_entropy.cu, in groups of `width` threads.
-template <class T>
-float loss_of_row(const T* logits, int32_t label, int64_t classes, int width, float* shares) {
-  std::vector<float> tops;
-  for (int t = 0; t < width; ++t) tops.push_back(top_of(logits, classes, t, width));
-  const float top = merge_group(tops, [](float a, float b) { return b > a ? b : a; });
-  std::vector<double> sums;
-  for (int t = 0; t < width; ++t) {
-    sums.push_back(exponentials(logits, classes, top, t, width, shares));
-  }
-  const double sum = merge_group(sums, [](double a, double b) { return a + b; });
-  for (int t = 0; t < width; ++t) divide(classes, sum, t, width, shares);
-  return loss_of(top, to_float(logits[label]), sum);
+// find_losses of cross_entropy.cu, in a group of `width` threads.
+template <bool kPacked = false, class T>
+RowPart whole_row(const T* scores, int64_t classes, int width) {
+  std::vector<RowPart> parts;
+  for (int t = 0; t < width; ++t) parts.push_back(part_of<T, kPacked>(scores, classes, t, width));
+  return merge_group(parts, [](RowPart a, const RowPart& b) {
+    a.merge(b);
+    return a;
+  });
 }
-
-template <class T>
-int32_t best_of_row(const T* logits, int64_t classes, int width) {
-  std::vector<Best> bests;
-  for (int t = 0; t < width; ++t) bests.push_back(best_of(logits, classes, t, width));
-  return merge_group(bests,
-                     [](Best a, const Best& b) {
-                       a.meet(b);
-                       return a;
-                     })
-      .label;
-}
+inline KeptRow kept_of(const RowPart& row) { return {row.top, static_cast<float>(1.0 / row.sum)}; }
 
 }  // namespace pushpull::blocks

@@ -219,15 +219,16 @@ TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsLikeTheHost) {
     const int width = classes <= cuda::kWarpClasses ? kWarp : kBlock;
     std::vector<int32_t> labels, best;
     std::vector<float> losses;
-    std::vector<float> shares(logits.size());
+    std::vector<cuda::KeptRow> kept;
     for (int64_t n = 0; n < kSamples; ++n) {
       const T* row = logits.data() + n * classes;
       labels.push_back(static_cast<int32_t>(n * 7 % classes));
-      best.push_back(blocks::best_of_row(row, classes, width));
-      losses.push_back(
-          blocks::loss_of_row(row, labels.back(), classes, width, shares.data() + n * classes));
+      const cuda::RowPart whole = blocks::whole_row(row, classes, width);
+      best.push_back(whole.label);
+      losses.push_back(cuda::loss_of(whole, to_float(row[labels.back()]), classes, 0.0F));
+      kept.push_back(blocks::kept_of(whole));
     }
-    const auto op = cuda::make_cross_entropy(this->shared_, {kSamples, classes});
+    const auto op = cuda::make_cross_entropy(this->shared_, CrossEntropyShape{kSamples, classes});
     for (const size_t step : {0, 1}) {
       const T* dev = this->upload(logits, step);
       int32_t* dev_labels = this->upload(labels, step);
@@ -242,7 +243,8 @@ TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsLikeTheHost) {
         const size_t n = i / static_cast<size_t>(classes);
         const bool is_label = i % static_cast<size_t>(classes) == static_cast<size_t>(labels[n]);
         const float weight = 4.0F / kSamples;
-        const float want = cuda::logit_gradient(shares[i], is_label, weight);
+        const float p = cuda::exponential_below(to_float(logits[i]), kept[n].top) * kept[n].inverse;
+        const float want = cuda::score_gradient(p, is_label, classes, 0.0F, weight);
         // one unit of the stored type, and a few of an f32 exponential
         ASSERT_NEAR(gradients[i], want, 0x1p-7F * std::fabs(want) + 1e-6F);
       }

@@ -188,18 +188,21 @@ template <class T, bool kPacked>
 Crossed<T> cross_entropy(int64_t classes, const std::vector<T>& logits,
                          const std::vector<int32_t>& labels, int width, float scale) {
   Crossed<T> out;
-  std::vector<float> shares(logits.size(), kNan);
+  std::vector<KeptRow> kept;
   for (size_t n = 0; n < labels.size(); ++n) {
-    const int64_t row = static_cast<int64_t>(n) * classes;
-    out.losses.push_back(
-        loss_of_row(logits.data() + row, labels[n], classes, width, shares.data() + row));
+    const T* row = logits.data() + static_cast<int64_t>(n) * classes;
+    const RowPart whole = kPacked && rows_are_packed(row, classes)
+                              ? whole_row<true>(row, classes, width)
+                              : whole_row<false>(row, classes, width);
+    out.losses.push_back(loss_of(whole, to_float(row[labels[n]]), classes, 0.0F));
+    kept.push_back(kept_of(whole));
   }
   std::vector<T> d(logits.size(), from_float<T>(kNan));
   const auto count = static_cast<int64_t>(logits.size());
   const float weight = 1.0F / static_cast<float>(labels.size()) * scale;
   for_each_flat(count, [&](int64_t block, int t) {
-    logit_gradients<T, kPacked>(shares.data(), labels.data(), Divider(classes), count, weight,
-                                block, t, d.data());
+    score_gradients<T, kPacked>(logits.data(), labels.data(), kept.data(), Divider(classes), {},
+                                count, weight, block, t, d.data());
   });
   out.gradients = floats(d);
   return out;
@@ -223,8 +226,9 @@ TYPED_TEST(Passes, CrossEntropyEqualsItsReference) {
       const auto got = cross_entropy<T, false>(classes, logits, labels, width, 256.0F);
       expect_close<float>("losses", got.losses, losses, 4.0);
       expect_close<T>("dlogits", got.gradients, gradients, 4.0);
-      EXPECT_EQ((cross_entropy<T, true>(classes, logits, labels, width, 256.0F).gradients),
-                got.gradients);
+      const auto packed = cross_entropy<T, true>(classes, logits, labels, width, 256.0F);
+      EXPECT_EQ(packed.losses, got.losses);
+      EXPECT_EQ(packed.gradients, got.gradients);
     }
   }
 }
@@ -233,6 +237,19 @@ TEST(CrossEntropyPass, LossOfACertainSampleIsExactlyZero) {
   const auto got = cross_entropy<float, false>(3, {7.0F, -200.0F, -300.0F}, {0}, kWarp, 1.0F);
   EXPECT_EQ(got.losses[0], 0.0F);
   EXPECT_THAT(got.gradients, testing::Each(0.0F));
+}
+
+TEST(CrossEntropyPass, ExcludedScoresBeforeTheFirstOtherCountNothing) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  std::vector<float> logits(300, kNone);
+  logits[200] = 1.0F;
+  logits[299] = 3.0F;
+  for (const int width : {kWarp, kBlock}) {
+    const auto got = cross_entropy<float, true>(300, logits, {200}, width, 1.0F);
+    EXPECT_NEAR(got.losses[0], 2.0 + std::log1p(std::exp(-2.0)), 1e-6);
+    EXPECT_EQ(got.gradients[0], 0.0F);
+    EXPECT_EQ(whole_row(logits.data(), 300, width).label, 299);
+  }
 }
 
 TEST(CrossEntropyPass, LossOfHugeLogitsIsFiniteAndOfNanIsNan) {
@@ -246,17 +263,17 @@ TEST(CrossEntropyPass, LossOfHugeLogitsIsFiniteAndOfNanIsNan) {
 TYPED_TEST(Passes, PredictionIsTheLowestOfEqualLogits) {
   using T = TypeParam;
   for (const int width : {kWarp, kBlock}) {
-    EXPECT_EQ(best_of_row(converted<T>({1, 3, 3, 2}).data(), 4, width), 1);
-    EXPECT_EQ(best_of_row(converted<T>({5, 5, 5, 5}).data(), 4, width), 0);
-    EXPECT_EQ(best_of_row(converted<T>({-4, -3, -2, -2}).data(), 4, width), 2);
-    EXPECT_EQ(best_of_row(converted<T>({kNan}).data(), 1, width), 0);
+    EXPECT_EQ(whole_row(converted<T>({1, 3, 3, 2}).data(), 4, width).label, 1);
+    EXPECT_EQ(whole_row(converted<T>({5, 5, 5, 5}).data(), 4, width).label, 0);
+    EXPECT_EQ(whole_row(converted<T>({-4, -3, -2, -2}).data(), 4, width).label, 2);
+    EXPECT_EQ(whole_row(converted<T>({kNan}).data(), 1, width).label, 0);
     std::vector<float> many(2000, 1.0F);
     many[1999] = 2.0F;
-    EXPECT_EQ(best_of_row(converted<T>(many).data(), 2000, width), 1999);
+    EXPECT_EQ(whole_row(converted<T>(many).data(), 2000, width).label, 1999);
     many[700] = many[300] = 2.0F;
-    EXPECT_EQ(best_of_row(converted<T>(many).data(), 2000, width), 300);
+    EXPECT_EQ(whole_row(converted<T>(many).data(), 2000, width).label, 300);
     const float least = -std::numeric_limits<float>::infinity();
-    EXPECT_EQ(best_of_row(converted<T>(std::vector<float>(40, least)).data(), 40, width), 0);
+    EXPECT_EQ(whole_row(converted<T>(std::vector<float>(40, least)).data(), 40, width).label, 0);
   }
 }
 

@@ -67,6 +67,26 @@ TEST(MatmulPlan, ThreeProductsOfALayerEqualTheReference) {
   }
 }
 
+TEST(MatmulPlan, ProductsOfATransposedWeightEqualTheReference) {
+  const int64_t n = 5, k = 7, m = 3;
+  LinearShape shape{n, k, m};
+  const Values x = numbers(n * k, 1.0);
+  const Values w = numbers(m * k, 2.0);  // [m, k]
+  const Values dy = numbers(n * m, 3.0);
+  const auto turned = [&](const Values& from) {  // [m, k] -> [k, m]
+    Values to(from.size());
+    for (size_t i = 0; i < 3; ++i)
+      for (size_t j = 0; j < 7; ++j) to[j * 3 + i] = from[i * 7 + j];
+    return to;
+  };
+  const LayerProducts products = layer_products(n, k, m, true);
+  expect_equal(run(products.forward, x, turned(w)),
+               reference::linear(shape, x, w, Values(static_cast<size_t>(m))));
+  const auto expected = reference::linear_backward(shape, x, w, {}, dy);
+  expect_equal(run(products.weights, x, dy), turned(expected.dw));
+  expect_equal(run(products.data, dy, turned(w)), expected.dx);
+}
+
 TEST(MatmulPlan, BothTransposedIsAProductToo) {
   const Product product{2, 3, 4, true, true};
   const Values a = numbers(8, 1.0);   // [4, 2]
@@ -89,6 +109,9 @@ const std::vector<ConvolutionShape> convolutions = {
     {.input = {1, 2, 4, 4}, .outputs = 3, .kernel = 1, .padding = 0},
     {.input = {2, 5, 3, 3}, .outputs = 1, .kernel = 3, .padding = 0},
     {.input = {2, 2, 2, 6}, .outputs = 2, .kernel = 4, .padding = 3},
+    {.input = {2, 3, 7, 8}, .outputs = 2, .kernel = 3, .padding = 1, .stride = 2},
+    {.input = {1, 2, 9, 5}, .outputs = 3, .kernel = 1, .padding = 0, .stride = 3},
+    {.input = {2, 1, 8, 8}, .outputs = 2, .kernel = 7, .padding = 3, .stride = 2},
 };
 
 // Returns rows of [samples * positions, channels] from an image, the layout of dy in the kernels.

@@ -2,73 +2,14 @@
 // every instruction set.
 #include "models/ops/activate.h"
 
-#include <cmath>
-
 #include "common/base/simd.h"
-#include "models/ops/arithmetic.h"
-#include "models/ops/cpu/exponential.h"
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/split.h"
+#include "models/ops/scalar/activation.h"
 
 namespace pushpull::ops::cpu {
 
 namespace {
-
-struct ReluFunction {
-  PUSHPULL_INLINE static float value(float x) { return relu(x); }
-  PUSHPULL_INLINE static float gradient(float y, float dy) { return relu_gradient(y, dy); }
-};
-
-struct TanhFunction {
-  PUSHPULL_INLINE static float value(float x) { return hyperbolic_tangent(x); }
-  PUSHPULL_INLINE static float gradient(float y, float dy) { return dy * (1.0F - y * y); }
-};
-
-// Returns the standard normal distribution's cumulative probability of x; `density` becomes
-// e^(-x^2 / 2). Source: Abramowitz & Stegun, 7.1.26, error 1.5e-7.
-PUSHPULL_INLINE float normal_probability(float x, float& density) {
-  const float t = 1.0F / (1.0F + 0.3275911F * 0.70710678F * std::fabs(x));
-  float p = 1.061405429F;
-  p = p * t - 1.453152027F;
-  p = p * t + 1.421413741F;
-  p = p * t - 0.284496736F;
-  p = p * t + 0.254829592F;
-  density = exponential(-0.5F * x * x);
-  const float outer = 0.5F * p * t * density;
-  const float inner = 1.0F - outer;
-  return x < 0.0F ? outer : inner;
-}
-
-struct GeluErfFunction {
-  PUSHPULL_INLINE static float value(float x) {
-    float density;
-    return x * normal_probability(x, density);
-  }
-  PUSHPULL_INLINE static float gradient(float x, float dy) {
-    float density;
-    const float probability = normal_probability(x, density);
-    return dy * (probability + x * density * 0.39894228F);
-  }
-};
-
-// 1/2 (1 + tanh u) = 1 / (1 + e^(-2u)), with u = sqrt(2/pi) (x + 0.044715 x^3).
-struct GeluTanhFunction {
-  static constexpr float kLinear = -1.59576912F;  // -2 sqrt(2/pi)
-  static constexpr float kCubic = -1.59576912F * 0.044715F;
-
-  // Returns e^(-2u).
-  PUSHPULL_INLINE static float power(float x) {
-    return exponential(x * (kLinear + kCubic * (x * x)));
-  }
-  PUSHPULL_INLINE static float value(float x) { return x / (1.0F + power(x)); }
-  PUSHPULL_INLINE static float gradient(float x, float dy) {
-    const float e = power(x);
-    const float share = 1.0F / (1.0F + e);
-    const float slope = kLinear + 3.0F * kCubic * (x * x);  // of -2u
-    // 1 - share would be inexact where share is about 1
-    return dy * (share - x * slope * (share * (e * share)));
-  }
-};
 
 template <class F>
 PUSHPULL_INLINE void compute_values(const float* x, int64_t n, float* y) {

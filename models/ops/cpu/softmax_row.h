@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/base/simd.h"
-#include "models/ops/cpu/exponential.h"
+#include "models/ops/scalar/exponential.h"
 
 namespace pushpull::ops::cpu {
 

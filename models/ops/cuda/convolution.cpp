@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char* kIm2col = "im2col";
 
-// "convolution/100x16x14x14/o32k5p2", with "/first" if no gradient of x is needed.
+// "convolution/100x16x14x14/o32k5p2", with "s2" for a stride of 2 and "/first" if no gradient of x is
+// needed.
 std::string key_of(const ConvolutionShape& shape) {
   std::string key = "convolution";
   char before = '/';
@@ -19,6 +20,7 @@ std::string key_of(const ConvolutionShape& shape) {
   }
   key += "/o" + std::to_string(shape.outputs) + "k" + std::to_string(shape.kernel) + "p" +
          std::to_string(shape.padding);
+  if (shape.stride != 1) key += "s" + std::to_string(shape.stride);
   return shape.input_gradient ? key : key + "/first";
 }
 

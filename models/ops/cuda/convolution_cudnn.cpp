@@ -141,11 +141,11 @@ class CudnnConvolution final : public Convolution {
 
   void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
     run(kForward, image(x), weights_in(weights_.of_forward(w)), y);
-    add_bias(shared_, shape_.output(), b, y);
+    if (shape_.bias) add_bias(shared_, shape_.output(), b, y);
   }
 
   void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    sum_channels(shared_, shape_.output(), dy, db);
+    if (shape_.bias) sum_channels(shared_, shape_.output(), dy, db);
     const bool direct = element_bytes_ == 4 && shared_.loss_scale == 1.0F && is_aligned(dw);
     void* const to = direct ? dw : place_in_scratch(shared_, gradient_at_);
     run(kBackwardWeights, image(x), to, dy);
@@ -186,10 +186,12 @@ class CudnnConvolution final : public Convolution {
               static_cast<int>(shape_.input.channels), kernel, kernel),
           "cudnnSetFilter4dDescriptor");
     const auto padding = static_cast<int>(shape_.padding);
+    const auto stride = static_cast<int>(shape_.stride);
     check(cudnn()->cudnnCreateConvolutionDescriptor(convolution_.put()),
           "cudnnCreateConvolutionDescriptor");
-    check(cudnn()->cudnnSetConvolution2dDescriptor(convolution_.get(), padding, padding, 1, 1, 1, 1,
-                                                   CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+    check(cudnn()->cudnnSetConvolution2dDescriptor(convolution_.get(), padding, padding, stride,
+                                                   stride, 1, 1, CUDNN_CROSS_CORRELATION,
+                                                   CUDNN_DATA_FLOAT),
           "cudnnSetConvolution2dDescriptor");
   }
 
@@ -207,7 +209,7 @@ class CudnnConvolution final : public Convolution {
     weights_at_ = image_at_ + (shape_.input_layout == Layout::kPlain ? padded(x_bytes()) : 0);
     gradient_at_ = weights_at_ + padded(w_bytes());
     shared_.need_scratch(gradient_at_ + padded(w_bytes()));
-    plan_sum_channels(shared_, shape_.output());
+    if (shape_.bias) plan_sum_channels(shared_, shape_.output());
   }
 
   // Returns the deterministic algorithms, in cuDNN's order, best first.

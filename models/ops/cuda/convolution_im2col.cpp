@@ -24,7 +24,8 @@ struct Chunk {
         rows(count * plan.positions()),
         products(layer_products(rows, plan.columns(), shape.outputs)),
         forward(shared, {products.forward, activation_type(shared.precision),
-                         activation_type(shared.precision), Epilogue::kBias}),
+                         activation_type(shared.precision),
+                         shape.bias ? Epilogue::kBias : Epilogue::kNone}),
         weights(shared, {products.weights, activation_type(shared.precision), CUDA_R_32F,
                          Epilogue::kNone}) {
     if (!shape.input_gradient) return;
@@ -66,14 +67,14 @@ class Im2colConvolution final : public Convolution {
     if (rest_) images_at_ = std::max(images_at_, rest_->scratch_bytes());
     columns_at_ = images_at_ + bytes(full_->rows * shape.outputs);
     shared.need_scratch(columns_at_ + bytes(full_->rows * plan_.columns()));
-    plan_sum_channels(shared, shape.output());
+    if (shape.bias) plan_sum_channels(shared, shape.output());
   }
 
   void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
     const Activation* const weights = weights_.of_forward(w);
     for_each_chunk([&](Chunk& chunk, int64_t first) {
       unroll(shared_, plan_, image(x, shape_.input, first), chunk.rows, columns());
-      cast_weights(shared_, b, shape_.outputs, chunk.forward.bias());
+      if (shape_.bias) cast_weights(shared_, b, shape_.outputs, chunk.forward.bias());
       chunk.forward.run(columns(), weights, images());
       transpose(shared_, {chunk.samples, plan_.positions(), shape_.outputs}, images(),
                 image(y, shape_.output(), first));
@@ -81,7 +82,7 @@ class Im2colConvolution final : public Convolution {
   }
 
   void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    sum_channels(shared_, shape_.output(), dy, db);
+    if (shape_.bias) sum_channels(shared_, shape_.output(), dy, db);
     for_each_chunk([&](Chunk& chunk, int64_t first) {
       unroll(shared_, plan_, image(x, shape_.input, first), chunk.rows, columns());
       channels_last(chunk, image(dy, shape_.output(), first));

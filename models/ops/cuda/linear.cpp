@@ -9,7 +9,13 @@ namespace pushpull::ops::cuda {
 namespace {
 
 LayerProducts products(const LinearShape& shape) {
-  return layer_products(shape.samples, shape.inputs, shape.outputs);
+  return layer_products(shape.samples, shape.inputs, shape.outputs, shape.transposed);
+}
+
+// Without a bias a ReLU uses the epilogue with a bias of zeros.
+Epilogue epilogue_of(const LinearShape& shape) {
+  if (shape.relu) return Epilogue::kBiasRelu;
+  return shape.bias ? Epilogue::kBias : Epilogue::kNone;
 }
 
 class CudaLinear final : public Linear {
@@ -19,22 +25,25 @@ class CudaLinear final : public Linear {
         shape_(shape),
         type_(activation_type(shared.precision)),
         weights_(shared, shape.outputs * shape.inputs),
-        forward_(shared, {products(shape).forward, type_, type_,
-                          shape.relu ? Epilogue::kBiasRelu : Epilogue::kBias}),
+        forward_(shared, {products(shape).forward, type_, type_, epilogue_of(shape)}),
         backward_weights_(shared, {products(shape).weights, type_, CUDA_R_32F, Epilogue::kNone}),
         backward_data_(shared, {products(shape).data, type_, type_, Epilogue::kNone}) {
     plan_mask_and_sum_rows(shared, shape);
+    if (shape.relu && !shape.bias) unused_ = shared.buffer(static_cast<size_t>(shape.outputs));
   }
 
   void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    cast_weights(shared_, b, shape_.outputs, forward_.bias());
+    if (shape_.bias) cast_weights(shared_, b, shape_.outputs, forward_.bias());
     forward_.run(x, weights_.of_forward(w), y);
   }
 
   void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
                         float* db) override {
-    mask_and_sum_rows(shared_, shape_, y, dy, db);
-    backward_weights_.run(dy, x, dw, 1.0F / shared_.loss_scale);
+    if (shape_.bias || shape_.relu) {
+      mask_and_sum_rows(shared_, shape_, y, dy, shape_.bias ? db : unused_.data());
+    }
+    backward_weights_.run(shape_.transposed ? x : dy, shape_.transposed ? dy : x, dw,
+                          1.0F / shared_.loss_scale);
   }
 
   void backward_data(const Activation* dy, const float* w, Activation* dx) override {
@@ -49,6 +58,7 @@ class CudaLinear final : public Linear {
   Matmul forward_;
   Matmul backward_weights_;
   Matmul backward_data_;
+  Buffer unused_;  // the sums of a mask without a bias
 };
 
 }  // namespace

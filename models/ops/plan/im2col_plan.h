@@ -23,6 +23,7 @@ struct Im2col {
   int32_t width = 0;
   int32_t kernel = 0;
   int32_t padding = 0;
+  int32_t stride = 1;
   int32_t out_height = 0;
   int32_t out_width = 0;
 
@@ -36,8 +37,8 @@ struct Im2col {
     const int32_t taps = kernel * kernel;
     const auto tap = static_cast<int32_t>(column % taps);
     const int64_t channel = column / taps;
-    const int32_t h = at / out_width + tap / kernel - padding;
-    const int32_t w = at % out_width + tap % kernel - padding;
+    const int32_t h = at / out_width * stride + tap / kernel - padding;
+    const int32_t w = at % out_width * stride + tap % kernel - padding;
     if (h < 0 || h >= height || w < 0 || w >= width) return -1;
     return ((sample * channels + channel) * height + h) * width + w;
   }
@@ -53,10 +54,10 @@ struct Im2col {
     const int64_t sample = index / (int64_t{width} * height * channels);
     float sum = 0.0F;
     for (int32_t i = 0; i < kernel; ++i) {
-      const int32_t y = h + padding - i;
+      const int32_t y = output(h + padding - i);
       if (y < 0 || y >= out_height) continue;
       for (int32_t j = 0; j < kernel; ++j) {
-        const int32_t x = w + padding - j;
+        const int32_t x = output(w + padding - j);
         if (x < 0 || x >= out_width) continue;
         const int64_t row = sample * positions() + int64_t{y} * out_width + x;
         sum += read(row * columns() + (channel * kernel + i) * kernel + j);
@@ -64,18 +65,20 @@ struct Im2col {
     }
     return sum;
   }
+
+ private:
+  // Returns the output position whose kernel begins at `first` (with the padding), or -1.
+  PP_HOST_DEVICE int32_t output(int32_t first) const {
+    return first < 0 || first % stride != 0 ? -1 : first / stride;
+  }
 };
 
 inline Im2col plan_im2col(const ConvolutionShape& shape) {
   const auto int32 = [](int64_t size) { return static_cast<int32_t>(size); };
   const ImageShape out = shape.output();
-  return {int32(shape.input.channels),
-          int32(shape.input.height),
-          int32(shape.input.width),
-          int32(shape.kernel),
-          int32(shape.padding),
-          int32(out.height),
-          int32(out.width)};
+  return {int32(shape.input.channels), int32(shape.input.height), int32(shape.input.width),
+          int32(shape.kernel),         int32(shape.padding),      int32(shape.stride),
+          int32(out.height),           int32(out.width)};
 }
 
 // Returns the number of samples to unroll at a time, at least one, so that their columns take at

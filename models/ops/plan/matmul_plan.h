@@ -53,13 +53,20 @@ inline MatmulPlan plan_matmul(const Product& p) {
 }
 
 // The three products of a layer y [samples, outputs] = x [samples, inputs] wᵀ, w [outputs, inputs].
+// If `transposed`, the layer stores wᵀ [inputs, outputs] and its gradient.
 struct LayerProducts {
   Product forward;  // y = x wᵀ
-  Product weights;  // dw = dyᵀ x
+  Product weights;  // dw = dyᵀ x, or xᵀ dy if `transposed`
   Product data;     // dx = dy w
 };
 
-inline LayerProducts layer_products(int64_t samples, int64_t inputs, int64_t outputs) {
+inline LayerProducts layer_products(int64_t samples, int64_t inputs, int64_t outputs,
+                                    bool transposed = false) {
+  if (transposed) {
+    return {{samples, outputs, inputs, false, false},
+            {inputs, outputs, samples, true, false},
+            {samples, inputs, outputs, false, true}};
+  }
   return {{samples, outputs, inputs, false, true},
           {outputs, inputs, samples, true, false},
           {samples, inputs, outputs, false, false}};

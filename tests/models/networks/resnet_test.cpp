@@ -229,7 +229,7 @@ TEST(Resnet, ADeviceWithoutItsKernelsIsRefusedWithOneLine) {
     FAIL() << "must be refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), HasSubstr("convolution has no kernel on"));
+    EXPECT_THAT(error.what(), HasSubstr("activate has no kernel on"));
     EXPECT_THAT(error.what(), HasSubstr("start workers with --device cpu"));
   }
 }

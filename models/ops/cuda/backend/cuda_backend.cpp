@@ -8,6 +8,8 @@
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
+#include "models/ops/cuda/heads/makers.h"
+#include "models/ops/cuda/images/makers.h"
 #include "models/ops/cuda/maker.h"
 #include "models/ops/cuda/operations.h"
 #include "models/ops/cuda/pointwise/makers.h"
@@ -28,7 +30,8 @@ Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * s
 namespace {
 
 // One table per room.
-constexpr std::array kTables{cuda::Makers(cuda::kPointwiseMakers)};
+constexpr std::array kTables{cuda::Makers(cuda::kPointwiseMakers), cuda::Makers(cuda::kImageMakers),
+                             cuda::Makers(cuda::kHeadMakers)};
 
 constexpr int64_t kDeadlineMs = 60'000;  // for the work enqueued for one micro-batch
 

@@ -1,24 +1,25 @@
 // exp and tanh as plain arithmetic: loops over them vectorise, and give the same bits with every
-// instruction set and C library. For loops in functions with PUSHPULL_SIMD, in a file that is
-// compiled with -fno-trapping-math and -fno-thread-jumps (models/CMakeLists.txt).
+// instruction set and C library, and on a device. On the host for loops in functions with
+// PUSHPULL_SIMD, in a file that is compiled with -fno-trapping-math and -fno-thread-jumps
+// (models/CMakeLists.txt).
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
-#include "common/base/simd.h"
+#include "common/base/host_device.h"
+#include "models/ops/number.h"
 
-namespace pushpull::ops::cpu {
+namespace pushpull::ops {
 
 // Returns e^x to 1e-7 of its value for x from -87 to 87, the value at the nearer end outside, and
 // NaN for NaN. With n = round(x / ln 2) it is 2^n e^r. Coefficients: Cephes expf (Moshier).
-PUSHPULL_INLINE float exponential(float x) {
-  constexpr float kRound = 0x1.8p23F;  // a sum with it is rounded to a whole number
+PP_HOST_DEVICE_INLINE float exponential(float x) {
+  constexpr float kToWhole = 0x1.8p23F;  // a sum with it is rounded to a whole number
   const float above = x < -87.0F ? -87.0F : x;
   const float in = above > 87.0F ? 87.0F : above;
-  const float shifted = in * 1.44269504F + kRound;
-  const float n = shifted - kRound;
+  const float shifted = in * 1.44269504F + kToWhole;
+  const float n = shifted - kToWhole;
   const float r = (in - n * 0.693359375F) - n * -2.12194440e-4F;  // ln 2 in two parts
   float p = 1.9875691500e-4F;
   p = p * r + 1.3981999507e-3F;
@@ -28,12 +29,12 @@ PUSHPULL_INLINE float exponential(float x) {
   p = p * r + 5.0000001201e-1F;
   p = p * (r * r) + r + 1.0F;
   // the low bits of `shifted` are n; they are added to the exponent of 1
-  const uint32_t power = (std::bit_cast<uint32_t>(shifted) << 23) + 0x3F800000U;
-  return p * std::bit_cast<float>(power);
+  const uint32_t power = (bits_of(shifted) << 23) + 0x3F800000U;
+  return p * float_of(power);
 }
 
 // Returns tanh x to 2e-7 of its value. Coefficients below 0.625: Cephes tanhf (Moshier).
-PUSHPULL_INLINE float hyperbolic_tangent(float x) {
+PP_HOST_DEVICE_INLINE float hyperbolic_tangent(float x) {
   const float size = std::fabs(x);
   const float square = x * x;
   float p = -5.70498872745e-3F;
@@ -46,4 +47,4 @@ PUSHPULL_INLINE float hyperbolic_tangent(float x) {
   return size < 0.625F ? near : far;
 }
 
-}  // namespace pushpull::ops::cpu
+}  // namespace pushpull::ops

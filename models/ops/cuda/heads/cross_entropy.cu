@@ -1,0 +1,207 @@
+// Softmax with cross-entropy: one warp per row, or one block if there are many classes. Forward reads
+// the scores once and keeps two floats per row, from which backward computes the probabilities again.
+#include "models/ops/cross_entropy.h"
+#include "models/ops/cuda/heads/cross_entropy_pass.h"
+#include "models/ops/cuda/heads/head_scale.h"
+#include "models/ops/cuda/heads/makers.h"
+#include "models/ops/cuda/launch.cuh"
+#include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/staging.h"
+
+namespace pushpull::ops::cuda {
+
+namespace {
+
+__device__ inline RowPart shuffle(const RowPart& part, int reach) {
+  return {__shfl_xor_sync(~0U, part.top, reach), __shfl_xor_sync(~0U, part.label, reach),
+          __shfl_xor_sync(~0U, part.sum, reach), __shfl_xor_sync(~0U, part.scores, reach)};
+}
+
+// Merges the parts of the kWidth threads (a warp or a block) that process one row, in all threads of
+// the first warp.
+template <int kWidth>
+__device__ RowPart merge_group(RowPart part) {
+  PP_UNROLL
+  for (int reach = kWarp / 2; reach > 0; reach /= 2) part.merge(shuffle(part, reach));
+  if constexpr (kWidth > kWarp) {
+    constexpr int kWarps = kWidth / kWarp;
+    static_assert(std::is_trivially_default_constructible_v<RowPart>);
+    __shared__ RowPart of_warp[kWarps];
+    const unsigned lane = threadIdx.x % kWarp;
+    if (lane == 0) of_warp[threadIdx.x / kWarp] = part;
+    __syncthreads();
+    part = of_warp[lane % kWarps];
+    PP_UNROLL
+    for (int reach = kWarps / 2; reach > 0; reach /= 2) part.merge(shuffle(part, reach));
+  }
+  return part;
+}
+
+// Null: losses, predictions or kept are not wanted. Labels are read for losses only.
+struct RowResults {
+  float* losses = nullptr;
+  int32_t* predictions = nullptr;
+  KeptRow* kept = nullptr;
+};
+
+template <class T, int kWidth, bool kPacked>
+__global__ void __launch_bounds__(kBlock)
+    find_losses(const T* x, const int32_t* labels, const CrossEntropyRule rule, int64_t rows,
+                int64_t classes, const RowResults results) {
+  const int64_t row = int64_t{blockIdx.x} * (kBlock / kWidth) + threadIdx.x / kWidth;
+  if (row >= rows) return;  // true for whole groups
+  const int thread = static_cast<int>(threadIdx.x) % kWidth;
+  const T* scores = x + row * classes;
+  const RowPart whole = merge_group<kWidth>(part_of<T, kPacked>(scores, classes, thread, kWidth));
+  if (thread != 0) return;
+  if (results.predictions != nullptr) results.predictions[row] = whole.label;
+  if (results.losses == nullptr) return;
+  const int32_t label = labels[row];
+  if (rule.is_ignored(label)) {
+    results.losses[row] = 0.0F;
+    return;
+  }
+  const float loss = loss_of(whole, to_float(scores[label]), classes, rule.smoothing);
+  results.losses[row] = loss * rule.weight(label);
+  if (results.kept != nullptr) {
+    results.kept[row] = {whole.top, static_cast<float>(1.0 / whole.sum)};
+  }
+}
+
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBlock)
+    find_gradients(const T* x, const int32_t* labels, const KeptRow* kept, const Divider by_classes,
+                   const CrossEntropyRule rule, int64_t count, const HeadScale scale, T* dx) {
+  score_gradients<T, kPacked>(x, labels, kept, by_classes, rule, count, scale.value(), blockIdx.x,
+                              static_cast<int>(threadIdx.x), dx);
+}
+
+template <class T>
+class CudaCrossEntropy final : public Operation {
+ public:
+  CudaCrossEntropy(Shared& shared, const CrossEntropySpec& spec)
+      : shared_(shared), shape_(spec.shape()) {
+    const CrossEntropyOptions& options = spec.options();
+    rule_.smoothing = options.smoothing;
+    rule_.has_ignored = options.ignored.has_value();
+    rule_.ignored = options.ignored.value_or(0);
+    if (options.class_weights.empty()) return;
+    const size_t bytes = options.class_weights.size() * sizeof(float);
+    class_weights_ = shared.device->allocate(bytes);
+    PP_CUDA(cudaMemcpyAsync(class_weights_.data(), options.class_weights.data(), bytes,
+                            cudaMemcpyHostToDevice, shared.stream));
+    PP_CUDA(cudaStreamSynchronize(shared.stream));
+    rule_.class_weights = class_weights_.floats();
+  }
+
+  Needs needs() const override {
+    return {.inputs = 0b11,
+            .kept_bytes = static_cast<size_t>(shape_.samples) * sizeof(KeptRow),
+            .gradient_in_input = true};
+  }
+
+  void forward(const Run& run) override {
+    PP_ASSERT(run.valid >= 0 && run.valid <= shape_.samples);
+    if (run.valid == 0) return;
+    const T* x = as<T>(run.x[0].data);
+    CrossEntropyRule rule = rule_;
+    if (!run.training) {
+      rule.smoothing = 0.0F;
+      rule.class_weights = nullptr;
+    }
+    const RowResults results{run.y.floats(), run.predictions.ints(),
+                             run.training ? static_cast<KeptRow*>(run.kept) : nullptr};
+    const bool by_warp = shape_.classes <= kWarpClasses;
+    const int64_t blocks = by_warp ? pieces(run.valid, kBlock / kWarp) : run.valid;
+    const bool packed = rows_are_packed(x, shape_.classes);
+    const auto kernel =
+        by_warp ? (packed ? find_losses<T, kWarp, true> : find_losses<T, kWarp, false>)
+                : (packed ? find_losses<T, kBlock, true> : find_losses<T, kBlock, false>);
+    kernel<<<grid(blocks), kBlock, 0, shared_.stream>>>(x, run.x[1].ints(), rule, run.valid,
+                                                        shape_.classes, results);
+    PP_CUDA_LAUNCHED("cross-entropy");
+  }
+
+  void backward_weights(const Run& /*run*/) override {}
+
+  void backward_data(const Run& run) override {
+    const int64_t count = shape_.samples * shape_.classes;
+    const T* x = as<T>(run.x[0].data);
+    T* dx = as<T>(run.dx[0].data);
+    const auto kernel = are_aligned({x, dx}) ? find_gradients<T, true> : find_gradients<T, false>;
+    kernel<<<grid(flat_blocks(count)), kBlock, 0, shared_.stream>>>(
+        x, run.x[1].ints(), static_cast<const KeptRow*>(run.kept), Divider(shape_.classes), rule_,
+        count, HeadScale(shared_, run, shape_.samples), dx);
+    PP_CUDA_LAUNCHED("cross-entropy's gradients");
+  }
+
+ private:
+  Shared& shared_;
+  CrossEntropyShape shape_;
+  device::Memory class_weights_;
+  CrossEntropyRule rule_;
+};
+
+// The operation behind the interface of ops.h. It copies the scores, which the caller of backward no
+// longer has.
+class OldCrossEntropy final : public CrossEntropy {
+ public:
+  OldCrossEntropy(Shared& shared, const CrossEntropyShape& shape)
+      : shared_(shared),
+        row_bytes_(static_cast<size_t>(shape.classes) * (shared.short_activations() ? 2 : 4)),
+        operation_(make_typed<CudaCrossEntropy, Operation>(shared, CrossEntropySpec(shape, {}))),
+        scores_(shared.device->allocate(row_bytes_ * static_cast<size_t>(shape.samples))),
+        kept_(shared.device->allocate(operation_->needs().kept_bytes)) {}
+
+  void forward(const Activation* logits, const int32_t* labels, int64_t count,
+               float* losses) override {
+    if (count == 0) return;
+    copy(shared_, logits, row_bytes_ * static_cast<size_t>(count), scores_.data());
+    Run run = run_on(labels);
+    run.y.data = losses;
+    run.valid = count;
+    operation_->forward(run);
+  }
+
+  void backward(const int32_t* labels, Activation* dlogits) override {
+    Run run = run_on(labels);
+    run.dx[0].data = dlogits;
+    operation_->backward_data(run);
+  }
+
+  void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
+    Run run;
+    run.x[0].data = logits;
+    run.predictions.data = predictions;
+    run.valid = count;
+    operation_->forward(run);
+  }
+
+ private:
+  Run run_on(const int32_t* labels) const {
+    Run run;
+    run.x[0].data = scores_.data();
+    run.x[1].data = labels;
+    run.kept = kept_.data();
+    run.training = true;
+    return run;
+  }
+
+  Shared& shared_;
+  size_t row_bytes_;
+  std::unique_ptr<Operation> operation_;
+  device::Memory scores_;  // of the latest forward
+  device::Memory kept_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec) {
+  return make_typed<CudaCrossEntropy, Operation>(shared, spec_as<CrossEntropySpec>(spec));
+}
+
+std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape) {
+  return std::make_unique<OldCrossEntropy>(shared, shape);
+}
+
+}  // namespace pushpull::ops::cuda
