@@ -14,6 +14,7 @@
 #include "common/base/buffer_pool.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "models/graph/batch_results.h"
 #include "models/graph/planned_graph.h"
 
@@ -25,19 +26,34 @@ using device::Event;
 
 constexpr int64_t kDeadlineMs = 60'000;
 
-// A micro-batch's block, on the host and on the device.
+// What a micro-batch brings along, on the host and on the device: its block, the keys of its random
+// operations and the scales of its heads' gradients.
 struct Slot {
   std::shared_ptr<float[]> host;
   ops::Buffer device;
   std::unique_ptr<Event> copied;
-  std::unique_ptr<Event> used;  // recorded after the run that reads it
+  std::unique_ptr<Event> used;       // recorded after the run that reads it
+  std::vector<double> denominators;  // of the heads, for the loss
+};
+
+// The words of a slot. Keys of two words lie at an even word.
+struct SlotLayout {
+  SlotLayout(size_t block_words, size_t random_nodes, size_t heads)
+      : block(block_words),
+        keys((block_words + 1) / 2 * 2),
+        scales(keys + 2 * random_nodes),
+        words(scales + heads) {}
+  size_t block;   // words; they come first
+  size_t keys;    // first word
+  size_t scales;  // first word
+  size_t words;   // in all
 };
 
 using Place = DeviceTimes::Place;
 
 class GraphStep final : public DeviceStep {
  public:
-  GraphStep(PlannedGraph& graph, const DeviceStepLimits& limits);
+  GraphStep(PlannedGraph& graph, uint64_t seed, const DeviceStepLimits& limits);
   ~GraphStep() override { drain(); }
   GraphStep(const GraphStep&) = delete;
   GraphStep& operator=(const GraphStep&) = delete;
@@ -62,6 +78,7 @@ class GraphStep final : public DeviceStep {
   void need(size_t tensor, const WeightsNeeded& needed);
   void upload(size_t end);
   int64_t begin_of(size_t tensor) const;
+  void fill(Slot& slot, const Samples& samples) const;
   void take_loss();
   void drain() noexcept;
 
@@ -70,16 +87,16 @@ class GraphStep final : public DeviceStep {
   const TensorTable& table_;
   const std::shared_ptr<device::Device> device_;
   device::Stream& compute_;
+  const uint64_t seed_;
   const size_t results_;  // losses of a micro-batch
-  // of the heads: each target counts, since the operations of a device ignore no label
-  std::vector<double> denominators_;
-  const size_t words_;  // of a block
+  const SlotLayout layout_;
   const bool is_small_;
 
   ops::Buffer weights_;
   std::vector<std::unique_ptr<Event>> gradients_;  // one per tensor
   std::array<Slot, 2> slots_;
-  std::shared_ptr<float[]> losses_;  // of limits_.losses runs, one per sample
+  std::shared_ptr<float[]> losses_;                // of limits_.losses runs, one per sample
+  std::vector<std::vector<double>> denominators_;  // of the heads of these runs
   std::vector<std::unique_ptr<Event>> losses_copied_;
   std::unique_ptr<Event> uploaded_;
   std::unique_ptr<DeviceTimes> times_;  // null unless requested
@@ -100,18 +117,16 @@ class GraphStep final : public DeviceStep {
   std::unique_ptr<device::Stream> in_;  // destroyed first: ends all copies
 };
 
-GraphStep::GraphStep(PlannedGraph& graph, const DeviceStepLimits& limits)
+GraphStep::GraphStep(PlannedGraph& graph, uint64_t seed, const DeviceStepLimits& limits)
     : limits_(limits),
       graph_(graph),
       table_(graph.table()),
       device_(graph.backend().device()),
       compute_(graph.backend().stream()),
+      seed_(seed),
       results_(graph.result_words()),
-      words_(graph.layout().words()),
+      layout_(graph.layout().words(), graph.random_nodes(), graph.graph().heads.size()),
       is_small_(table_.total <= limits.graph_parameters) {
-  for (const GraphHead& head : graph.graph().heads) {
-    denominators_.push_back(static_cast<double>(head.targets * graph.graph().samples));
-  }
   const ops::Backend::Scope scope(graph.backend());
   const FloatAllocator pinned =
       device::registered(device_, heap_floats, [this](const std::string& why) {
@@ -120,9 +135,14 @@ GraphStep::GraphStep(PlannedGraph& graph, const DeviceStepLimits& limits)
   weights_ = graph.backend().allocate(static_cast<size_t>(table_.total));
   for (size_t i = 0; i < table_.tensors.size(); ++i) gradients_.push_back(device_->event());
   for (Slot& slot : slots_) {
-    slot = {pinned(words_), graph.backend().allocate(words_), device_->event(), device_->event()};
+    slot = {pinned(layout_.words),
+            graph.backend().allocate(layout_.words),
+            device_->event(),
+            device_->event(),
+            {}};
   }
   losses_ = pinned(limits_.losses * results_);
+  denominators_.resize(limits_.losses);
   for (size_t i = 0; i < limits_.losses; ++i) losses_copied_.push_back(device_->event());
   uploaded_ = device_->event();
   in_ = device_->stream();
@@ -146,14 +166,30 @@ void GraphStep::stage(const Samples& samples) {
   check_samples(description, graph_.layout(), samples, description.samples);
   Slot& slot = slots_.at(staged_ % slots_.size());
   slot.copied->wait(kDeadlineMs);
-  const size_t bytes = samples.block.size_bytes();
-  std::memcpy(slot.host.get(), samples.block.data(), bytes);
+  fill(slot, samples);
+  const size_t bytes = layout_.words * sizeof(float);
   in_->wait(*slot.used);
   if (times_) times_->begin_inputs(*in_, staged_, static_cast<int64_t>(bytes));
   in_->copy_in(slot.host.get(), bytes, slot.device.data());
   if (times_) times_->end_inputs(*in_, staged_);
   in_->record(*slot.copied);
   ++staged_;
+}
+
+void GraphStep::fill(Slot& slot, const Samples& samples) const {
+  float* host = slot.host.get();
+  std::memcpy(host, samples.block.data(), samples.block.size_bytes());
+  for (size_t i = 0; i < graph_.random_nodes(); ++i) {
+    const uint64_t key =
+        random_key(seed_, samples.step, samples.micro_batch, static_cast<uint32_t>(i));
+    std::memcpy(host + layout_.keys + 2 * i, &key, sizeof key);
+  }
+  const Graph& graph = graph_.graph();
+  slot.denominators.clear();
+  for (size_t h = 0; h < graph.heads.size(); ++h) {
+    slot.denominators.push_back(denominator_of(graph, h, graph_.layout(), samples));
+    host[layout_.scales + h] = scale_of(graph.heads[h], slot.denominators[h]);
+  }
 }
 
 void GraphStep::run(float* gradients, const GradientReady& enqueued, const WeightsNeeded& needed) {
@@ -205,6 +241,7 @@ void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
   if (times_) times_->end_run(compute_, ran_);
   compute_.record(*slot.used);
   const size_t at = ran_ % limits_.losses;
+  denominators_[at] = slot.denominators;
   compute_.copy_out(graph_.losses(), results_ * sizeof(float), losses_.get() + at * results_);
   compute_.record(*losses_copied_[at]);
   ++ran_;
@@ -216,6 +253,8 @@ void GraphStep::train(const Place& place, const GradientReady& ready, const Weig
   const auto total = static_cast<size_t>(table_.total);
   graph_.train({.weights = {weights_.data(), total},
                 .block = inputs.data(),
+                .keys = reinterpret_cast<const uint64_t*>(inputs.data() + layout_.keys),
+                .scales = inputs.data() + layout_.scales,
                 .gradients = {place.second, total}},
                {ready, needed, forward_done});
 }
@@ -274,7 +313,7 @@ int64_t GraphStep::begin_of(size_t tensor) const {
 void GraphStep::take_loss() {
   const size_t at = taken_ % limits_.losses;
   means_.push_back(
-      batch_loss(graph_.graph(), {losses_.get() + at * results_, results_}, denominators_));
+      batch_loss(graph_.graph(), {losses_.get() + at * results_, results_}, denominators_[at]));
   ++taken_;
 }
 
@@ -302,8 +341,9 @@ void GraphStep::drain() noexcept {
 
 }  // namespace
 
-std::unique_ptr<DeviceStep> make_device_step(PlannedGraph& graph, const DeviceStepLimits& limits) {
-  return std::make_unique<GraphStep>(graph, limits);
+std::unique_ptr<DeviceStep> make_device_step(PlannedGraph& graph, uint64_t seed,
+                                             const DeviceStepLimits& limits) {
+  return std::make_unique<GraphStep>(graph, seed, limits);
 }
 
 }  // namespace pushpull

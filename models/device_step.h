@@ -73,7 +73,8 @@ struct DeviceStepLimits {
 };
 
 // Makes the DeviceStep of a graph on a device. The graph must outlive it.
-std::unique_ptr<DeviceStep> make_device_step(PlannedGraph& graph,
+//   seed: of the random operations, as in GraphModel.
+std::unique_ptr<DeviceStep> make_device_step(PlannedGraph& graph, uint64_t seed,
                                              const DeviceStepLimits& limits = {});
 
 }  // namespace pushpull

@@ -113,7 +113,7 @@ GraphModel::Copies& GraphModel::copies() {
 
 DeviceStep* GraphModel::device_step() {
   if (graph_->backend().device() == nullptr) return nullptr;
-  if (!step_) step_ = make_device_step(*graph_);
+  if (!step_) step_ = make_device_step(*graph_, seed_);
   return step_.get();
 }
 

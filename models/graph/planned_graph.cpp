@@ -47,11 +47,6 @@ void PlannedGraph::plan() {
     needs.nodes.push_back(nodes_.back().needs);
   }
   for (const GraphHead& head : graph_.heads) {
-    if (backend_->device() != nullptr && head.head.weight != 1.0F) {
-      throw Error(ErrorCode::kUsage,
-                  "[models] head " + head.head.name + " has a weight, which has no kernel on " +
-                      backend_->device_name() + " yet; start workers with --device cpu");
-    }
     heads_.push_back({.op = plan_of(*backend_, head.head.name, *head.spec)});
     heads_.back().needs = heads_.back().op->needs();
     needs.heads.push_back(heads_.back().needs);

@@ -39,8 +39,8 @@ class PlannedGraph {
   struct Batch {
     std::span<const float> weights;
     const float* block = nullptr;     // layout().words() words
-    const uint64_t* keys = nullptr;   // random_nodes() keys
-    const float* scales = nullptr;    // of the heads' gradients; a device knows none
+    const uint64_t* keys = nullptr;   // random_nodes() keys; null in an evaluation
+    const float* scales = nullptr;    // of the heads' gradients; null in an evaluation
     std::span<float> gradients = {};  // written as by Model::train
     size_t slot = 0;
   };

@@ -89,9 +89,11 @@ struct Run {
   std::array<Out, kMaxInputs> dx{};  // overwritten; null: the gradient is not wanted
   void* kept =
       nullptr;  // Needs::kept_bytes bytes, aligned as a cache line, from forward to backward
-  const uint64_t* key = nullptr;  // random operations: of (seed, step, micro-batch, operation)
-  const float* scale = nullptr;   // heads: factor of the gradient: weight of the head / denominator
-  int64_t valid = 0;              // heads: targets that count; the first ones
+  // In the backend's memory, for training. Random operations: of (seed, step, micro-batch,
+  // operation). Heads: factor of the gradient, weight of the head / denominator.
+  const uint64_t* key = nullptr;
+  const float* scale = nullptr;
+  int64_t valid = 0;  // heads: targets that count; the first ones
   bool training = false;
 };
 

@@ -112,7 +112,7 @@ class Play {
       buffer.free = device_->event();
     }
     out_ = device_->stream();
-    step_ = make_device_step(network_, limits);
+    step_ = make_device_step(network_, 1, limits);
     keeps_times_ = draw(2) == 0 && !is_broken_;  // an injected fault must change only bits
     if (keeps_times_) step_->keep_times();
   }
@@ -370,7 +370,7 @@ TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
     PlannedGraph network(make_queued_backend(device), mlp_graph(kMlp.job(), kMlp.fields()));
     DeviceStepLimits limits;
     if (is_large) limits.graph_parameters = 0;
-    const auto step = make_device_step(network, limits);
+    const auto step = make_device_step(network, 1, limits);
     const auto& weights = expected(kMlp).weights[0];
     const auto& inputs = expected(kMlp).inputs[0];
     const device::Memory gradients = device->allocate(weights.size() * sizeof(float));
@@ -404,7 +404,7 @@ TEST(DeviceStep, LostDeviceIsReportedAndEndsQuietly) {
 TEST(DeviceStep, RefusesInvalidCalls) {
   const auto device = std::make_shared<FakeDevice>();
   PlannedGraph network(make_queued_backend(device), mlp_graph(kMlp.job(), kMlp.fields()));
-  const auto step = make_device_step(network);
+  const auto step = make_device_step(network, 1);
   const auto& weights = expected(kMlp).weights[0];
   const Inputs& inputs = expected(kMlp).inputs[0];
   const auto run = [&] { step->run(nullptr, [](size_t) {}); };

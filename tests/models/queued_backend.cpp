@@ -133,6 +133,28 @@ class QueuedCrossEntropy final : public On<ops::CrossEntropy> {
   }
 };
 
+class QueuedOperation final : public ops::Operation {
+ public:
+  QueuedOperation(Queued& queued, std::unique_ptr<ops::Operation> op)
+      : queued_(queued), op_(std::move(op)) {}
+
+  ops::Needs needs() const override { return op_->needs(); }
+  void forward(const ops::Run& run) override {
+    queued_.put([op = op_, run] { op->forward(run); });
+  }
+  void backward_weights(const ops::Run& run) override {
+    queued_.put([op = op_, run] { op->backward_weights(run); });
+  }
+  void backward_data(const ops::Run& run) override {
+    queued_.put([op = op_, run] { op->backward_data(run); });
+  }
+  const void* view(const ops::Run& run) override { return op_->view(run); }  // f32: no copy
+
+ private:
+  Queued& queued_;
+  std::shared_ptr<ops::Operation> op_;  // queued runs hold it too
+};
+
 class QueuedBackend final : public ops::Backend {
  public:
   QueuedBackend(std::shared_ptr<device::Device> device, int threads)
@@ -162,6 +184,9 @@ class QueuedBackend final : public ops::Backend {
   std::string choices() const override { return choices_; }
   void choose(const std::string& choices) override { choices_ = choices; }
 
+  std::unique_ptr<ops::Operation> plan(const ops::Spec& spec) override {
+    return std::make_unique<QueuedOperation>(queued_, queued_.cpu->plan(spec));
+  }
   std::unique_ptr<ops::Linear> linear(const ops::LinearShape& shape) override {
     return make<QueuedLinear>(ops::make_linear(*queued_.cpu, shape));
   }

@@ -67,7 +67,7 @@ struct Im2col {
   }
 
  private:
-  // Returns the output position whose kernel begins at `first` (with the padding), or -1.
+  // Returns the output position that has its kernel's start at `first` (with the padding), or -1.
   PP_HOST_DEVICE int32_t output(int32_t first) const {
     return first < 0 || first % stride != 0 ? -1 : first / stride;
   }

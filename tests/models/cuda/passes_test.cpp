@@ -203,7 +203,8 @@ TYPED_TEST(OperationPasses, AveragePoolFindsTheMeanAndSpreadsItsGradient) {
       const float mean =
           whole ? mean_of<kPack, false>(first, area) : mean_of<1, false>(first, area);
       EXPECT_NEAR(mean, sum / static_cast<double>(area), 1e-6);
-      if (whole) EXPECT_EQ((mean_of<kPack, true>(first, area)), mean);
+      if (!whole) continue;
+      EXPECT_EQ((mean_of<kPack, true>(first, area)), mean);
     }
     std::vector<float> want;
     for (int64_t i = 0; i < kPlanes * area; ++i) {

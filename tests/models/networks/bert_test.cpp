@@ -13,7 +13,9 @@
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "models/models.h"
+#include "tests/device/fake_device.h"
 #include "tests/models/networks/slopes.h"
+#include "tests/models/queued_backend.h"
 
 namespace pushpull {
 namespace {
@@ -146,6 +148,23 @@ TEST(Bert, LossIsTheWeightedSumOfItsHeads) {
   EXPECT_GT(start, 0.0F);
   EXPECT_NEAR(loss_with(""), start + rest, 1e-5);
   EXPECT_NEAR(loss_with("start:2"), 2 * start + rest, 1e-5);
+}
+
+TEST(Bert, HasTheSameBitsInTheOrderOfADevice) {
+  Job job = bert_job();
+  job.dropout = 0.25;
+  job.label_smoothing = 0.1;
+  job.head_weights = HeadWeights::parse("start:0.5,end-position:3,class:0.25");
+  const auto here = make_bert(job);
+  const auto there = make_model_on(make_queued_backend(std::make_shared<device::FakeDevice>(), 1),
+                                   job, bert_fields());
+  const std::vector<float> weights = weights_of(*here);
+  for (const int64_t step : {1, 2, 3, 4}) {
+    const RandomBatch batch = answers_of(3);
+    EXPECT_TRUE(train(*there, weights, batch.view(step, 0)) ==
+                train(*here, weights, batch.view(step, 0)))
+        << step;
+  }
 }
 
 TEST(Bert, MaskHidesPaddingFromOtherTokens) {

@@ -11,7 +11,7 @@
 
 namespace pushpull::ops::cuda {
 
-// Elements of the largest square window whose places fit in a byte, per side.
+// The longest side of a window. The places of a square of that side fit in a byte.
 constexpr int64_t kMaxWindow = 16;
 
 struct WindowPass {

@@ -1,4 +1,4 @@
-// The makers of operations whose result at a place depends on their inputs at that place.
+// The makers of operations that compute each element from the inputs' elements at its place.
 #pragma once
 
 #include <array>
