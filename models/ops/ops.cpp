@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "models/ops/adapters.h"
+#include "models/ops/operation.h"
 
 namespace pushpull::ops {
 
@@ -59,8 +59,6 @@ device::Stream& Backend::stream() {
 std::string Backend::device_name() const { return device() ? device()->name() : "cpu"; }
 
 std::unique_ptr<Operation> Backend::plan(const Spec& spec) {
-  const Scope scope(*this);
-  if (auto operation = plan_on_old(*this, spec)) return operation;
   throw Error(ErrorCode::kUsage, std::string("[models] ") + spec.name() + " has no kernel on " +
                                      device_name() + " yet; start workers with --device cpu");
 }

@@ -254,7 +254,8 @@ class Backend {
   // ignores it. Throws Error(kProtocol) for an invalid text.
   virtual void choose(const std::string& /*choices*/) {}
 
-  // Plans an operation. Throws Error(kUsage) that names it and the device, if there is no kernel.
+  // Plans an operation. Throws Error(kUsage) that names it and the device, if there is no kernel for
+  // it or for its shape.
   virtual std::unique_ptr<Operation> plan(const Spec& spec);
   // Returns the name of the device for messages.
   std::string device_name() const;

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/ops/cuda/batch_norm_pass.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/heads/cross_entropy_pass.h"
+#include "models/ops/cuda/images/batch_norm_pass.h"
 #include "models/ops/cuda/images/max_pool_pass.h"
 #include "models/ops/cuda/row_pass.h"
 

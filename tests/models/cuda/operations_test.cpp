@@ -9,6 +9,7 @@
 #include "models/ops/activate.h"
 #include "models/ops/add.h"
 #include "models/ops/average_pool.h"
+#include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/dropout.h"
@@ -260,6 +261,39 @@ TEST_P(CudaOperations, FindMaximaOfWindows) {
   }
   const ops::MaxPoolSpec wide({{1, 1, 40, 40}, 17, 1, 0});
   expect_refusal(wide, "max pool of a window of 17, above 16, has no kernel on");
+}
+
+TEST_P(CudaOperations, NormaliseBatches) {
+  for (const ops::ImageShape image : {ops::ImageShape{3, 5, 6, 7}, ops::ImageShape{4, 16, 4, 4}}) {
+    for (const bool relu : {false, true}) {
+      for (const bool training : {true, false}) {
+        const ops::BatchNormSpec spec({.image = image, .relu = relu});
+        std::vector<std::vector<float>> w;
+        for (int64_t i = 0; i < 4; ++i) w.push_back(numbers(image.channels, 2 + i));
+        for (float& value : w[3]) value += 1.5F;
+        Comparison c{.spec = spec,
+                     .inputs = {ops::native_image(image)},
+                     .x = {exact(image.size(), 1)},
+                     .w = w,
+                     .training = training,
+                     .dy = exact(image.size(), 7),
+                     .is_trained = training};
+        const Outcome want = cpu_->run(c);
+        for (const bool in_place : {false, true}) {
+          c.in_place = in_place;
+          const Outcome got = cuda_->run(c);
+          expect_close("y", got.y, want.y, 1e-5, 1.0);
+          if (!training) continue;
+          expect_close("dx", got.dx[0], want.dx[0], 1e-5, 1.0);
+          for (size_t i = 0; i < 4; ++i) {
+            std::vector<float> dw = want.dw[i];  // statistics have no loss scale
+            for (float& value : dw) value /= i < 2 ? test::kLossScale : 1.0F;
+            expect_close("dw " + std::to_string(i), got.dw[i], dw, 1e-5, 0.0);
+          }
+        }
+      }
+    }
+  }
 }
 
 struct Heads {

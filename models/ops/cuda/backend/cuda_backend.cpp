@@ -13,6 +13,7 @@
 #include "models/ops/cuda/maker.h"
 #include "models/ops/cuda/operations.h"
 #include "models/ops/cuda/pointwise/makers.h"
+#include "models/ops/cuda/products/makers.h"
 #include "models/ops/device_numerics.h"
 
 namespace pushpull::ops {
@@ -30,8 +31,12 @@ Buffer Shared::buffer(size_t floats) { return Buffer(device->allocate(floats * s
 namespace {
 
 // One table per room.
-constexpr std::array kTables{cuda::Makers(cuda::kPointwiseMakers), cuda::Makers(cuda::kImageMakers),
-                             cuda::Makers(cuda::kHeadMakers)};
+constexpr std::array kTables{
+    cuda::Makers(cuda::kHeadMakers),
+    cuda::Makers(cuda::kImageMakers),
+    cuda::Makers(cuda::kPointwiseMakers),
+    cuda::Makers(cuda::kProductMakers),
+};
 
 constexpr int64_t kDeadlineMs = 60'000;  // for the work enqueued for one micro-batch
 

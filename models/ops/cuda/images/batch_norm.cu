@@ -1,7 +1,9 @@
 // Batch normalisation with its ReLU, two kernels per direction: the first sums chunks; in the
 // second every block merges the sums of its channel, which is cheaper than a kernel in between.
 // Backward recomputes the mask from x, so that only a mean and a deviation per channel are kept.
-#include "models/ops/cuda/batch_norm_pass.h"
+#include "models/ops/batch_norm.h"
+#include "models/ops/cuda/images/batch_norm_pass.h"
+#include "models/ops/cuda/images/makers.h"
 #include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/operations.h"
 
@@ -149,55 +151,58 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 template <class T>
-class CudaBatchNorm final : public BatchNorm {
+class CudaBatchNorm final : public Operation {
  public:
   CudaBatchNorm(Shared& shared, const BatchNormShape& shape)
-      : shared_(shared),
-        shape_(shape),
-        pass_(shape.image),
-        states_(
-            shared.device->allocate(static_cast<size_t>(pass_.channels) * sizeof(ChannelState))) {
-    const auto blocks = static_cast<size_t>(pass_.blocks());
-    shared.need_scratch(blocks * sizeof(Moments));
+      : shared_(shared), shape_(shape), pass_(shape.image) {
+    shared.need_scratch(static_cast<size_t>(pass_.blocks()) * sizeof(Moments));
     static_assert(sizeof(GradientSums) <= sizeof(Moments));
   }
 
-  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
-               float* variance, Activation* y) override {
+  // Parameters: scale, shift, mean, variance. Kept: the state of each channel.
+  Needs needs() const override {
+    return {.inputs = 1,
+            .kept_bytes = static_cast<size_t>(pass_.channels) * sizeof(ChannelState),
+            .gradient_in_place = true};
+  }
+
+  void forward(const Run& run) override {
+    const T* x = as<T>(run.x[0].data);
+    T* y = as<T>(run.y.data);
     const unsigned blocks = grid(pass_.blocks());
-    auto* chunks = static_cast<Moments*>(shared_.scratch.data());
-    auto* states = static_cast<ChannelState*>(states_.data());
     with_vector({x, y}, [&]<int kVector>() {
-      sum_moments<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(pass_, as<T>(x), chunks);
+      if (!run.training) {
+        normalise_given<T, kVector>
+            <<<blocks, kBlock, 0, shared_.stream>>>(pass_, affine(run), x, run.w[2], run.w[3], y);
+        PP_CUDA_LAUNCHED("batch normalisation with given statistics");
+        return;
+      }
+      auto* chunks = static_cast<Moments*>(shared_.scratch.data());
+      sum_moments<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(pass_, x, chunks);
       PP_CUDA_LAUNCHED("batch normalisation's moments");
       normalise_batch<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(
-          pass_, affine(scale, shift), chunks, as<T>(x), states, mean, variance, as<T>(y));
+          pass_, affine(run), chunks, x, static_cast<ChannelState*>(run.kept), run.dw[2], run.dw[3],
+          y);
       PP_CUDA_LAUNCHED("batch normalisation");
     });
   }
 
-  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
-             const float* variance, Activation* y) override {
-    with_vector({x, y}, [&]<int kVector>() {
-      normalise_given<T, kVector><<<grid(pass_.blocks()), kBlock, 0, shared_.stream>>>(
-          pass_, affine(scale, shift), as<T>(x), mean, variance, as<T>(y));
-      PP_CUDA_LAUNCHED("batch normalisation with given statistics");
-    });
-  }
+  void backward_weights(const Run& /*run*/) override {}
 
-  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
-                Activation* dx, float* dscale, float* dshift) override {
+  void backward_data(const Run& run) override {
+    const T* x = as<T>(run.x[0].data);
+    const T* dy = as<T>(run.dy.data);
+    T* dx = as<T>(run.dx[0].data != nullptr ? run.dx[0].data : run.dy.data);
     const unsigned blocks = grid(pass_.blocks());
     auto* chunks = static_cast<GradientSums*>(shared_.scratch.data());
-    const auto* states = static_cast<const ChannelState*>(states_.data());
+    const auto* states = static_cast<const ChannelState*>(run.kept);
     const float unscale = 1.0F / shared_.loss_scale;
     with_vector({x, dy, dx}, [&]<int kVector>() {
-      sum_gradients<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(
-          pass_, affine(scale, shift), states, as<T>(x), as<T>(dy), chunks);
+      sum_gradients<T, kVector>
+          <<<blocks, kBlock, 0, shared_.stream>>>(pass_, affine(run), states, x, dy, chunks);
       PP_CUDA_LAUNCHED("batch normalisation's sums of gradients");
       find_input_gradients<T, kVector><<<blocks, kBlock, 0, shared_.stream>>>(
-          pass_, affine(scale, shift), states, chunks, unscale, as<T>(x), as<T>(dy), dscale, dshift,
-          as<T>(dx));
+          pass_, affine(run), states, chunks, unscale, x, dy, run.dw[0], run.dw[1], dx);
       PP_CUDA_LAUNCHED("batch normalisation's gradients");
     });
   }
@@ -208,20 +213,66 @@ class CudaBatchNorm final : public BatchNorm {
     cuda::with_vector<T>(pass_.vector<T>(are_aligned(images)), launch);
   }
 
-  Affine affine(const float* scale, const float* shift) const {
-    return {scale, shift, shape_.epsilon, shape_.relu};
-  }
+  Affine affine(const Run& run) const { return {run.w[0], run.w[1], shape_.epsilon, shape_.relu}; }
 
   Shared& shared_;
   BatchNormShape shape_;
   ImagePass pass_;
-  device::Memory states_;  // of the latest forward
+};
+
+// The operation behind the interface of ops.h, which lets backward read the latest forward.
+class OldBatchNorm final : public BatchNorm {
+ public:
+  OldBatchNorm(Shared& shared, const BatchNormShape& shape)
+      : operation_(make_typed<CudaBatchNorm, Operation>(shared, shape)),
+        kept_(shared.device->allocate(operation_->needs().kept_bytes)) {}
+
+  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
+               float* variance, Activation* y) override {
+    Run run = run_of(x, scale, shift);
+    run.training = true;
+    run.dw = {nullptr, nullptr, mean, variance};
+    run.y.data = y;
+    operation_->forward(run);
+  }
+  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
+             const float* variance, Activation* y) override {
+    Run run = run_of(x, scale, shift);
+    run.w[2] = mean;
+    run.w[3] = variance;
+    run.y.data = y;
+    operation_->forward(run);
+  }
+  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
+                Activation* dx, float* dscale, float* dshift) override {
+    Run run = run_of(x, scale, shift);
+    run.dw = {dscale, dshift};
+    run.dx[0].data = dx;
+    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    operation_->backward_data(run);
+  }
+
+ private:
+  Run run_of(const Activation* x, const float* scale, const float* shift) const {
+    Run run;
+    run.x[0].data = x;
+    run.w = {scale, shift};
+    run.kept = kept_.data();
+    return run;
+  }
+
+  std::unique_ptr<Operation> operation_;
+  device::Memory kept_;
 };
 
 }  // namespace
 
+std::unique_ptr<Operation> make_batch_norm(Shared& shared, const Spec& spec) {
+  return make_typed<CudaBatchNorm, Operation>(shared, spec_as<BatchNormSpec>(spec).shape());
+}
+
 std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape) {
-  return make_typed<CudaBatchNorm, BatchNorm>(shared, shape);
+  return std::make_unique<OldBatchNorm>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cuda
