@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "models/ops/operation.h"
+
 namespace pushpull {
 
 namespace {
