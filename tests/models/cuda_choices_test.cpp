@@ -14,7 +14,7 @@
 #include "tests/device/need_device.h"
 #include "tests/models/reference.h"
 
-namespace pushpull {
+namespace pushpull::cuda_choices_test {
 namespace {
 
 using ops::Precision;
@@ -282,4 +282,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CudaChoices,
                          name_of);
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::cuda_choices_test

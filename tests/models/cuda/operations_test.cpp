@@ -140,12 +140,14 @@ TEST_P(CudaOperations, Activate) {
     for (const int64_t count : counts()) {
       SCOPED_TRACE(std::to_string(static_cast<int>(function)) + " of " + std::to_string(count));
       const ops::ActivateSpec spec(function, {count});
-      // both backends have one source for f32; tanh's gradient is of the stored output
+      // Both backends have one source for f32. The gradient of tanh is that of the stored output; far
+      // from 0 little is left of it.
+      const bool is_tanh = function == Function::kTanh;
       compare({.spec = spec,
                .inputs = {spec.output()},
-               .x = {exact(count, 1, 6.0F)},
+               .x = {exact(count, 1, is_tanh && is_short() ? 1.0F : 6.0F)},
                .dy = exact(count, 2)},
-              kExact, function == Function::kTanh ? 3.0 : 1.0);
+              kExact, is_tanh ? 3.0 : 1.0);
     }
   }
 }
@@ -233,11 +235,14 @@ TEST_P(CudaOperations, FindMeansOfChannels) {
   for (const ops::ImageShape image : {ops::ImageShape{2, 5, 7, 7}, ops::ImageShape{3, 16, 4, 4},
                                       ops::ImageShape{1, 3, 1, 1}, ops::ImageShape{2, 2, 33, 40}}) {
     const ops::AveragePoolSpec spec(image);
+    std::vector<float> x = exact(image.size(), 1);
+    for (float& value : x) value += 1.25F;  // so that sums do not cancel
+    // the backends add in another order
     compare({.spec = spec,
              .inputs = {ops::native_image(image)},
-             .x = {exact(image.size(), 1)},
+             .x = {cuda_->rounded(x)},
              .dy = exact(image.samples * image.channels, 2)},
-            1e-6);
+            1e-5);
   }
 }
 
@@ -365,7 +370,7 @@ TEST_P(CudaOperations, MultiplyByWeights) {
                  .x = {exact(33 * 48, 1)},
                  .w = w,
                  .dy = exact(33 * 24, 4)},
-                4.0 * std::ldexp(1.0, -bits(true)), 2.0, {0});
+                1e-5 + 4.0 * std::ldexp(1.0, -bits(true)), 2.0, {0});
       }
     }
   }
@@ -391,7 +396,7 @@ TEST_P(CudaOperations, ConvolveWithSteps) {
                  .x = {exact(shape.input.size(), 1)},
                  .w = w,
                  .dy = exact(shape.output().size(), 4)},
-                8.0 * std::ldexp(1.0, -bits(true)), 2.0, {0});
+                1e-5 + 8.0 * std::ldexp(1.0, -bits(true)), 2.0, {0});
       }
     }
   }
