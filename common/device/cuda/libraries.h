@@ -28,16 +28,24 @@ namespace pushpull::device {
   F(cublasLtMatrixLayoutCreate)           \
   F(cublasLtMatrixLayoutDestroy)
 
+// Those that only batches of products need.
+#define PUSHPULL_CUBLASLT_BATCHES(F) F(cublasLtMatrixLayoutSetAttribute)
+
 struct CublasLt {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a name is declared
 #define PUSHPULL_MEMBER(name) decltype(&::name) name = nullptr;
   PUSHPULL_CUBLASLT(PUSHPULL_MEMBER)
+};
+struct CublasLtBatches {
+  PUSHPULL_CUBLASLT_BATCHES(PUSHPULL_MEMBER)
 #undef PUSHPULL_MEMBER
 };
 
 // Loads the library on first use. Throws Error(kDevice) that lists the files tried, or names the
 // symbol that the library lacks.
 const CublasLt& cublas_lt();
+// The same for the functions of batches: a library without them computes single products.
+const CublasLtBatches& cublas_lt_batches();
 // Returns the path of the loaded library.
 const std::string& cublas_lt_path();
 

@@ -40,7 +40,8 @@ std::string key_of(const MatmulShape& shape, Precision precision) {
                          : shape.epilogue == Epilogue::kBias ? "/bias"
                                                              : "/bias-relu";
   const char* in = precision == Precision::kTf32 ? "tf32" : name_of(shape.in);
-  return "matmul/" + shape.product.name() + "/" + in + "-" + name_of(shape.out) + epilogue;
+  return "matmul/" + shape.product.name() + shape.batch.name() + "/" + in + "-" +
+         name_of(shape.out) + epilogue;
 }
 
 std::string hex(const cublasLtMatmulAlgo_t& algorithm) {
@@ -67,6 +68,22 @@ bool parse_hex(const std::string& text, cublasLtMatmulAlgo_t& algorithm) {
   return true;
 }
 
+// Sizes of the three operands, with all products of a batch, in bytes.
+struct Operands {
+  size_t a = 0;
+  size_t b = 0;
+  size_t d = 0;
+};
+
+Operands operands(const MatmulShape& shape) {
+  const auto bytes = [&](int64_t elements, int64_t distance, cudaDataType_t type) {
+    return static_cast<size_t>(shape.batch.spanned(elements, distance)) * bytes_of(type);
+  };
+  return {bytes(shape.product.a_elements(), shape.batch.a, shape.in),
+          bytes(shape.product.b_elements(), shape.batch.b, shape.in),
+          bytes(shape.product.d_elements(), shape.batch.d, shape.out)};
+}
+
 // Offsets of the three operands after the workspace, and the total size.
 struct Places {
   size_t a = 0;
@@ -76,14 +93,12 @@ struct Places {
 };
 
 Places places(const MatmulShape& shape, size_t workspace) {
-  const auto bytes = [](int64_t elements, cudaDataType_t type) {
-    return padded(static_cast<size_t>(elements) * bytes_of(type));
-  };
+  const Operands bytes = operands(shape);
   Places p;
   p.a = workspace;
-  p.b = p.a + bytes(shape.product.a_elements(), shape.in);
-  p.d = p.b + bytes(shape.product.b_elements(), shape.in);
-  p.end = p.d + bytes(shape.product.d_elements(), shape.out);
+  p.b = p.a + padded(bytes.a);
+  p.d = p.b + padded(bytes.b);
+  p.end = p.d + padded(bytes.d);
   return p;
 }
 
@@ -120,7 +135,9 @@ Matmul::Matmul(Shared& shared, const MatmulShape& shape)
   shared.need_scratch(scratch_bytes());
 }
 
-size_t Matmul::scratch_bytes() const { return places(shape_, workspace_bytes_).end; }
+size_t Matmul::scratch_bytes() const {
+  return shape_.aligned ? workspace_bytes_ : places(shape_, workspace_bytes_).end;
+}
 
 void Matmul::describe() {
   const auto& lt = device::cublas_lt();
@@ -134,6 +151,11 @@ void Matmul::describe() {
   layout(plan.first, shape_.in, first_);
   layout(plan.second, shape_.in, second_);
   layout(plan.result, shape_.out, result_);
+  if (shape_.batch.count > 1) {
+    describe_batch(first_.get(), shape_.batch.b);
+    describe_batch(second_.get(), shape_.batch.a);
+    describe_batch(result_.get(), shape_.batch.d);
+  }
   device::check(
       lt.cublasLtMatmulDescCreate(description_.put(), compute_type(shared_->precision), CUDA_R_32F),
       "cublasLtMatmulDescCreate");
@@ -144,6 +166,17 @@ void Matmul::describe() {
   };
   transpose(CUBLASLT_MATMUL_DESC_TRANSA, plan.first.transpose);
   transpose(CUBLASLT_MATMUL_DESC_TRANSB, plan.second.transpose);
+}
+
+void Matmul::describe_batch(cublasLtMatrixLayout_t layout, int64_t distance) const {
+  PP_ASSERT(shape_.epilogue == Epilogue::kNone);
+  const auto set = [layout](cublasLtMatrixLayoutAttribute_t name, auto value) {
+    device::check(device::cublas_lt_batches().cublasLtMatrixLayoutSetAttribute(layout, name, &value,
+                                                                               sizeof value),
+                  "cublasLtMatrixLayoutSetAttribute");
+  };
+  set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(shape_.batch.count));
+  set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, distance);
 }
 
 // Called before algorithms are queried: they depend on the epilogue and on the bias's alignment.
@@ -251,21 +284,19 @@ cublasStatus_t Matmul::multiply(const void* a, const void* b, void* d, float alp
 
 void Matmul::run(const void* a, const void* b, void* d, float alpha, float beta) {
   const Product& p = shape_.product;
+  PP_ASSERT(!shape_.aligned || (is_aligned(a) && is_aligned(b) && is_aligned(d)));
   const Places at = places(shape_, workspace_bytes_);
-  const auto bytes = [](int64_t elements, cudaDataType_t type) {
-    return static_cast<size_t>(elements) * bytes_of(type);
-  };
-  const void* const first = stage_in(*shared_, a, bytes(p.a_elements(), shape_.in), at.a);
-  const void* const second = stage_in(*shared_, b, bytes(p.b_elements(), shape_.in), at.b);
-  const size_t d_bytes = bytes(p.d_elements(), shape_.out);
+  const Operands bytes = operands(shape_);
+  const void* const first = stage_in(*shared_, a, bytes.a, at.a);
+  const void* const second = stage_in(*shared_, b, bytes.b, at.b);
   void* const to = is_aligned(d) ? d : place_in_scratch(*shared_, at.d);
-  if (to != d && beta != 0.0F) copy(*shared_, d, d_bytes, to);
+  if (to != d && beta != 0.0F) copy(*shared_, d, bytes.d, to);
   device::check(multiply(first, second, to, alpha, beta, algorithm_, place_in_scratch(*shared_, 0)),
                 "cublasLtMatmul");
   if (shape_.epilogue != Epilogue::kNone && !fused_) {
     add_row(*shared_, {p.m, p.n}, bias_.data(), shape_.epilogue == Epilogue::kBiasRelu, to);
   }
-  if (to != d) copy(*shared_, to, d_bytes, d);
+  if (to != d) copy(*shared_, to, bytes.d, d);
 }
 
 }  // namespace pushpull::ops::cuda

@@ -25,9 +25,11 @@ enum class Epilogue { kNone, kBias, kBiasRelu };
 
 struct MatmulShape {
   Product product;
-  cudaDataType_t in = CUDA_R_32F;   // A and B
-  cudaDataType_t out = CUDA_R_32F;  // of D and bias; sums are always f32
-  Epilogue epilogue = Epilogue::kNone;
+  cudaDataType_t in = CUDA_R_32F;       // A and B
+  cudaDataType_t out = CUDA_R_32F;      // of D and bias; sums are always f32
+  Epilogue epilogue = Epilogue::kNone;  // of a single product only
+  Batch batch = {};
+  bool aligned = false;  // all operands of all runs are 16-byte aligned
 };
 
 class Matmul {
@@ -36,8 +38,9 @@ class Matmul {
   // algorithm.
   Matmul(Shared& shared, const MatmulShape& shape);
 
-  // Enqueues the product. Operands need only be aligned to their elements; an operand that is not
-  // 16-byte aligned is copied through scratch memory, so the algorithm and the bits stay the same.
+  // Enqueues the product, or the batch. Operands need only be aligned to their elements, unless
+  // MatmulShape::aligned; an operand that is not 16-byte aligned is copied through scratch memory, so
+  // the algorithm and the bits stay the same.
   void run(const void* a, const void* b, void* d, float alpha = 1.0F, float beta = 0.0F);
 
   // Returns the epilogue's bias: n elements of type `out`. Write it before each run.
@@ -57,6 +60,7 @@ class Matmul {
                                           &Matmul::destroy)>;
 
   void describe();
+  void describe_batch(cublasLtMatrixLayout_t layout, int64_t distance) const;
   void set_epilogue(bool fused);
   void adopt(const std::string& key, const std::string& value);
   std::string pick(const std::string& key);

@@ -27,6 +27,26 @@ struct Product {
   }
 };
 
+// Products of one shape at equal distances from each other, in elements of their operands.
+struct Batch {
+  int64_t count = 1;
+  int64_t a = 0;  // from one A to the next
+  int64_t b = 0;
+  int64_t d = 0;
+
+  // Returns "" for one product, or "/48:16384,16384,65536": the count, then the distances.
+  std::string name() const {
+    if (count == 1) return {};
+    return "/" + std::to_string(count) + ":" + std::to_string(a) + "," + std::to_string(b) + "," +
+           std::to_string(d);
+  }
+  // Returns the elements from the first operand to the end of the last.
+  //   elements: of one operand, distance: from it to the next.
+  int64_t spanned(int64_t elements, int64_t distance) const {
+    return (count - 1) * distance + elements;
+  }
+};
+
 // A matrix as described to the library: `rows` x `columns` as stored, with a column every `stride`
 // elements.
 struct ColumnMajor {

@@ -14,6 +14,7 @@
 #include "models/ops/cuda/operations.h"
 #include "models/ops/cuda/pointwise/makers.h"
 #include "models/ops/cuda/products/makers.h"
+#include "models/ops/cuda/sequence/makers.h"
 #include "models/ops/device_numerics.h"
 
 namespace pushpull::ops {
@@ -36,6 +37,7 @@ constexpr std::array kTables{
     cuda::Makers(cuda::kImageMakers),
     cuda::Makers(cuda::kPointwiseMakers),
     cuda::Makers(cuda::kProductMakers),
+    cuda::Makers(cuda::kSequenceMakers),
 };
 
 constexpr int64_t kDeadlineMs = 60'000;  // for the work enqueued for one micro-batch

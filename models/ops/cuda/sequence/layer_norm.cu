@@ -1,0 +1,159 @@
+// Layer normalisation: one kernel forward; backward one over columns for the parameters, whose sums
+// a second one adds up, and one over rows for dx.
+#include "models/ops/cuda/sequence/group.cuh"
+#include "models/ops/cuda/sequence/layer_norm_pass.h"
+#include "models/ops/cuda/sequence/makers.h"
+
+namespace pushpull::ops::cuda {
+
+namespace {
+
+//   kept: null if backward does not follow.
+template <class T, bool kPacked, int kWidth>
+__global__ void __launch_bounds__(kBlock)
+    normalise_rows(const LayerNormShape shape, const T* x, const float* scale, const float* shift,
+                   T* y, RowStatistics* kept) {
+  const int64_t row = row_of_group<kWidth>();
+  if (row >= shape.rows) return;  // true for whole groups
+  const int thread = thread_of_group<kWidth>();
+  const int64_t width = shape.width;
+  const T* from = x + row * width;
+  RowStatistics statistics{0.0F, 0.0F};
+  if (shape.centred) {
+    const float part = sum_of_row<T, kPacked, false>(from, width, 0.0F, thread, kWidth);
+    statistics.mean = mean_of(group_sum<kWidth>(part), width);
+  }
+  const float part = sum_of_row<T, kPacked, true>(from, width, statistics.mean, thread, kWidth);
+  statistics.inverse = inverse_of(group_sum<kWidth>(part), width, shape.epsilon);
+  normalise_row<T, kPacked>(statistics, from, scale, shift, width, thread, kWidth, y + row * width);
+  if (kept != nullptr && thread == 0) kept[row] = statistics;
+}
+
+template <class T, bool kPacked, int kWidth>
+__global__ void __launch_bounds__(kBlock)
+    find_row_gradients(const LayerNormShape shape, const RowStatistics* kept, const T* x,
+                       const T* dy, const float* scale, T* dx) {
+  const int64_t row = row_of_group<kWidth>();
+  if (row >= shape.rows) return;
+  const int thread = thread_of_group<kWidth>();
+  const int64_t width = shape.width;
+  const int64_t at = row * width;
+  const RowStatistics statistics = kept[row];
+  RowGradient means =
+      sum_gradients<T, kPacked>(statistics, x + at, dy + at, scale, width, thread, kWidth);
+  means.g = mean_of(group_sum<kWidth>(means.g), width);
+  means.product = mean_of(group_sum<kWidth>(means.product), width);
+  if (!shape.centred) means.g = 0.0F;
+  row_gradients<T, kPacked>(statistics, means, x + at, dy + at, scale, width, thread, kWidth,
+                            dx + at);
+}
+
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBlock)
+    sum_chunks_of_rows(const ColumnSums sums, const T* x, const T* dy, const RowStatistics* kept,
+                       float* partials) {
+  const int64_t unit = int64_t{blockIdx.x} * kBlock + threadIdx.x;
+  sum_chunk<T, kPacked>(sums, unit, x, dy, kept, partials);
+}
+
+//   dshift: null without centring.
+__global__ void __launch_bounds__(kBlock)
+    finish_parameters(const ColumnSums sums, const float* partials, float unscale, float* dscale,
+                      float* dshift) {
+  const int64_t column = int64_t{blockIdx.x} * kBlock + threadIdx.x;
+  if (column >= sums.width) return;
+  dscale[column] = sum_partials(sums, partials + column, unscale);
+  if (dshift != nullptr) {
+    dshift[column] = sum_partials(sums, partials + sums.width + column, unscale);
+  }
+}
+
+// Calls launch<kPacked, kWidth>().
+template <class Launch>
+void with_rows(bool packed, int64_t width, const Launch& launch) {
+  if (by_warp(width)) {
+    if (packed) return launch.template operator()<true, kWarp>();
+    return launch.template operator()<false, kWarp>();
+  }
+  if (packed) return launch.template operator()<true, kBlock>();
+  launch.template operator()<false, kBlock>();
+}
+
+template <class T>
+class CudaLayerNorm final : public Operation {
+ public:
+  CudaLayerNorm(Shared& shared, const LayerNormShape& shape)
+      : shared_(shared), shape_(shape), sums_(shape, kPackSize<T>) {
+    shared.need_scratch(static_cast<size_t>(sums_.partials()) * sizeof(float));
+  }
+
+  Needs needs() const override {
+    return {.inputs = 1,
+            .kept_bytes = static_cast<size_t>(shape_.rows) * sizeof(RowStatistics),
+            .gradient_in_place = true,
+            .splits = true};
+  }
+
+  void forward(const Run& run) override {
+    const auto* x = as<T>(run.x[0].data);
+    auto* y = as<T>(run.y.data);
+    const float* scale = run.w[0];
+    const float* shift = shape_.centred ? run.w[1] : nullptr;
+    auto* kept = run.training ? statistics(run) : nullptr;
+    with_rows(is_packed({x, y, scale, shift}), shape_.width, [&]<bool kPacked, int kWidth>() {
+      normalise_rows<T, kPacked, kWidth>
+          <<<row_blocks(shape_.rows, shape_.width), kBlock, 0, shared_.stream>>>(shape_, x, scale,
+                                                                                 shift, y, kept);
+    });
+    PP_CUDA_LAUNCHED("layer normalisation");
+  }
+
+  // Before backward_data, which may overwrite dy.
+  void backward_weights(const Run& run) override {
+    const auto* x = as<T>(run.x[0].data);
+    const auto* dy = as<T>(run.dy.data);
+    auto* partials = static_cast<float*>(shared_.scratch.data());
+    const auto kernel =
+        is_packed({x, dy}) ? sum_chunks_of_rows<T, true> : sum_chunks_of_rows<T, false>;
+    kernel<<<grid(pieces(sums_.units(), kBlock)), kBlock, 0, shared_.stream>>>(
+        sums_, x, dy, statistics(run), partials);
+    PP_CUDA_LAUNCHED("the sums of a layer normalisation's parameters");
+    finish_parameters<<<grid(pieces(shape_.width, kBlock)), kBlock, 0, shared_.stream>>>(
+        sums_, partials, 1.0F / shared_.loss_scale, run.dw[0],
+        shape_.centred ? run.dw[1] : nullptr);
+    PP_CUDA_LAUNCHED("the gradients of a layer normalisation's parameters");
+  }
+
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    const auto* x = as<T>(run.x[0].data);
+    const auto* dy = as<T>(run.dy.data);
+    auto* dx = as<T>(run.dx[0].data);
+    const float* scale = run.w[0];
+    with_rows(is_packed({x, dy, dx, scale}), shape_.width, [&]<bool kPacked, int kWidth>() {
+      find_row_gradients<T, kPacked, kWidth>
+          <<<row_blocks(shape_.rows, shape_.width), kBlock, 0, shared_.stream>>>(
+              shape_, statistics(run), x, dy, scale, dx);
+    });
+    PP_CUDA_LAUNCHED("the gradient of layer normalisation");
+  }
+
+ private:
+  static RowStatistics* statistics(const Run& run) { return static_cast<RowStatistics*>(run.kept); }
+  // A null pointer is aligned.
+  bool is_packed(std::initializer_list<const void*> tensors) const {
+    return has_whole_packs<T>(shape_.width) && are_aligned(tensors);
+  }
+
+  Shared& shared_;
+  LayerNormShape shape_;
+  ColumnSums sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec) {
+  return make_typed<CudaLayerNorm, Operation>(shared, spec_as<LayerNormSpec>(spec).shape());
+}
+
+}  // namespace pushpull::ops::cuda
