@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,11 @@ struct Comparison {
   uint64_t key = 0;       // of a random operation
   std::vector<float> dy = {};  // of an operation that is no head
   bool is_trained = true;      // false: forward only
+  // What is in the gradients that backward adds to; empty: it overwrites them. CUDA gets it divided
+  // by the loss scale.
+  std::vector<std::vector<float>> dw = {};
+  bool aligned_params = false;  // false: parameters and their gradients are aligned to a float only
+  std::function<std::unique_ptr<ops::Operation>()> on_cuda = {};  // the plan; empty: the backend's
 };
 
 struct Outcome {
@@ -58,6 +64,7 @@ class Side {
     return values;
   }
   Outcome run(const Comparison& c) const;
+  ops::Backend& backend() const { return *backend_; }
 
  private:
   // Memory of one value; poisoned unless it is filled.
@@ -117,7 +124,8 @@ class Side {
 inline Outcome Side::run(const Comparison& c) const {
   const ops::Backend::Scope scope(*backend_);
   c.spec.check("node", c.inputs);
-  const std::unique_ptr<ops::Operation> op = backend_->plan(c.spec);
+  const std::unique_ptr<ops::Operation> op =
+      !is_cpu_ && c.on_cuda ? c.on_cuda() : backend_->plan(c.spec);
   const ops::Needs needs = op->needs();
   const ops::ValueType output = c.spec.output();
   std::vector<Place> x, dx, w, dw;
@@ -135,10 +143,16 @@ inline Outcome Side::run(const Comparison& c) const {
   for (size_t i = 0; i < params.size(); ++i) {
     const ops::ValueType type{ops::Element::kFloat, ops::Layout::kPlain, params[i]};
     w.push_back(place(type, 0));
-    w.back().first += sizeof(float);  // parameters are aligned to a float only
+    if (!c.aligned_params) w.back().first += sizeof(float);
     fill(type, c.w[i], w.back());
     dw.push_back(place(type, 0));
-    dw.back().first += 3 * sizeof(float);
+    if (!c.aligned_params) dw.back().first += 3 * sizeof(float);
+    if (!c.dw.empty()) {
+      std::vector<float> before = c.dw[i];
+      for (float& value : before) value /= is_cpu_ ? 1.0F : kLossScale;
+      fill(type, before, dw.back());
+      run.adds |= 1U << i;
+    }
     run.w.at(i) = reinterpret_cast<float*>(w.back().first);
     run.dw.at(i) = reinterpret_cast<float*>(dw.back().first);
   }

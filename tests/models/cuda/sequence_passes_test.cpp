@@ -10,9 +10,9 @@
 #include "models/ops/cuda/sequence/positions_pass.h"
 #include "models/ops/cuda/sequence/select_pass.h"
 #include "models/ops/select.h"
+#include "tests/models/cuda/sequence_blocks.h"
 #include "tests/models/kernel_numbers.h"
 #include "tests/models/ops/operation_run.h"
-#include "tests/models/sequence_blocks.h"
 
 namespace pushpull {
 namespace {

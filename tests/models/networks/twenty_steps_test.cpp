@@ -1,0 +1,181 @@
+// Twenty training steps of each large network on each backend, compared with the CPU as in
+// tests/models/twenty_steps_test.cpp: the distance of the final weights, as a share of the distance
+// that training moved them. Weights rounded to fewer bits show on the CPU how far a precision may be
+// off.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/job/job.h"
+#include "models/graph_model.h"
+#include "models/models.h"
+#include "tests/models/backend_case.h"
+#include "tests/models/initial_weights.h"
+#include "tests/models/networks/slopes.h"
+
+namespace pushpull {
+namespace {
+
+using test::RandomBatch;
+
+constexpr int kSteps = 20;
+
+struct Network {
+  Job job;
+  FieldTable fields;
+  float rate = 0.1F;
+
+  // One micro-batch, which twenty steps learn by heart.
+  RandomBatch batch(uint64_t seed) const {
+    RandomBatch batch(fields, job.micro_batch, seed);
+    if (job.model != "bert") return batch;
+    const int64_t positions = fields.fields[fields.find("mask").value()].size();
+    for (int64_t i = 0; i < job.micro_batch * positions; ++i) batch.ints("mask")[i] = i % 7 == 6;
+    for (int64_t n = 0; n < job.micro_batch; ++n) batch.ints("mask")[n * positions] = 1;
+    batch.ints("start")[0] = kNoTarget;
+    batch.ints("end")[0] = kNoTarget;
+    return batch;
+  }
+};
+
+Job job_of(const std::string& model, const std::string& dataset) {
+  Job job;
+  job.model = model;
+  job.dataset = dataset;
+  job.layers = 2;
+  job.heads = 2;
+  job.embed = 16;
+  job.dropout = 0.1;
+  job.attention_dropout = 0.1;
+  job.micro_batch = 8;
+  return job;
+}
+
+std::vector<Network> networks() {
+  Job resnet;
+  resnet.model = "resnet18";
+  resnet.stem = "cifar";
+  resnet.micro_batch = 16;
+  return {{job_of("gpt", "text"), token_fields(12, 29), 0.5F},
+          {job_of("bert", "dummy-qa"), question_fields(12, 29, 5), 0.2F},
+          {resnet, image_fields({3, 16, 16}, 10), 0.05F}};
+}
+
+// Plain gradient descent, and running averages.
+void update(const TensorTable& table, float rate, const std::vector<float>& gradients,
+            std::vector<float>& weights) {
+  for (const TensorInfo& info : table.tensors) {
+    const bool is_average = info.rule == UpdateRule::kAverage;
+    for (int64_t i = info.offset; i < info.offset + info.size; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const float step =
+          is_average ? info.average_momentum * (weights[at] - gradients[at]) : rate * gradients[at];
+      weights[at] -= step;
+    }
+  }
+}
+
+float rounded(float value, int bits) {
+  int exponent = 0;
+  const float fraction = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
+}
+
+struct Training {
+  std::vector<float> begin;
+  std::vector<float> weights;
+  std::vector<float> losses;
+};
+
+struct Variation {
+  int bits = 24;        // of the weights used in the computation
+  int wrong_steps = 0;  // last steps, with another micro-batch
+};
+
+Training run(const Network& network, std::unique_ptr<ops::Backend> backend,
+             const Variation& variation = {}) {
+  const auto model = make_model_on(std::move(backend), network.job, network.fields);
+  Training out;
+  out.begin = out.weights = initial_weights(model->table(), 1);
+  const RandomBatch right = network.batch(1);
+  const RandomBatch wrong = network.batch(2);
+  for (int step = 0; step < kSteps; ++step) {
+    const RandomBatch& batch = step >= kSteps - variation.wrong_steps ? wrong : right;
+    std::vector<float> weights = out.weights;
+    if (variation.bits < 24) {
+      for (float& w : weights) w = rounded(w, variation.bits);
+    }
+    const test::Trained trained = train(*model, weights, batch.view(step, 0));
+    out.losses.push_back(trained.loss);
+    update(model->table(), network.rate, trained.gradients, out.weights);
+  }
+  return out;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+// Returns the distance as a share of the distance that `reference` has moved.
+double apart(const Training& training, const Training& reference) {
+  return distance(training.weights, reference.weights) /
+         distance(reference.begin, reference.weights);
+}
+
+double max_distance(const BackendCase& backend) {
+  if (backend.bits() == 24) return 0.02;
+  return backend.bits() == 8 ? 0.2 : 0.06;
+}
+
+class NetworksTwentySteps : public OnBackend {};
+
+TEST_P(NetworksTwentySteps, EndNearTheCpu) {
+  for (const Network& network : networks()) {
+    SCOPED_TRACE(network.job.model);
+    const Training reference = run(network, ops::make_cpu_backend(1));
+    const Training training = run(network, GetParam().make(1));
+    const double off = apart(training, reference);
+    std::printf("%s: %.2g of the way\n", network.job.model.c_str(), off);
+    EXPECT_LE(off, GetParam().needs_device ? max_distance(GetParam()) : 0.0);
+    for (size_t step = 0; step < training.losses.size(); ++step) {
+      EXPECT_NEAR(training.losses[step], reference.losses[step],
+                  max_distance(GetParam()) * reference.losses.front());
+    }
+    EXPECT_LT(training.losses.back(), 0.95F * training.losses.front());
+  }
+}
+
+// The bounds cover rounding alone: four wrong steps exceed them.
+TEST(NetworksTwentyStepsBounds, HoldForRoundedWeightsButNotForWrongSteps) {
+  for (const Network& network : networks()) {
+    SCOPED_TRACE(network.job.model);
+    const Training reference = run(network, ops::make_cpu_backend(1));
+    for (const ops::Precision precision :
+         {ops::Precision::kFp32, ops::Precision::kTf32, ops::Precision::kBf16}) {
+      const BackendCase rounds{.name = "", .make = {}, .precision = precision};
+      const int bits = std::min(rounds.bits(), 23);
+      const double off = apart(run(network, ops::make_cpu_backend(1), {.bits = bits}), reference);
+      std::printf("%s with %d bits: %.2g of the way\n", network.job.model.c_str(), bits, off);
+      EXPECT_GT(off, 0.0);
+      EXPECT_LE(off, max_distance(rounds)) << to_string(precision);
+    }
+    const double wrong =
+        apart(run(network, ops::make_cpu_backend(1), {.wrong_steps = 4}), reference);
+    std::printf("%s with wrong steps: %.2g of the way\n", network.job.model.c_str(), wrong);
+    EXPECT_GT(wrong, 0.2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, NetworksTwentySteps, testing::ValuesIn(all_backends()),
+                         case_name);
+
+}  // namespace
+}  // namespace pushpull
