@@ -126,7 +126,7 @@ GraphStep::GraphStep(PlannedGraph& graph, uint64_t seed, const DeviceStepLimits&
       seed_(seed),
       results_(graph.result_words()),
       layout_(graph.layout().words(), graph.random_nodes(), graph.graph().heads.size()),
-      is_small_(table_.total <= limits.graph_parameters) {
+      is_small_(table_.total <= limits.first_graph_parameters) {
   const ops::Backend::Scope scope(graph.backend());
   const FloatAllocator pinned =
       device::registered(device_, heap_floats, [this](const std::string& why) {
@@ -221,7 +221,7 @@ void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
     for (size_t tensor = 0; needed && tensor < tensors; ++tensor) needed(tensor);
     upload(tensors);
   }
-  if (device::Graph* graph = is_small_ ? graph_at(place) : nullptr; graph != nullptr) {
+  if (device::Graph* graph = graph_at(place); graph != nullptr) {
     compute_.launch(*graph);
     if (times_) times_->launched(place, ran_);
     for (const size_t tensor : order_) enqueued(tensor);
@@ -259,8 +259,9 @@ void GraphStep::train(const Place& place, const GradientReady& ready, const Weig
                {ready, needed, forward_done});
 }
 
-// Returns the graph to launch, or null to enqueue the run without one. The first run at each place
-// has no graph, because libraries load and allocate on first use, which cannot be captured.
+// Returns the graph to launch, or null to enqueue the run without one: if weights are still missing,
+// and in the first run at each place, because libraries load and allocate on first use, which cannot
+// be captured.
 device::Graph* GraphStep::graph_at(const Place& place) {
   if (!has_graphs_) return nullptr;
   const auto found = graphs_.find(place);
@@ -268,6 +269,7 @@ device::Graph* GraphStep::graph_at(const Place& place) {
     if (graphs_.size() < limits_.graphs) graphs_.emplace(place, nullptr);
     return nullptr;
   }
+  if (tensors_here_ < table_.tensors.size()) return nullptr;
   if (!found->second) {
     const GradientReady ready = [this](size_t tensor) { compute_.record(*gradients_[tensor]); };
     const auto forward_done = [&] {

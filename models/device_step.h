@@ -58,10 +58,11 @@ class DeviceStep {
 };
 
 struct DeviceStepLimits {
-  // Limit in parameters for CUDA graphs. In a small network launching a kernel takes longer than
-  // running it, so the network runs as a graph once all its weights are on the device. A larger
-  // network starts with the layers that have their weights.
-  int64_t graph_parameters = int64_t{4} << 20;
+  // A run is a CUDA graph if all weights are on the device: launching a kernel takes longer than
+  // running a small one. Up to this many parameters the first run of a step waits for them. A larger
+  // network starts its first run with the layers that have their weights, kernel by kernel, which
+  // hides their copies; its later runs of a step are graphs.
+  int64_t first_graph_parameters = int64_t{4} << 20;
   // Graphs kept, one per pair of input slot and gradient buffer. A sum of n micro-batches along the
   // tree uses one buffer per level, log2(n) + 1, and servers may still be reading the last ones: 22
   // graphs at 256 micro-batches. With several devices each subtree of a share has its own. Graphs

@@ -325,7 +325,7 @@ DeviceStepLimits limits_of(uint64_t seed) {
   DeviceStepLimits limits;
   limits.losses = 1 + seed % 5;
   limits.graphs = 1 + seed % 7;
-  if (seed % 2 == 0) limits.graph_parameters = 0;
+  if (seed % 2 == 0) limits.first_graph_parameters = 0;
   limits.upload_floats = seed % 3 == 0 ? 1 : 100;
   return limits;
 }
@@ -369,7 +369,7 @@ TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
     const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
     PlannedGraph network(make_queued_backend(device), mlp_graph(kMlp.job(), kMlp.fields()));
     DeviceStepLimits limits;
-    if (is_large) limits.graph_parameters = 0;
+    if (is_large) limits.first_graph_parameters = 0;
     const auto step = make_device_step(network, 1, limits);
     const auto& weights = expected(kMlp).weights[0];
     const auto& inputs = expected(kMlp).inputs[0];
@@ -383,6 +383,34 @@ TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
     EXPECT_EQ(runs.back() > runs.front(), is_large);
     step->wait();
   }
+}
+
+// The first run of a step has no graph, since its weights arrive while it computes.
+TEST(DeviceStep, LaterRunsOfALargeNetworkAreGraphs) {
+  const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
+  PlannedGraph network(make_queued_backend(device), mlp_graph(kMlp.job(), kMlp.fields()));
+  DeviceStepLimits limits;
+  limits.first_graph_parameters = 0;
+  const auto step = make_device_step(network, 1, limits);
+  const auto& weights = expected(kMlp).weights[0];
+  const device::Memory gradients = device->allocate(weights.size() * sizeof(float));
+  std::vector<int64_t> launches;
+  for (int i = 0; i < 3; ++i) {
+    step->begin(weights);
+    for (size_t run = 0; run < 4; ++run) {
+      step->stage(expected(kMlp).inputs[run % kVersions].view());
+      step->run(
+          gradients.floats(), [](size_t) {}, [](size_t) {});
+      launches.push_back(device->launches());
+    }
+    const std::span<const float> losses = step->wait();
+    ASSERT_EQ(losses.size(), 4U);
+    for (size_t run = 0; run < 4; ++run) {
+      EXPECT_EQ(losses[run], expected(kMlp).of.at({0, run % kVersions}).loss);
+    }
+  }
+  // two slots of inputs: each has its first run without a graph
+  EXPECT_THAT(launches, testing::ElementsAre(0, 0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8));
 }
 
 TEST(DeviceStep, LostDeviceIsReportedAndEndsQuietly) {
