@@ -34,7 +34,7 @@ struct Comparison {
   uint64_t key = 0;       // of a random operation
   std::vector<float> dy = {};  // of an operation that is no head
   bool is_trained = true;      // false: forward only
-  // What is in the gradients that backward adds to; empty: it overwrites them. CUDA gets it divided
+  // Gradients of parameters that backward adds to; empty: it overwrites them. CUDA gets them divided
   // by the loss scale.
   std::vector<std::vector<float>> dw = {};
   bool aligned_params = false;  // false: parameters and their gradients are aligned to a float only

@@ -31,7 +31,7 @@ struct Sizes {
   int64_t scores() const { return pairs * block * rows; }
 };
 
-// Returns the heads of a group: the largest divisor of all heads of all samples whose scores fit.
+// Returns the heads of a group: the largest divisor of the heads of all samples with scores that fit.
 int64_t pairs_of_group(const AttentionShape& shape, int64_t block, int64_t rows, int64_t scores) {
   const int64_t all = shape.samples * shape.heads;
   int64_t pairs = std::clamp(scores / (block * rows), int64_t{1}, all);

@@ -204,7 +204,7 @@ PP_HOST_DEVICE float score_exponentials(const ScoresPass& pass, const ScoresPass
   return sum;
 }
 
-// What is known of a row once its sum is.
+// The results of a row, given its largest score and its sum.
 struct RowSoftmax {
   float inverse;  // 1 / sum; 0 if no key is visible
   float log_sum;  // logarithm of the sum of e^score; +infinity if no key is visible

@@ -102,7 +102,7 @@ PP_HOST_DEVICE inline void put_place(int64_t place, int32_t id, const Rank& rank
 }
 
 // Computes pack `unit` of dw: the sum over the places of its row, times `unscale` (1 / loss scale).
-//   adds: the sum begins with what is in dw.
+//   adds: the sum begins with the value in dw.
 template <class T, bool kPacked>
 PP_HOST_DEVICE void sum_places(const EmbeddingPass& pass, int64_t unit, const T* dy,
                                const int32_t* order, const PlaceRange* ranges, float unscale,

@@ -1,5 +1,5 @@
-// Layer normalisation: one kernel forward; backward one over columns for the parameters, whose sums
-// a second one adds up, and one over rows for dx.
+// Layer normalisation: one kernel forward; backward one over columns for the parameters, a second one
+// that adds its sums up, and one over rows for dx.
 #include "models/ops/cuda/sequence/group.cuh"
 #include "models/ops/cuda/sequence/layer_norm_pass.h"
 #include "models/ops/cuda/sequence/makers.h"

@@ -9,7 +9,7 @@
 namespace pushpull::ops::cuda {
 
 struct PositionsPass {
-  static constexpr int kBatch = 8;  // samples whose loads are in flight
+  static constexpr int kBatch = 8;  // samples in flight
 
   int64_t samples = 0;
   int64_t sample = 0;   // elements of one
