@@ -108,7 +108,7 @@ Training run(const Network& network, std::unique_ptr<ops::Backend> backend,
     if (variation.bits < 24) {
       for (float& w : weights) w = rounded(w, variation.bits);
     }
-    const test::Trained trained = train(*model, weights, batch.view(step, 0));
+    const test::Trained trained = test::train(*model, weights, batch.view(step, 0));
     out.losses.push_back(trained.loss);
     update(model->table(), network.rate, trained.gradients, out.weights);
   }
