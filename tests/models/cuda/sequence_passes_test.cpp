@@ -14,7 +14,7 @@
 #include "tests/models/kernel_numbers.h"
 #include "tests/models/ops/operation_run.h"
 
-namespace pushpull {
+namespace pushpull::sequence_passes_test {
 namespace {
 
 using namespace blocks;  // NOLINT(google-build-using-namespace)
@@ -375,4 +375,4 @@ TYPED_TEST(SequencePasses, AttendLikeTheCpu) {
 }
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::sequence_passes_test

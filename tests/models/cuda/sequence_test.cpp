@@ -11,7 +11,7 @@
 #include "models/ops/select.h"
 #include "tests/models/cuda/cuda_operations.h"
 
-namespace pushpull {
+namespace pushpull::sequence_test {
 namespace {
 
 using ops::AttentionShape;
@@ -232,4 +232,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CudaSequences, testing::ValuesIn(test::kPrecision
                          test::precision_name);
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::sequence_test

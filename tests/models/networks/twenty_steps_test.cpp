@@ -16,7 +16,7 @@
 #include "tests/models/initial_weights.h"
 #include "tests/models/networks/slopes.h"
 
-namespace pushpull {
+namespace pushpull::networks_test {
 namespace {
 
 using test::RandomBatch;
@@ -178,4 +178,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, NetworksTwentySteps, testing::ValuesIn(all_ba
                          case_name);
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::networks_test
