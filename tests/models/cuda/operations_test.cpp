@@ -18,7 +18,7 @@
 #include "tests/models/cuda/cuda_operations.h"
 #include "tests/models/ops/operation_run.h"
 
-namespace pushpull {
+namespace pushpull::cuda_operations_test {
 namespace {
 
 using test::Comparison;
@@ -306,4 +306,4 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CudaOperations, testing::ValuesIn(test::kPrecisio
                          test::precision_name);
 
 }  // namespace
-}  // namespace pushpull
+}  // namespace pushpull::cuda_operations_test
