@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -23,17 +24,33 @@ using test::RandomBatch;
 
 constexpr int kSteps = 20;
 
+// How far training may end from the CPU's, by the bits of activations. Measured on the CPU with
+// rounded weights: gpt 7e-7, 0.0007, 0.01; bert 4e-6, 0.02, 0.06; resnet18 0.005, 0.36, 0.5. With few
+// samples per channel, batch normalisation magnifies roundings.
+struct Bounds {
+  double of_24_bits = 0.02;
+  double of_11_bits = 0.06;
+  double of_8_bits = 0.2;
+
+  double at(const BackendCase& backend) const {
+    if (backend.bits() == 24) return of_24_bits;
+    return backend.bits() == 8 ? of_8_bits : of_11_bits;
+  }
+};
+
 struct Network {
   Job job;
   FieldTable fields;
   float rate = 0.1F;
+  Bounds bounds = {};
 
   // One micro-batch, which twenty steps learn by heart.
   RandomBatch batch(uint64_t seed) const {
     RandomBatch batch(fields, job.micro_batch, seed);
     if (job.model != "bert") return batch;
     const int64_t positions = fields.fields[fields.find("mask").value()].size();
-    for (int64_t i = 0; i < job.micro_batch * positions; ++i) batch.ints("mask")[i] = i % 7 == 6;
+    for (int64_t i = 0; i < job.micro_batch * positions; ++i)
+      batch.ints("mask")[i] = i % 7 == 6 ? 0 : 1;
     for (int64_t n = 0; n < job.micro_batch; ++n) batch.ints("mask")[n * positions] = 1;
     batch.ints("start")[0] = kNoTarget;
     batch.ints("end")[0] = kNoTarget;
@@ -58,10 +75,13 @@ std::vector<Network> networks() {
   Job resnet;
   resnet.model = "resnet18";
   resnet.stem = "cifar";
-  resnet.micro_batch = 16;
-  return {{job_of("gpt", "text"), token_fields(12, 29), 0.5F},
-          {job_of("bert", "dummy-qa"), question_fields(12, 29, 5), 0.2F},
-          {resnet, image_fields({3, 16, 16}, 10), 0.05F}};
+  resnet.micro_batch = 8;
+  return {{.job = job_of("gpt", "text"), .fields = token_fields(12, 29), .rate = 0.1F},
+          {.job = job_of("bert", "dummy-qa"), .fields = question_fields(12, 29, 5), .rate = 0.02F},
+          {.job = resnet,
+           .fields = image_fields({3, 8, 8}, 10),
+           .rate = 0.02F,
+           .bounds = {.of_24_bits = 0.02, .of_11_bits = 0.5, .of_8_bits = 0.8}}};
 }
 
 // Plain gradient descent, and running averages.
@@ -78,13 +98,14 @@ void update(const TensorTable& table, float rate, const std::vector<float>& grad
   }
 }
 
+// Rounds to nearest, ties away from zero.
 float rounded(float value, int bits) {
-  int exponent = 0;
-  const float fraction = std::frexp(value, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
+  const uint32_t last = 1U << (24 - bits);
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + last / 2) & ~(last - 1));
 }
 
 struct Training {
+  TensorTable table;
   std::vector<float> begin;
   std::vector<float> weights;
   std::vector<float> losses;
@@ -99,6 +120,7 @@ Training run(const Network& network, std::unique_ptr<ops::Backend> backend,
              const Variation& variation = {}) {
   const auto model = make_model_on(std::move(backend), network.job, network.fields);
   Training out;
+  out.table = model->table();
   out.begin = out.weights = initial_weights(model->table(), 1);
   const RandomBatch right = network.batch(1);
   const RandomBatch wrong = network.batch(2);
@@ -115,24 +137,24 @@ Training run(const Network& network, std::unique_ptr<ops::Backend> backend,
   return out;
 }
 
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
+double distance(const TensorTable& table, const std::vector<float>& a,
+                const std::vector<float>& b) {
   double sum = 0.0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
-    sum += d * d;
+  for (const TensorInfo& info : table.tensors) {
+    if (info.rule == UpdateRule::kAverage) continue;
+    for (int64_t i = info.offset; i < info.offset + info.size; ++i) {
+      const double d = static_cast<double>(a[static_cast<size_t>(i)]) -
+                       static_cast<double>(b[static_cast<size_t>(i)]);
+      sum += d * d;
+    }
   }
   return std::sqrt(sum);
 }
 
-// Returns the distance as a share of the distance that `reference` has moved.
+// Returns the distance as a share of the distance that `reference` has moved. Averages do not count.
 double apart(const Training& training, const Training& reference) {
-  return distance(training.weights, reference.weights) /
-         distance(reference.begin, reference.weights);
-}
-
-double max_distance(const BackendCase& backend) {
-  if (backend.bits() == 24) return 0.02;
-  return backend.bits() == 8 ? 0.2 : 0.06;
+  return distance(training.table, training.weights, reference.weights) /
+         distance(training.table, reference.begin, reference.weights);
 }
 
 class NetworksTwentySteps : public OnBackend {};
@@ -144,10 +166,10 @@ TEST_P(NetworksTwentySteps, EndNearTheCpu) {
     const Training training = run(network, GetParam().make(1));
     const double off = apart(training, reference);
     std::printf("%s: %.2g of the way\n", network.job.model.c_str(), off);
-    EXPECT_LE(off, GetParam().needs_device ? max_distance(GetParam()) : 0.0);
+    EXPECT_LE(off, GetParam().needs_device ? network.bounds.at(GetParam()) : 0.0);
     for (size_t step = 0; step < training.losses.size(); ++step) {
       EXPECT_NEAR(training.losses[step], reference.losses[step],
-                  max_distance(GetParam()) * reference.losses.front());
+                  network.bounds.at(GetParam()) * reference.losses.front());
     }
     EXPECT_LT(training.losses.back(), 0.95F * training.losses.front());
   }
@@ -165,12 +187,12 @@ TEST(NetworksTwentyStepsBounds, HoldForRoundedWeightsButNotForWrongSteps) {
       const double off = apart(run(network, ops::make_cpu_backend(1), {.bits = bits}), reference);
       std::printf("%s with %d bits: %.2g of the way\n", network.job.model.c_str(), bits, off);
       EXPECT_GT(off, 0.0);
-      EXPECT_LE(off, max_distance(rounds)) << to_string(precision);
+      EXPECT_LE(off, network.bounds.at(rounds)) << to_string(precision);
     }
     const double wrong =
         apart(run(network, ops::make_cpu_backend(1), {.wrong_steps = 4}), reference);
     std::printf("%s with wrong steps: %.2g of the way\n", network.job.model.c_str(), wrong);
-    EXPECT_GT(wrong, 0.2);
+    EXPECT_GT(wrong, network.bounds.of_8_bits);
   }
 }
 
