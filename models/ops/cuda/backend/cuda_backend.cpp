@@ -33,10 +33,8 @@ namespace {
 
 // One table per room.
 constexpr std::array kTables{
-    cuda::Makers(cuda::kHeadMakers),
-    cuda::Makers(cuda::kImageMakers),
-    cuda::Makers(cuda::kPointwiseMakers),
-    cuda::Makers(cuda::kProductMakers),
+    cuda::Makers(cuda::kHeadMakers),      cuda::Makers(cuda::kImageMakers),
+    cuda::Makers(cuda::kPointwiseMakers), cuda::Makers(cuda::kProductMakers),
     cuda::Makers(cuda::kSequenceMakers),
 };
 
