@@ -82,7 +82,8 @@ void GraphModel::evaluate(std::span<const float> weights, const Samples& samples
 
 std::span<const float> GraphModel::scores() const {
   if (graph_->backend().device() != nullptr) return {};
-  return graph_->scores();
+  scores_ = graph_->scores();
+  return scores_;
 }
 
 void GraphModel::evaluate_on_device(std::span<const float> weights, const Samples& samples) {

@@ -54,10 +54,7 @@ class Liveness {
     regions_[at(region)].last = std::max(regions_[at(region)].last, last);
   }
   // Zeros that pad a value's blocks must stay: its memory is its own for all time.
-  bool is_padded(int32_t value) const {
-    return needs_.value_bytes[at(value)] >
-           at32(graph_.values[at(value)].shape.size()) * sizeof(float);
-  }
+  bool is_padded(int32_t value) const { return needs_.padded[at(value)]; }
   static size_t at32(int64_t size) { return static_cast<size_t>(size); }
   // Returns whether a value may move into a region that is read for the last time at `event`.
   bool can_take(int32_t region, int32_t value, int32_t event) const {

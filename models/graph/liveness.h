@@ -21,6 +21,7 @@ struct GraphNeeds {
   std::vector<ops::Needs> nodes;
   std::vector<ops::Needs> heads;
   std::vector<size_t> value_bytes;
+  std::vector<bool> padded;  // values whose memory is larger than their elements
 };
 
 // Regions are indices of `plan.offsets`; -1: there is none.

@@ -52,7 +52,10 @@ void PlannedGraph::plan() {
     needs.heads.push_back(heads_.back().needs);
   }
   for (const ops::ValueType& type : graph_.values) {
-    needs.value_bytes.push_back(ops::floats_of(*backend_, type) * sizeof(float));
+    const size_t floats = ops::floats_of(*backend_, type);
+    needs.value_bytes.push_back(floats * sizeof(float));
+    needs.padded.push_back(
+        floats > ops::floats_of(*backend_, {type.element, ops::Layout::kPlain, type.shape}));
   }
   memory_ = plan_graph_memory(graph_, needs);
   plan_sums();
@@ -73,10 +76,9 @@ void PlannedGraph::plan_sums() {
     }
     for (size_t k = 0; k < node.params.size(); ++k) {
       if (memory_.nodes[i].param_sums.at(k) < 0) continue;
+      const ops::Shape shape(graph_.table.tensors[index(node.params[k])].shape);
       nodes_[i].param_sums.push_back(
-          plan_sum({ops::Element::kFloat, ops::Layout::kPlain,
-                    ops::Shape(graph_.table.tensors[index(node.params[k])].shape)},
-                   k));
+          plan_sum({ops::Element::kFloat, ops::Layout::kPlain, shape}, k));
     }
   }
   for (size_t h = 0; h < heads_.size(); ++h) {
@@ -119,10 +121,12 @@ const int32_t* PlannedGraph::predictions(size_t slot) const {
   return reinterpret_cast<const int32_t*>(losses(slot) + memory_.result_words);
 }
 
-std::span<const float> PlannedGraph::scores() const {
+std::vector<float> PlannedGraph::scores() const {
   const size_t value = index(graph_.heads.front().scores);
-  return {static_cast<const float*>(at(memory_.values[value], 0)),
-          static_cast<size_t>(graph_.values[value].shape.size())};
+  const int64_t count = graph_.values[value].shape.size();
+  std::vector<float> scores(static_cast<size_t>(count));
+  ops::make_elements(*backend_, count)->out(at(memory_.values[value], 0), scores.data());
+  return scores;
 }
 
 void* PlannedGraph::at(int32_t region, size_t slot) const {

@@ -33,7 +33,9 @@ ImageShape image_of(const ValueType& type) {
 
 size_t floats_of(const Backend& backend, const ValueType& type) {
   if (type.layout == Layout::kNative) return backend.image_floats(image_of(type), Layout::kNative);
-  return static_cast<size_t>(type.shape.size());
+  const bool is_activation = type.element == Element::kActivation;
+  const size_t bytes = is_activation ? backend.activation_bytes() : sizeof(float);
+  return (static_cast<size_t>(type.shape.size()) * bytes + sizeof(float) - 1) / sizeof(float);
 }
 
 void require(bool holds, const std::string& node, const std::string& what) {

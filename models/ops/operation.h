@@ -17,7 +17,7 @@
 namespace pushpull::ops {
 
 enum class Element {
-  kActivation,  // f32 on the CPU, the type given by Precision on a device
+  kActivation,  // of the type given by the backend's Precision
   kFloat,       // f32
   kInt,         // i32
 };

@@ -65,12 +65,7 @@ std::unique_ptr<Operation> Backend::plan(const Spec& spec) {
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   if (options.device.kind == device::DeviceName::kCuda) return make_cuda_backend(options);
-  if (options.precision != Precision::kFp32) {
-    throw Error(ErrorCode::kUsage,
-                std::string("[models] precision = ") + to_string(options.precision) +
-                    " needs a GPU: start workers with --device cuda, or set precision = fp32");
-  }
-  return make_cpu_backend(options.threads);
+  return make_cpu_backend(options.threads, options.precision);
 }
 
 ImageShape ConvolutionShape::output() const {

@@ -21,11 +21,10 @@
 
 namespace pushpull::ops {
 
-// An element of an image, a row, or their gradients: f32 on the CPU, the type given by Precision on
-// a device.
+// An element of an image, a row, or their gradients: of the type given by Precision.
 using Activation = void;
 
-// Arithmetic of a device. Sums, parameters and their gradients are always f32.
+// Arithmetic of a backend. Sums, parameters and their gradients are always f32.
 enum class Precision {
   kFp32,
   kTf32,  // f32 activations; matrix products round their factors to 11 bits
@@ -235,6 +234,9 @@ class Backend {
   // Returns the number of floats that an image needs in this layout.
   virtual size_t image_floats(const ImageShape& shape, Layout layout) const = 0;
 
+  // Returns the size of an activation.
+  virtual size_t activation_bytes() const { return sizeof(float); }
+
   // Copies between host memory and the backend's, after all earlier runs; done on return. For tests
   // and evaluation.
   virtual void write(const void* host, size_t bytes, void* to) = 0;
@@ -284,8 +286,10 @@ struct BackendOptions {
 
 // Throws Error(kUsage | kDevice), which names the device and how to fix it.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);
-// Throws Error(kUsage) if the process may not have that many threads (OMP_THREAD_LIMIT).
-std::unique_ptr<Backend> make_cpu_backend(int threads);
+//   precision: kFp32, or kBf16 where cpu_has_bf16() (models/ops/cpu/numerics.h).
+// Throws Error(kUsage) for another precision, or if the process may not have that many threads
+// (OMP_THREAD_LIMIT).
+std::unique_ptr<Backend> make_cpu_backend(int threads, Precision precision = Precision::kFp32);
 // Throws Error(kDevice) in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
 

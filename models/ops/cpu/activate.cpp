@@ -69,10 +69,11 @@ ActivationLoops loops_of(Function function) {
   return {gelu_tanh_values, gelu_tanh_gradients, false};
 }
 
+template <class T>
 class CpuActivate final : public Operation {
  public:
   explicit CpuActivate(const ActivateSpec& spec)
-      : loops_(loops_of(spec.function())), count_(stored_floats(spec.output())) {}
+      : loops_(loops_of(spec.function())), count_(stored_elements(spec.output())) {}
 
   Needs needs() const override {
     return {.inputs = loops_.from_output ? 0U : 1U,
@@ -82,16 +83,21 @@ class CpuActivate final : public Operation {
   }
 
   void forward(const Run& run) override {
-    in_ranges(count_, kWorth, [&](int64_t begin, int64_t end) {
-      loops_.values(run.x[0].floats() + begin, end - begin, run.y.floats() + begin);
+    in_pieces<T>(count_, kWorth, [&](int64_t first, int64_t n) {
+      const Reads<T> x(elements<T>(run.x[0]) + first, n);
+      const Writes<T> y(elements<T>(run.y) + first, n);
+      loops_.values(x.data(), n, y.data());
     });
   }
   void backward_weights(const Run& /*run*/) override {}
   void backward_data(const Run& run) override {
     if (run.dx[0].data == nullptr) return;
-    const float* x = loops_.from_output ? run.y.floats() : run.x[0].floats();
-    in_ranges(count_, kWorth, [&](int64_t begin, int64_t end) {
-      loops_.gradients(x + begin, run.dy.floats() + begin, end - begin, run.dx[0].floats() + begin);
+    const T* from = loops_.from_output ? elements<T>(run.y) : elements<T>(run.x[0]);
+    in_pieces<T>(count_, kWorth, [&](int64_t first, int64_t n) {
+      const Reads<T> x(from + first, n);
+      const Reads<T> dy(elements<T>(run.dy) + first, n);
+      const Writes<T> dx(elements<T>(run.dx[0]) + first, n);
+      loops_.gradients(x.data(), dy.data(), n, dx.data());
     });
   }
 
@@ -104,8 +110,10 @@ class CpuActivate final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_activate(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuActivate>(spec_as<ActivateSpec>(spec));
+std::unique_ptr<Operation> make_activate(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuActivate<T>>(spec_as<ActivateSpec>(spec));
+  });
 }
 
 }  // namespace pushpull::ops::cpu

@@ -16,6 +16,7 @@ PUSHPULL_SIMD void add_rows(const float* x, const float* w, int64_t n, float* y)
   for (int64_t j = 0; j < n; ++j) y[j] = x[j] + w[j];
 }
 
+template <class T>
 class CpuAddPositions final : public Operation {
  public:
   explicit CpuAddPositions(const AddPositionsShape& shape) : shape_(shape) {}
@@ -29,8 +30,10 @@ class CpuAddPositions final : public Operation {
       // the rows of w follow each other as those of a sample
       for (int64_t i = begin * width; i < end * width;) {
         const int64_t place = i % sample;
-        const int64_t count = std::min(end * width - i, sample - place);
-        add_rows(run.x[0].floats() + i, run.w[0] + place, count, run.y.floats() + i);
+        const int64_t count = std::min({end * width - i, sample - place, kMost});
+        const Reads<T> x(elements<T>(run.x[0]) + i, count);
+        const Writes<T> y(elements<T>(run.y) + i, count);
+        add_rows(x.data(), run.w[0] + place, count, y.data());
         i += count;
       }
     });
@@ -38,7 +41,7 @@ class CpuAddPositions final : public Operation {
 
   void backward_weights(const Run& run) override {
     const int64_t sample = shape_.positions * shape_.width;
-    const float* dy = run.dy.floats();
+    const T* dy = elements<T>(run.dy);
     float* dw = run.dw[0];
     in_ranges(sample, 1 + kGrain / shape_.samples,
               [&](int64_t begin, int64_t end) { sum(dy, sample, begin, end, dw); });
@@ -46,8 +49,8 @@ class CpuAddPositions final : public Operation {
   }
 
   void backward_data(const Run& run) override {
-    const float* dy = run.dy.floats();
-    float* dx = run.dx[0].floats();
+    const T* dy = elements<T>(run.dy);
+    T* dx = elements<T>(run.dx[0]);
     if (dx == nullptr || dx == dy) return;
     in_ranges(
         shape_.samples * shape_.positions * shape_.width, kGrain,
@@ -55,14 +58,17 @@ class CpuAddPositions final : public Operation {
   }
 
  private:
+  // Elements that are added at once.
+  static constexpr int64_t kMost = std::is_same_v<T, float> ? INT64_MAX : kPiece;
+
   // Sums pieces that stay in the first cache, sample after sample.
-  void sum(const float* dy, int64_t sample, int64_t begin, int64_t end, float* dw) const {
-    constexpr int64_t kPiece = 2'048;
+  void sum(const T* dy, int64_t sample, int64_t begin, int64_t end, float* dw) const {
     for (int64_t i = begin; i < end; i += kPiece) {
       const int64_t count = std::min(kPiece, end - i);
-      std::copy_n(dy + i, count, dw + i);
+      std::copy_n(Reads<T>(dy + i, count).data(), count, dw + i);
       for (int64_t n = 1; n < shape_.samples; ++n) {
-        add_rows(dw + i, dy + n * sample + i, count, dw + i);
+        const Reads<T> row(dy + n * sample + i, count);
+        add_rows(dw + i, row.data(), count, dw + i);
       }
     }
   }
@@ -72,8 +78,10 @@ class CpuAddPositions final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_add_positions(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuAddPositions>(spec_as<AddPositionsSpec>(spec).shape());
+std::unique_ptr<Operation> make_add_positions(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuAddPositions<T>>(spec_as<AddPositionsSpec>(spec).shape());
+  });
 }
 
 }  // namespace pushpull::ops::cpu

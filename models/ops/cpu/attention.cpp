@@ -23,10 +23,9 @@ constexpr int64_t kMostExtents = 16;
 int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
 // A batch of matrices, one for each head of a group.
-dnnl::memory::desc matrices(int64_t heads, int64_t rows, int64_t columns, int64_t head_stride,
-                            int64_t row_stride, int64_t column_stride = 1) {
-  return describe({heads, rows, columns},
-                  dnnl::memory::dims{head_stride, row_stride, column_stride});
+dnnl::memory::desc matrices(Type type, const dnnl::memory::dims& dims,
+                            const dnnl::memory::dims& strides) {
+  return describe(dims, strides, type);
 }
 
 // c = factor a b for each head, or c += a b.
@@ -46,7 +45,7 @@ Primitive make_products(Shared& shared, const dnnl::memory::desc& a, const dnnl:
           {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}}};
 }
 
-void run_products(Primitive& primitive, const float* a, const float* b, float* c) {
+void run_products(Primitive& primitive, const void* a, const void* b, void* c) {
   primitive.bind(DNNL_ARG_SRC, a);
   primitive.bind(DNNL_ARG_WEIGHTS, b);
   primitive.bind(DNNL_ARG_DST, c);
@@ -65,25 +64,42 @@ struct BlockPlan {
   Primitive dv;        // += Pᵀ dy
 };
 
-BlockPlan make_block(Shared& shared, const AttentionShape& shape, int64_t group, int64_t rows,
-                     int64_t keys, float scale) {
-  const int64_t width = shape.width;
-  const int64_t y_stride = shape.heads * width;
-  const int64_t x_stride = (shape.packed ? 3 : 1) * y_stride;
-  const auto queries = matrices(group, rows, width, width, x_stride);
-  const auto values = matrices(group, keys, width, width, x_stride);
-  const auto values_transposed = matrices(group, width, keys, width, 1, x_stride);
-  const auto outputs = matrices(group, rows, width, width, y_stride);
-  const auto scores = matrices(group, rows, keys, rows * keys, keys);
-  const auto scores_transposed = matrices(group, keys, rows, rows * keys, 1, keys);
+// The distances in memory of a part's heads and positions, in elements.
+struct Strides {
+  int64_t head;
+  int64_t position;
+};
+
+// Where a plan's matrices lie. The scores are row by row.
+struct Places {
+  Strides x;       // q, k, v and dq
+  Strides y;       // y and dy
+  Strides output;  // P v before the division
+  Strides sums;    // dk and dv
+};
+
+// type: of activations and of the factors P and dS; scores and sums are f32.
+BlockPlan make_block(Shared& shared, const Places& at, int64_t group, int64_t rows, int64_t keys,
+                     int64_t width, float scale) {
+  const Type type = shared.activation;
+  const auto queries = matrices(type, {group, rows, width}, {at.x.head, at.x.position, 1});
+  const auto values = matrices(type, {group, keys, width}, {at.x.head, at.x.position, 1});
+  const auto transposed = matrices(type, {group, width, keys}, {at.x.head, 1, at.x.position});
+  const auto outputs =
+      matrices(Type::f32, {group, rows, width}, {at.output.head, at.output.position, 1});
+  const auto dy = matrices(type, {group, rows, width}, {at.y.head, at.y.position, 1});
+  const auto sums = matrices(Type::f32, {group, keys, width}, {at.sums.head, at.sums.position, 1});
+  const auto scores = matrices(Type::f32, {group, rows, keys}, {rows * keys, keys, 1});
+  const auto factors = matrices(type, {group, rows, keys}, {rows * keys, keys, 1});
+  const auto factors_transposed = matrices(type, {group, keys, rows}, {rows * keys, 1, keys});
   return {rows,
           keys,
-          make_products(shared, queries, values_transposed, scores, scale, false),
-          make_products(shared, scores, values, outputs, 1.0F, false),
-          make_products(shared, outputs, values_transposed, scores, 1.0F, false),
-          make_products(shared, scores, values, queries, 1.0F, false),
-          make_products(shared, scores_transposed, queries, values, 1.0F, true),
-          make_products(shared, scores_transposed, outputs, values, 1.0F, true)};
+          make_products(shared, queries, transposed, scores, scale, false),
+          make_products(shared, factors, values, outputs, 1.0F, false),
+          make_products(shared, dy, transposed, scores, 1.0F, false),
+          make_products(shared, factors, values, queries, 1.0F, false),
+          make_products(shared, factors_transposed, queries, sums, 1.0F, true),
+          make_products(shared, factors_transposed, dy, sums, 1.0F, true)};
 }
 
 // Returns the heads of a group: the largest divisor of all heads whose scores fit.
@@ -95,11 +111,26 @@ int64_t heads_of_group(const AttentionShape& shape, int64_t rows) {
 }
 
 // One of q, k, v and its gradient, at the first head of the first position of a sample.
+template <class T>
 struct Part {
-  const float* x = nullptr;
-  float* dx = nullptr;
+  const T* x = nullptr;
+  T* dx = nullptr;
 };
 
+// Returns the sum of a[i] b[i].
+float dot_of(const float* a, const float* b, int64_t count) { return dot(a, b, count); }
+float dot_of(const Bf16* a, const Bf16* b, int64_t count) {
+  float sum = 0.0F;
+  for (int64_t i = 0; i < count; i += kPiece) {
+    const int64_t n = std::min(kPiece, count - i);
+    sum += dot(Reads<Bf16>(a + i, n).data(), Reads<Bf16>(b + i, n).data(), n);
+  }
+  return sum;
+}
+
+// For bf16 the products that are read by other loops, or are sums over blocks, lie in scratch as f32,
+// and the factors P and dS in scratch as bf16.
+template <class T>
 class CpuAttention final : public Operation {
  public:
   CpuAttention(Shared& shared, const AttentionShape& shape)
@@ -115,6 +146,14 @@ class CpuAttention final : public Operation {
     scores_ = allocate(scores);
     gradient_ = allocate(scores);
     inverses_ = allocate(static_cast<size_t>(group_ * rows_));
+    if constexpr (kShort) {
+      factors_ = allocate((scores + 1) / 2);
+      gradient_factors_ = allocate((scores + 1) / 2);
+      output_ = allocate(static_cast<size_t>(group_ * rows_ * shape.width));
+      for (Buffer& sum : sums_) {
+        sum = allocate(static_cast<size_t>(group_ * shape.width * shape.positions));
+      }
+    }
   }
 
   Needs needs() const override {
@@ -127,17 +166,24 @@ class CpuAttention final : public Operation {
 
   void forward(const Run& run) override {
     PP_ASSERT(run.key != nullptr || !run.training || dropout_.least == 0);
-    for_each_block([&](const Block& block) { forward_block(run, block); });
+    for_each_group([&](int64_t sample, int64_t head) {
+      for_each_block(sample, head, [&](const Block& block) { forward_block(run, block); });
+    });
   }
 
   void backward_weights(const Run& /*run*/) override {}
 
   void backward_data(const Run& run) override {
-    clear_sums(run);
-    for_each_block([&](const Block& block) { backward_block(run, block); });
+    for_each_group([&](int64_t sample, int64_t head) {
+      clear_sums(run, {sample, head});
+      for_each_block(sample, head, [&](const Block& block) { backward_block(run, block); });
+      if constexpr (kShort) finish_sums(run, {sample, head});
+    });
   }
 
  private:
+  static constexpr bool kShort = !std::is_same_v<T, float>;
+
   // Queries of a group of heads of one sample.
   struct Block {
     int64_t sample = 0;
@@ -155,30 +201,38 @@ class CpuAttention final : public Operation {
         plans_, [&](const BlockPlan& plan) { return plan.rows == rows && plan.keys == keys; });
     plan_of_block_.push_back(static_cast<size_t>(same - plans_.begin()));
     if (same == plans_.end()) {
-      plans_.push_back(make_block(shared, shape_, group_, rows, keys, scale_));
+      const int64_t width = shape_.width;
+      const Strides x{width, x_stride_};
+      const Strides y{width, embedding_};
+      const Places at = kShort ? Places{x, y, {rows * width, width}, {width, group_ * width}}
+                               : Places{x, y, y, x};
+      plans_.push_back(make_block(shared, at, group_, rows, keys, width, scale_));
     }
   }
 
+  // Calls body(sample, first head).
   template <class Body>
-  void for_each_block(const Body& body) {
+  void for_each_group(const Body& body) {
     for (int64_t sample = 0; sample < shape_.samples; ++sample) {
-      for (int64_t head = 0; head < shape_.heads; head += group_) {
-        int64_t first = 0;
-        for (const size_t plan : plan_of_block_) {
-          body({sample, head, first, &plans_[plan]});
-          first += rows_;
-        }
-      }
+      for (int64_t head = 0; head < shape_.heads; head += group_) body(sample, head);
+    }
+  }
+  template <class Body>
+  void for_each_block(int64_t sample, int64_t head, const Body& body) {
+    int64_t first = 0;
+    for (const size_t plan : plan_of_block_) {
+      body(Block{sample, head, first, &plans_[plan]});
+      first += rows_;
     }
   }
 
   // Returns q (0), k (1) or v (2) of the block's sample and first head, at position 0.
-  Part part(const Run& run, const Block& block, size_t which) const {
+  Part<T> part(const Run& run, const Block& block, size_t which) const {
     const int64_t offset = block.sample * shape_.positions * x_stride_ + block.head * shape_.width;
     const size_t input = shape_.packed ? 0 : which;
     const int64_t place = offset + (shape_.packed ? static_cast<int64_t>(which) * embedding_ : 0);
-    float* dx = run.dx[input].floats();
-    return {run.x[input].floats() + place, dx == nullptr ? nullptr : dx + place};
+    T* dx = elements<T>(run.dx[input]);
+    return {elements<T>(run.x[input]) + place, dx == nullptr ? nullptr : dx + place};
   }
 
   // Returns the place of the block's first query and head in y and dy.
@@ -207,10 +261,19 @@ class CpuAttention final : public Operation {
     return out;
   }
 
+  // Returns the factors P or dS of products: the loops' own floats, or these rounded.
+  const void* factors(const Buffer& floats, const Buffer& rounded) const {
+    return kShort ? rounded.data() : floats.data();
+  }
+  void round_row(const Buffer& floats, const Buffer& rounded, int64_t first, int64_t count) const {
+    if constexpr (!kShort) return;
+    narrow(floats.data() + first, count, reinterpret_cast<Bf16*>(rounded.data()) + first);
+  }
+
   void forward_block(const Run& run, const Block& block) {
     BlockPlan& plan = *block.plan;
-    const float* q = part(run, block, 0).x + block.first * x_stride_;
-    float* y = run.y.floats() + output_place(block);
+    const T* q = part(run, block, 0).x + block.first * x_stride_;
+    T* y = elements<T>(run.y) + output_place(block);
     run_products(plan.scores, q, part(run, block, 1).x, scores_.data());
     const int64_t rows = group_ * plan.rows;
 #pragma omp parallel for schedule(static)
@@ -219,36 +282,59 @@ class CpuAttention final : public Operation {
       const int64_t row = r % plan.rows;
       const Softmax softmax =
           softmax_row(keys_of(run, block, head, row), scores_.data() + r * plan.keys);
+      round_row(scores_, factors_, r * plan.keys, plan.keys);
       inverses_.data()[r] = softmax.inverse;
       if (run.training) log_sum(run, block, head, row) = softmax.log_sum;
     }
-    run_products(plan.output, scores_.data(), part(run, block, 2).x, y);
+    void* output = kShort ? static_cast<void*>(output_.data()) : y;
+    run_products(plan.output, factors(scores_, factors_), part(run, block, 2).x, output);
     // dividing y costs less than dividing all scores
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; ++r) {
-      multiply(y + r % plan.rows * embedding_ + r / plan.rows * shape_.width, shape_.width,
-               inverses_.data()[r]);
+      T* y_row = y + r % plan.rows * embedding_ + r / plan.rows * shape_.width;
+      float* row = written(y_row, output_.data() + r * shape_.width);
+      multiply(row, shape_.width, inverses_.data()[r]);
+      finish(row, shape_.width, y_row);
     }
   }
 
-  // dk and dv are sums over blocks.
-  void clear_sums(const Run& run) const {
-    const int64_t rows = shape_.samples * shape_.positions;
+  // dk (1) and dv (2) are sums over the blocks of a group: at the place of the gradient for floats.
+  float* sum_of(const Run& run, const Block& block, size_t which) {
+    T* dx = part(run, block, which).dx;
+    return dx == nullptr ? nullptr : written(dx, sums_[which - 1].data());
+  }
+
+  void clear_sums(const Run& run, const Block& group) {
     for (const size_t which : {size_t{1}, size_t{2}}) {
-      float* dx = part(run, {}, which).dx;
-      if (dx == nullptr) continue;
+      float* sum = sum_of(run, group, which);
+      if (sum == nullptr) continue;
+      const int64_t count = group_ * shape_.width;
+      const int64_t stride = kShort ? count : x_stride_;
 #pragma omp parallel for schedule(static)
-      for (int64_t n = 0; n < rows; ++n) std::fill_n(dx + n * x_stride_, embedding_, 0.0F);
+      for (int64_t n = 0; n < shape_.positions; ++n) std::fill_n(sum + n * stride, count, 0.0F);
+    }
+  }
+
+  void finish_sums(const Run& run, const Block& group) {
+    for (const size_t which : {size_t{1}, size_t{2}}) {
+      T* dx = part(run, group, which).dx;
+      if (dx == nullptr) continue;
+      const int64_t count = group_ * shape_.width;
+      const float* sum = sums_[which - 1].data();
+#pragma omp parallel for schedule(static)
+      for (int64_t n = 0; n < shape_.positions; ++n) {
+        finish(sum + n * count, count, dx + n * x_stride_);
+      }
     }
   }
 
   void backward_block(const Run& run, const Block& block) {
     BlockPlan& plan = *block.plan;
-    const Part q = part(run, block, 0);
-    const Part k = part(run, block, 1);
-    const Part v = part(run, block, 2);
-    const float* y = run.y.floats() + output_place(block);
-    const float* dy = run.dy.floats() + output_place(block);
+    const Part<T> q = part(run, block, 0);
+    const Part<T> k = part(run, block, 1);
+    const Part<T> v = part(run, block, 2);
+    const T* y = elements<T>(run.y) + output_place(block);
+    const T* dy = elements<T>(run.dy) + output_place(block);
     const int64_t queries = block.first * x_stride_;
     run_products(plan.scores, q.x + queries, k.x, scores_.data());
     run_products(plan.gradient, dy, v.x, gradient_.data());
@@ -258,12 +344,16 @@ class CpuAttention final : public Operation {
       const int64_t row = r % plan.rows;
       const int64_t place = row * embedding_ + head * shape_.width;
       softmax_gradient_row(keys_of(run, block, head, row), log_sum(run, block, head, row),
-                           dot(dy + place, y + place, shape_.width), scale_,
+                           dot_of(dy + place, y + place, shape_.width), scale_,
                            scores_.data() + r * plan.keys, gradient_.data() + r * plan.keys);
+      round_row(scores_, factors_, r * plan.keys, plan.keys);
+      round_row(gradient_, gradient_factors_, r * plan.keys, plan.keys);
     }
-    if (v.dx != nullptr) run_products(plan.dv, scores_.data(), dy, v.dx);
-    if (k.dx != nullptr) run_products(plan.dk, gradient_.data(), q.x + queries, k.dx);
-    if (q.dx != nullptr) run_products(plan.dq, gradient_.data(), k.x, q.dx + queries);
+    const void* p = factors(scores_, factors_);
+    const void* ds = factors(gradient_, gradient_factors_);
+    if (v.dx != nullptr) run_products(plan.dv, p, dy, sum_of(run, block, 2));
+    if (k.dx != nullptr) run_products(plan.dk, ds, q.x + queries, sum_of(run, block, 1));
+    if (q.dx != nullptr) run_products(plan.dq, ds, k.x, q.dx + queries);
   }
 
   const AttentionShape shape_;
@@ -279,12 +369,19 @@ class CpuAttention final : public Operation {
   Buffer scores_;
   Buffer gradient_;
   Buffer inverses_;
+  // For bf16: P and dS; P v; dk and dv of a group.
+  Buffer factors_;
+  Buffer gradient_factors_;
+  Buffer output_;
+  std::array<Buffer, 2> sums_;
 };
 
 }  // namespace
 
 std::unique_ptr<Operation> make_attention(Shared& shared, const Spec& spec) {
-  return std::make_unique<CpuAttention>(shared, spec_as<AttentionSpec>(spec).shape());
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuAttention<T>>(shared, spec_as<AttentionSpec>(spec).shape());
+  });
 }
 
 }  // namespace pushpull::ops::cpu

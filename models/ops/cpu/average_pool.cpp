@@ -12,12 +12,13 @@ namespace pushpull::ops::cpu {
 namespace {
 
 template <int64_t kBlock>
-PUSHPULL_INLINE void compute_means(const float* x, int64_t area, float* means) {
-  float sums[kBlock] = {};
-  for (int64_t i = 0; i < area; ++i) {
+PUSHPULL_INLINE void add_pixels(const float* x, int64_t pixels, float* to) {
+  float sums[kBlock];
+  for (int64_t k = 0; k < kBlock; ++k) sums[k] = to[k];
+  for (int64_t i = 0; i < pixels; ++i) {
     for (int64_t k = 0; k < kBlock; ++k) sums[k] += x[i * kBlock + k];
   }
-  for (int64_t k = 0; k < kBlock; ++k) means[k] = sums[k] / static_cast<float>(area);
+  for (int64_t k = 0; k < kBlock; ++k) to[k] = sums[k];
 }
 
 template <int64_t kBlock>
@@ -28,11 +29,11 @@ PUSHPULL_INLINE void fill_pixels(const float* gradients, int64_t area, float* dx
 }
 
 // PUSHPULL_SIMD cannot stand before a template.
-PUSHPULL_SIMD void means_of_8(const float* x, int64_t area, float* means) {
-  compute_means<8>(x, area, means);
+PUSHPULL_SIMD void add_pixels_of_8(const float* x, int64_t pixels, float* sums) {
+  add_pixels<8>(x, pixels, sums);
 }
-PUSHPULL_SIMD void means_of_16(const float* x, int64_t area, float* means) {
-  compute_means<16>(x, area, means);
+PUSHPULL_SIMD void add_pixels_of_16(const float* x, int64_t pixels, float* sums) {
+  add_pixels<16>(x, pixels, sums);
 }
 PUSHPULL_SIMD void fill_8(const float* gradients, int64_t area, float* dx) {
   fill_pixels<8>(gradients, area, dx);
@@ -41,6 +42,7 @@ PUSHPULL_SIMD void fill_16(const float* gradients, int64_t area, float* dx) {
   fill_pixels<16>(gradients, area, dx);
 }
 
+template <class T>
 class CpuAveragePool final : public Operation {
  public:
   explicit CpuAveragePool(const ImageShape& image)
@@ -54,10 +56,15 @@ class CpuAveragePool final : public Operation {
 
   void forward(const Run& run) override {
     for_each_block([&](int64_t row, int64_t first, int64_t count) {
-      float means[kMaxBlock];
-      const float* x = run.x[0].floats() + row * area_ * block_;
-      (block_ == 16 ? means_of_16 : means_of_8)(x, area_, means);
-      std::copy_n(means, count, run.y.floats() + first);
+      float means[kMaxBlock] = {};
+      const T* x = elements<T>(run.x[0]) + row * area_ * block_;
+      for_each_piece([&](int64_t i, int64_t n) {
+        const Reads<T> pixels(x + i, n);
+        (block_ == 16 ? add_pixels_of_16 : add_pixels_of_8)(pixels.data(), n / block_, means);
+      });
+      for (float& mean : means) mean /= static_cast<float>(area_);
+      const Writes<T> y(elements<T>(run.y) + first, count);
+      std::copy_n(means, count, y.data());
     });
   }
   void backward_weights(const Run& /*run*/) override {}
@@ -65,10 +72,13 @@ class CpuAveragePool final : public Operation {
     if (run.dx[0].data == nullptr) return;
     for_each_block([&](int64_t row, int64_t first, int64_t count) {
       float gradients[kMaxBlock] = {};  // zeros behind the last channel
-      const float* dy = run.dy.floats() + first;
-      for (int64_t k = 0; k < count; ++k) gradients[k] = dy[k] / static_cast<float>(area_);
-      float* dx = run.dx[0].floats() + row * area_ * block_;
-      (block_ == 16 ? fill_16 : fill_8)(gradients, area_, dx);
+      const Reads<T> dy(elements<T>(run.dy) + first, count);
+      for (int64_t k = 0; k < count; ++k) gradients[k] = dy.data()[k] / static_cast<float>(area_);
+      T* dx = elements<T>(run.dx[0]) + row * area_ * block_;
+      for_each_piece([&](int64_t i, int64_t n) {
+        const Writes<T> pixels(dx + i, n);
+        (block_ == 16 ? fill_16 : fill_8)(gradients, n / block_, pixels.data());
+      });
     });
   }
 
@@ -87,6 +97,14 @@ class CpuAveragePool final : public Operation {
     });
   }
 
+  // Calls body(first element, elements) on whole pixels of a block of channels.
+  template <class Body>
+  void for_each_piece(const Body& body) const {
+    const int64_t size = area_ * block_;
+    const int64_t step = std::is_same_v<T, float> ? size : kPiece;
+    for (int64_t i = 0; i < size; i += step) body(i, std::min(step, size - i));
+  }
+
   int64_t block_;  // channels
   int64_t channels_;
   int64_t area_;
@@ -96,8 +114,10 @@ class CpuAveragePool final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_average_pool(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuAveragePool>(spec_as<AveragePoolSpec>(spec).image());
+std::unique_ptr<Operation> make_average_pool(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuAveragePool<T>>(spec_as<AveragePoolSpec>(spec).image());
+  });
 }
 
 }  // namespace pushpull::ops::cpu

@@ -18,7 +18,7 @@ Flags flags_of(const BatchNormShape& shape) {
 
 struct BatchNormPlans {
   BatchNormPlans(const Shared& shared, const BatchNormShape& shape)
-      : image(describe(dims_of(shape.image), native_tag())),
+      : image(describe(dims_of(shape.image), native_tag(), shared.activation)),
         vector(describe({shape.image.channels}, Tag::x)),
         forward({dnnl::prop_kind::forward_training, image, shape.epsilon, flags_of(shape)},
                 attributes(), shared.engine),
@@ -55,8 +55,8 @@ class CpuBatchNorm final : public Operation {
   void forward(const Run& run) override {
     load(run);
     Primitive& primitive = run.training ? forward_ : infer_;
-    primitive.bind(DNNL_ARG_SRC, run.x[0].floats());
-    primitive.bind(DNNL_ARG_DST, run.y.floats());
+    primitive.bind(DNNL_ARG_SRC, run.x[0].data);
+    primitive.bind(DNNL_ARG_DST, run.y.data);
     if (!run.training) {
       std::copy_n(run.w[2], channels_, given_mean_.data());
       std::copy_n(run.w[3], channels_, given_variance_.data());
@@ -76,11 +76,10 @@ class CpuBatchNorm final : public Operation {
   void backward_data(const Run& run) override {
     load(run);
     bind_kept(backward_, run);
-    backward_.bind(DNNL_ARG_SRC, run.x[0].floats());
-    backward_.bind(DNNL_ARG_DIFF_DST, run.dy.floats());
+    backward_.bind(DNNL_ARG_SRC, run.x[0].data);
+    backward_.bind(DNNL_ARG_DIFF_DST, run.dy.data);
     // the primitive computes dx in any case
-    float* dx = run.dx[0].data == nullptr ? run.dy.floats() : run.dx[0].floats();
-    backward_.bind(DNNL_ARG_DIFF_SRC, dx);
+    backward_.bind(DNNL_ARG_DIFF_SRC, run.dx[0].data == nullptr ? run.dy.data : run.dx[0].data);
     backward_.run();
     std::copy_n(dscale_.data(), channels_, run.dw[0]);
     std::copy_n(dshift_.data(), channels_, run.dw[1]);

@@ -29,9 +29,10 @@ memory::dims weight_dims(const ConvolutionShape& shape) {
   return {shape.outputs, shape.input.channels, shape.kernel, shape.kernel};
 }
 
-Tensors tensors(const ConvolutionShape& shape, Tag x, Tag w, Tag y) {
-  return {describe(dims_of(shape.input), x), describe(weight_dims(shape), w),
-          describe({shape.outputs}, Tag::x), describe(dims_of(shape.output()), y)};
+// w: f32 if it is the caller's.
+Tensors tensors(Type type, Type w_type, const ConvolutionShape& shape, Tag x, Tag w, Tag y) {
+  return {describe(dims_of(shape.input), x, type), describe(weight_dims(shape), w, w_type),
+          describe({shape.outputs}, Tag::x), describe(dims_of(shape.output()), y, type)};
 }
 
 // Kernels for three directions, each the best for the layouts offered.
@@ -49,10 +50,13 @@ class Plans {
     };
     after_ = {after(shape.input.height, y.height), after(shape.input.width, y.width)};
     const bool plain = shape.input_layout == Layout::kPlain;
-    caller = tensors(shape, plain ? Tag::nchw : native_tag(), Tag::oihw, native_tag());
+    const Type type = shared.activation;
+    caller = tensors(type, Type::f32, shape, plain ? Tag::nchw : native_tag(), Tag::oihw,
+                     native_tag());
     // a plain image of few channels is read in place if there is a kernel for it
-    const Tensors blocked = tensors(shape, plain ? Tag::any : native_tag(), Tag::any, native_tag());
-    const Tensors flat = tensors(shape, Tag::nchw, Tag::any, Tag::nchw);
+    const Tensors blocked =
+        tensors(type, type, shape, plain ? Tag::any : native_tag(), Tag::any, native_tag());
+    const Tensors flat = tensors(type, type, shape, Tag::nchw, Tag::any, Tag::nchw);
     forward = faster(plan_forward(blocked), [&] { return plan_forward(flat); });
     weights = faster(plan_weights(blocked), [&] { return plan_weights(flat); });
     if (shape.input_gradient) {
@@ -90,10 +94,12 @@ class Plans {
   WeightsPlan plan_weights(const Tensors& t) const {
     constexpr auto direct = algorithm::convolution_direct;
     const ForwardPlan hint = plan_forward(t);
+    // gradients are f32 in any case
+    const memory::desc dw = describe(t.w.dims(), Tag::any);
     if (!bias_) {
-      return {{direct, t.x, t.w, t.y, stride_, before_, after_}, attributes(), engine_, hint};
+      return {{direct, t.x, dw, t.y, stride_, before_, after_}, attributes(), engine_, hint};
     }
-    return {{direct, t.x, t.w, t.b, t.y, stride_, before_, after_}, attributes(), engine_, hint};
+    return {{direct, t.x, dw, t.b, t.y, stride_, before_, after_}, attributes(), engine_, hint};
   }
   DataPlan plan_data(const Tensors& t) const {
     return {{algorithm::convolution_direct, t.x, t.w, t.y, stride_, before_, after_},
@@ -125,15 +131,15 @@ class Staged {
   }
 
   // Returns the address that the kernel reads, filled from the caller's tensor.
-  const float* in(const float* caller) {
+  const void* in(const void* caller) {
     if (!copy_) return caller;
     copy_->bind(DNNL_ARG_FROM, caller);
     copy_->run();
     return buffer_.data();
   }
   // Returns the address that the kernel writes. Call `finish` afterwards.
-  float* out(float* caller) const { return copy_ ? buffer_.data() : caller; }
-  void finish(float* caller) {
+  void* out(void* caller) const { return copy_ ? buffer_.data() : caller; }
+  void finish(void* caller) {
     if (!copy_) return;
     copy_->bind(DNNL_ARG_TO, caller);
     copy_->run();
@@ -156,16 +162,16 @@ class CpuConvolution final : public Operation {
 
   void forward(const Run& run) override {
     if (has_bias_) std::copy_n(run.w[1], outputs_, bias_.data());
-    forward_.kernel.bind(DNNL_ARG_SRC, forward_.x.in(run.x[0].floats()));
+    forward_.kernel.bind(DNNL_ARG_SRC, forward_.x.in(run.x[0].data));
     forward_.kernel.bind(DNNL_ARG_WEIGHTS, forward_.w.in(run.w[0]));
-    forward_.kernel.bind(DNNL_ARG_DST, forward_.y.out(run.y.floats()));
+    forward_.kernel.bind(DNNL_ARG_DST, forward_.y.out(run.y.data));
     forward_.kernel.run();
-    forward_.y.finish(run.y.floats());
+    forward_.y.finish(run.y.data);
   }
 
   void backward_weights(const Run& run) override {
-    const float* dy = run.dy.floats();
-    weights_.kernel.bind(DNNL_ARG_SRC, weights_.x.in(run.x[0].floats()));
+    const void* dy = run.dy.data;
+    weights_.kernel.bind(DNNL_ARG_SRC, weights_.x.in(run.x[0].data));
     weights_.kernel.bind(DNNL_ARG_DIFF_DST, weights_.y.in(dy));
     weights_.kernel.bind(DNNL_ARG_DIFF_WEIGHTS, weights_.w.out(run.dw[0]));
     weights_.kernel.run();
@@ -176,12 +182,12 @@ class CpuConvolution final : public Operation {
   void backward_data(const Run& run) override {
     if (run.dx[0].data == nullptr) return;
     PP_ASSERT(data_.has_value());
-    const float* dy = run.dy.floats();
+    const void* dy = run.dy.data;
     data_->kernel.bind(DNNL_ARG_DIFF_DST, data_->y.in(dy));
     data_->kernel.bind(DNNL_ARG_WEIGHTS, data_->w.in(run.w[0]));
-    data_->kernel.bind(DNNL_ARG_DIFF_SRC, data_->x.out(run.dx[0].floats()));
+    data_->kernel.bind(DNNL_ARG_DIFF_SRC, data_->x.out(run.dx[0].data));
     data_->kernel.run();
-    data_->x.finish(run.dx[0].floats());
+    data_->x.finish(run.dx[0].data);
   }
 
  private:

@@ -25,19 +25,25 @@ auto planned(const char* what, Make make) {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : threads_(threads) {}
+  CpuBackend(int threads, Precision precision) : threads_(threads), precision_(precision) {
+    shared_.threads = threads;
+    if (precision == Precision::kBf16) shared_.activation = cpu::Type::bf16;
+  }
 
   Buffer allocate(size_t floats) override { return cpu::allocate(floats); }
 
   size_t image_floats(const ImageShape& shape, Layout layout) const override {
     const auto tag = layout == Layout::kPlain ? cpu::Tag::nchw : cpu::native_tag();
-    return cpu::floats_of(cpu::describe(cpu::dims_of(shape), tag));
+    return cpu::floats_of(cpu::describe(cpu::dims_of(shape), tag, shared_.activation));
+  }
+  size_t activation_bytes() const override {
+    return dnnl::memory::data_type_size(shared_.activation);
   }
 
   void write(const void* host, size_t bytes, void* to) override { std::memcpy(to, host, bytes); }
   void read(const void* from, size_t bytes, void* host) override { std::memcpy(host, from, bytes); }
 
-  std::string numerics() const override { return numerics_fingerprint(); }
+  std::string numerics() const override { return numerics_fingerprint(precision_); }
 
   std::unique_ptr<Operation> plan(const Spec& spec) override {
     for (const auto& [name, maker] : cpu::kMakers) {
@@ -63,9 +69,11 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Relayout> relayout(const ImageShape& shape) override {
     return planned("change of layout", [&] { return cpu::make_relayout(shared_, shape); });
   }
-  std::unique_ptr<Elements> elements(int64_t count) override { return cpu::make_elements(count); }
+  std::unique_ptr<Elements> elements(int64_t count) override {
+    return cpu::make_elements(shared_, count);
+  }
   std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
-    return planned("softmax", [&] { return cpu::make_cross_entropy(shape); });
+    return planned("softmax", [&] { return cpu::make_cross_entropy(shared_, shape); });
   }
 
  private:
@@ -80,19 +88,36 @@ class CpuBackend final : public Backend {
   void leave(int saved) override { omp_set_num_threads(saved); }
 
   int threads_;
+  Precision precision_;
   cpu::Shared shared_;
 };
 
+// Throws Error(kUsage) if this processor does not compute in that precision.
+void refuse_precision(Precision precision) {
+  if (precision == Precision::kFp32) return;
+  const std::string key = std::string("[models] precision = ") + to_string(precision);
+  if (precision != Precision::kBf16) {
+    throw Error(ErrorCode::kUsage, key + " needs a GPU: start workers with --device cuda, or set "
+                                         "precision = fp32 or bf16");
+  }
+  if (cpu_has_bf16()) return;
+  throw Error(ErrorCode::kUsage, key + " needs AVX512_BF16 or AMX-BF16, and this processor has "
+                                       "neither (oneDNN uses " + instruction_set() +
+                                       "): start workers on other processors or with --device "
+                                       "cuda, or set precision = fp32");
+}
+
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
+std::unique_ptr<Backend> make_cpu_backend(int threads, Precision precision) {
   PP_ASSERT(threads > 0);
+  refuse_precision(precision);
   if (threads > omp_get_thread_limit()) {
     throw Error(ErrorCode::kUsage,
                 "[models] threads = " + std::to_string(threads) + ", but OMP_THREAD_LIMIT allows " +
                     std::to_string(omp_get_thread_limit()) + "; raise it or lower threads");
   }
-  return std::make_unique<CpuBackend>(threads);
+  return std::make_unique<CpuBackend>(threads, precision);
 }
 
 }  // namespace pushpull::ops

@@ -32,13 +32,15 @@ double sum_below(const float* x, int64_t classes, float top) {
   return lanes[0];
 }
 
+template <class T>
 class CpuCrossEntropy final : public Operation {
  public:
-  explicit CpuCrossEntropy(const CrossEntropySpec& spec)
+  CpuCrossEntropy(const Shared& shared, const CrossEntropySpec& spec)
       : samples_(spec.shape().samples),
         classes_(spec.shape().classes),
         narrow_(classes_ <= kMostNarrow),
-        options_(spec.options()) {}
+        options_(spec.options()),
+        rows_(shared, 2, classes_) {}
 
   Needs needs() const override {
     const size_t row_bytes = sizeof(double) + sizeof(float);
@@ -72,7 +74,7 @@ class CpuCrossEntropy final : public Operation {
   float* tops(const Run& run) const { return reinterpret_cast<float*>(sums(run) + samples_); }
 
   void forward_row(const Run& run, int64_t n) const {
-    const float* x = run.x[0].floats() + n * classes_;
+    const float* x = read(elements<T>(run.x[0]) + n * classes_, classes_, rows_.row(0));
     const int32_t label = run.x[1].ints()[n];
     const float top = narrow_ ? *std::max_element(x, x + classes_) : largest(x, classes_);
     if (run.predictions.data != nullptr) {  // the first of equal ones
@@ -107,13 +109,14 @@ class CpuCrossEntropy final : public Operation {
   }
 
   void backward_row(const Run& run, int64_t n) const {
-    const float* x = run.x[0].floats() + n * classes_;
-    float* dx = run.dx[0].floats() + n * classes_;  // may be x
+    T* to = elements<T>(run.dx[0]) + n * classes_;  // may be x
     const int32_t label = run.x[1].ints()[n];
     if (is_ignored(label)) {
-      std::fill_n(dx, classes_, 0.0F);
+      std::fill_n(to, classes_, T{});
       return;
     }
+    const float* x = read(elements<T>(run.x[0]) + n * classes_, classes_, rows_.row(0));
+    float* dx = written(to, rows_.row(1));
     const float scale = *run.scale * weight(label);
     const float smoothing = options_.smoothing;
     const float share = smoothing / static_cast<float>(classes_);  // of a class in the target
@@ -128,6 +131,7 @@ class CpuCrossEntropy final : public Operation {
       narrow_gradient(x, top, sum, scale, share, dx);
     }
     dx[label] = smoothing > 0.0F ? (p - (1.0F - smoothing) - share) * scale : (p - 1.0F) * scale;
+    finish(dx, classes_, to);
   }
 
   void narrow_gradient(const float* x, float top, double sum, float scale, float share,
@@ -142,22 +146,24 @@ class CpuCrossEntropy final : public Operation {
   int64_t classes_;
   bool narrow_;
   CrossEntropyOptions options_;
+  RowBuffers<T> rows_;
 };
 
 // The operation behind the interface of ops.h. It copies the scores, which the caller of backward no
 // longer has.
+template <class T>
 class OldCrossEntropy final : public CrossEntropy {
  public:
-  explicit OldCrossEntropy(const CrossEntropyShape& shape)
+  OldCrossEntropy(const Shared& shared, const CrossEntropyShape& shape)
       : shape_(shape),
-        operation_(CrossEntropySpec(shape, {})),
+        operation_(shared, CrossEntropySpec(shape, {})),
         scores_(allocate(static_cast<size_t>(shape.samples * shape.classes))),
         kept_(allocate((operation_.needs().kept_bytes + 3) / sizeof(float))),
         scale_(1.0F / static_cast<float>(shape.samples)) {}
 
   void forward(const Activation* logits, const int32_t* labels, int64_t count,
                float* losses) override {
-    std::copy_n(floats(logits), count * shape_.classes, scores_.data());
+    std::copy_n(static_cast<const T*>(logits), count * shape_.classes, scores());
     Run run = run_on(labels);
     run.y.data = losses;
     run.valid = count;
@@ -174,13 +180,15 @@ class OldCrossEntropy final : public CrossEntropy {
 
   void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
     for (int64_t n = 0; n < count; ++n) {
-      const float* row = floats(logits) + n * shape_.classes;
+      const T* row = static_cast<const T*>(logits) + n * shape_.classes;
+      const auto less = [](T a, T b) { return to_float(a) < to_float(b); };
       // max_element returns the first of equal ones
-      predictions[n] = static_cast<int32_t>(std::max_element(row, row + shape_.classes) - row);
+      predictions[n] = static_cast<int32_t>(std::max_element(row, row + shape_.classes, less) - row);
     }
   }
 
  private:
+  T* scores() const { return reinterpret_cast<T*>(scores_.data()); }
   Run run_on(const int32_t* labels) const {
     Run run;
     run.x[0].data = scores_.data();
@@ -190,7 +198,7 @@ class OldCrossEntropy final : public CrossEntropy {
   }
 
   CrossEntropyShape shape_;
-  CpuCrossEntropy operation_;
+  CpuCrossEntropy<T> operation_;
   Buffer scores_;  // of the latest forward
   Buffer kept_;
   float scale_;
@@ -198,12 +206,16 @@ class OldCrossEntropy final : public CrossEntropy {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_cross_entropy(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuCrossEntropy>(spec_as<CrossEntropySpec>(spec));
+std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuCrossEntropy<T>>(shared, spec_as<CrossEntropySpec>(spec));
+  });
 }
 
-std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape) {
-  return std::make_unique<OldCrossEntropy>(shape);
+std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<CrossEntropy> {
+    return std::make_unique<OldCrossEntropy<T>>(shared, shape);
+  });
 }
 
 }  // namespace pushpull::ops::cpu

@@ -26,6 +26,7 @@ PUSHPULL_SIMD void keep_some(const float* x, const uint32_t* words, uint32_t lea
   }
 }
 
+template <class T>
 class CpuDropout final : public Operation {
  public:
   explicit CpuDropout(const DropoutSpec& spec)
@@ -33,16 +34,14 @@ class CpuDropout final : public Operation {
 
   Needs needs() const override { return {.in_place = true, .gradient_in_place = true}; }
 
-  void forward(const Run& run) override { drop(run, run.x[0].floats(), run.y.floats()); }
+  void forward(const Run& run) override { drop(run, elements<T>(run.x[0]), elements<T>(run.y)); }
   void backward_weights(const Run& /*run*/) override {}
   void backward_data(const Run& run) override {
-    if (run.dx[0].data != nullptr) drop(run, run.dy.floats(), run.dx[0].floats());
+    if (run.dx[0].data != nullptr) drop(run, elements<T>(run.dy), elements<T>(run.dx[0]));
   }
 
  private:
-  static constexpr int64_t kPiece = 1'024;  // elements whose words lie on the stack
-
-  void drop(const Run& run, const float* x, float* y) const {
+  void drop(const Run& run, const T* x, T* y) const {
     if (!run.training || rule_.least == 0) {
       if (x == y) return;
       in_ranges(count_, kGrain, [=](int64_t begin, int64_t end) {
@@ -57,11 +56,14 @@ class CpuDropout final : public Operation {
     });
   }
 
-  void drop_piece(uint64_t key, int64_t first, const float* x, float* y) const {
+  // The words of a piece lie on the stack.
+  void drop_piece(uint64_t key, int64_t first, const T* x, T* y) const {
     std::array<uint32_t, kPiece> words;
     const int64_t n = std::min(kPiece, count_ - first);
     fill_dropout_words(key, static_cast<uint64_t>(first / 4), (n + 3) / 4, words.data());
-    keep_some(x + first, words.data(), rule_.least, rule_.factor, n, y + first);
+    const Reads<T> from(x + first, n);
+    const Writes<T> to(y + first, n);
+    keep_some(from.data(), words.data(), rule_.least, rule_.factor, n, to.data());
   }
 
   int64_t count_;
@@ -70,8 +72,10 @@ class CpuDropout final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_dropout(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuDropout>(spec_as<DropoutSpec>(spec));
+std::unique_ptr<Operation> make_dropout(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuDropout<T>>(spec_as<DropoutSpec>(spec));
+  });
 }
 
 }  // namespace pushpull::ops::cpu

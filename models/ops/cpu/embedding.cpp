@@ -19,6 +19,7 @@ PUSHPULL_SIMD void add_row(const float* from, int64_t n, float* to) {
   for (int64_t j = 0; j < n; ++j) to[j] += from[j];
 }
 
+template <class T>
 class CpuEmbedding final : public Operation {
  public:
   explicit CpuEmbedding(const EmbeddingShape& shape)
@@ -36,7 +37,7 @@ class CpuEmbedding final : public Operation {
     for (int64_t i = 0; i < places_; ++i) PP_ASSERT(ids[i] >= 0 && ids[i] < vocabulary_);
     in_ranges(places_, rows_of_grain(width_), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        std::copy_n(run.w[0] + ids[i] * width_, width_, run.y.floats() + i * width_);
+        copy_row(run.w[0] + ids[i] * width_, elements<T>(run.y) + i * width_);
       }
     });
     if (run.training) sort(ids, ends(run), order(run));
@@ -106,10 +107,29 @@ class CpuEmbedding final : public Operation {
 
   void sum_row(const Run& run, const int32_t* order, int32_t start, int32_t end, bool adds,
                float* dw) const {
-    if (!adds && start < end) std::copy_n(run.dy.floats() + order[start++] * width_, width_, dw);
+    const T* dy = elements<T>(run.dy);
+    if (!adds && start < end) copy_row(dy + order[start++] * width_, dw);
     for (; start < end; ++start) {
-      add_row(run.dy.floats() + order[start] * width_, width_, dw);
+      const T* row = dy + order[start] * width_;
+      for_each_piece([&](int64_t j, int64_t n) {
+        const Reads<T> from(row + j, n);
+        add_row(from.data(), n, dw + j);
+      });
     }
+  }
+
+  template <class Body>
+  void for_each_piece(const Body& body) const {
+    const int64_t step = std::is_same_v<T, float> ? width_ : kPiece;
+    for (int64_t j = 0; j < width_; j += step) body(j, std::min(step, width_ - j));
+  }
+  // Between parameters or their gradients and activations.
+  static void convert(const float* from, int64_t n, float* to) { std::copy_n(from, n, to); }
+  static void convert(const float* from, int64_t n, Bf16* to) { narrow(from, n, to); }
+  static void convert(const Bf16* from, int64_t n, float* to) { widen(from, n, to); }
+  template <class From, class To>
+  void copy_row(const From* from, To* to) const {
+    convert(from, width_, to);
   }
 
   int64_t places_;
@@ -119,8 +139,10 @@ class CpuEmbedding final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_embedding(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuEmbedding>(spec_as<EmbeddingSpec>(spec).shape());
+std::unique_ptr<Operation> make_embedding(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuEmbedding<T>>(spec_as<EmbeddingSpec>(spec).shape());
+  });
 }
 
 }  // namespace pushpull::ops::cpu

@@ -10,20 +10,20 @@ namespace {
 class CpuRelayout final : public Relayout {
  public:
   CpuRelayout(Shared& shared, const ImageShape& shape)
-      : to_plain_(make_reorder(shared, describe(dims_of(shape), native_tag()),
-                               describe(dims_of(shape), Tag::nchw))),
-        to_native_(make_reorder(shared, describe(dims_of(shape), Tag::nchw),
-                                describe(dims_of(shape), native_tag()))) {}
+      : to_plain_(make_reorder(shared, describe(dims_of(shape), native_tag(), shared.activation),
+                               describe(dims_of(shape), Tag::nchw, shared.activation))),
+        to_native_(make_reorder(shared, describe(dims_of(shape), Tag::nchw, shared.activation),
+                                describe(dims_of(shape), native_tag(), shared.activation))) {}
 
   void to_plain(const Activation* native, Activation* plain) override {
-    run(to_plain_, floats(native), floats(plain));
+    run(to_plain_, native, plain);
   }
   void to_native(const Activation* plain, Activation* native) override {
-    run(to_native_, floats(plain), floats(native));
+    run(to_native_, plain, native);
   }
 
  private:
-  static void run(Primitive& reorder, const float* from, float* to) {
+  static void run(Primitive& reorder, const Activation* from, Activation* to) {
     reorder.bind(DNNL_ARG_FROM, from);
     reorder.bind(DNNL_ARG_TO, to);
     reorder.run();

@@ -166,10 +166,14 @@ PUSHPULL_SIMD void add_partial(const float* from, int64_t n, float* to) {
   for (int64_t j = 0; j < n; ++j) to[j] += from[j];
 }
 
+template <class T>
 class CpuLayerNorm final : public Operation {
  public:
   CpuLayerNorm(Shared& shared, const LayerNormShape& shape)
-      : shared_(shared), shape_(shape), chunks_(pieces(shape.rows, kChunk)) {
+      : shared_(shared),
+        shape_(shape),
+        chunks_(pieces(shape.rows, kChunk)),
+        rows_(shared, 3, shape.width) {
     const auto partials = static_cast<size_t>(chunks_ * 2 * shape.width);
     if (shared.scratch.size() < partials) shared.scratch = allocate(partials);
   }
@@ -183,14 +187,18 @@ class CpuLayerNorm final : public Operation {
   void forward(const Run& run) override {
     const int64_t width = shape_.width;
     in_ranges(shape_.rows, rows_of_grain(width), [&](int64_t begin, int64_t end) {
-      const float* x = run.x[0].floats() + begin * width;
-      float* y = run.y.floats() + begin * width;
-      RowStatistics* kept = run.training ? statistics(run) + begin : nullptr;
-      if (shape_.centred) {
-        normalise_centred(x, run.w[0], run.w[1], end - begin, width, shape_.epsilon, y, kept);
-      } else {
-        normalise(x, run.w[0], end - begin, width, shape_.epsilon, y, kept);
-      }
+      for_each_piece(begin, end, [&](int64_t first, int64_t rows) {
+        T* to = elements<T>(run.y) + first * width;
+        const float* x = read(elements<T>(run.x[0]) + first * width, width, rows_.row(0));
+        float* y = written(to, rows_.row(1));
+        RowStatistics* kept = run.training ? statistics(run) + first : nullptr;
+        if (shape_.centred) {
+          normalise_centred(x, run.w[0], run.w[1], rows, width, shape_.epsilon, y, kept);
+        } else {
+          normalise(x, run.w[0], rows, width, shape_.epsilon, y, kept);
+        }
+        finish(y, width, to);
+      });
     });
   }
 
@@ -221,10 +229,22 @@ class CpuLayerNorm final : public Operation {
     const int64_t rows = std::min(kChunk, shape_.rows - first);
     float* dscale = partials(chunk);
     std::fill_n(dscale, 2 * width, 0.0F);
-    float* dx = run.dx[0].floats();
-    add_chunk(run.x[0].floats() + first * width, run.dy.floats() + first * width, run.w[0], rows,
-              width, shape_.centred, statistics(run) + first, dscale, dscale + width,
-              dx == nullptr ? nullptr : dx + first * width);
+    for_each_piece(first, first + rows, [&](int64_t n, int64_t count) {
+      const float* x = read(elements<T>(run.x[0]) + n * width, width, rows_.row(0));
+      const float* dy = read(elements<T>(run.dy) + n * width, width, rows_.row(1));
+      T* to = run.dx[0].data == nullptr ? nullptr : elements<T>(run.dx[0]) + n * width;
+      float* dx = to == nullptr ? nullptr : written(to, rows_.row(2));
+      add_chunk(x, dy, run.w[0], count, width, shape_.centred, statistics(run) + n, dscale,
+                dscale + width, dx);
+      if (to != nullptr) finish(dx, width, to);
+    });
+  }
+
+  // Calls body(first row, rows) on all rows for floats, and on each row for bf16.
+  template <class Body>
+  static void for_each_piece(int64_t begin, int64_t end, const Body& body) {
+    const int64_t step = std::is_same_v<T, float> ? end - begin : 1;
+    for (int64_t row = begin; row < end; row += step) body(row, std::min(step, end - row));
   }
 
   void sum_partials(const float* partial, int64_t begin, int64_t end, float* sum) const {
@@ -237,12 +257,15 @@ class CpuLayerNorm final : public Operation {
   Shared& shared_;
   LayerNormShape shape_;
   int64_t chunks_;
+  RowBuffers<T> rows_;
 };
 
 }  // namespace
 
 std::unique_ptr<Operation> make_layer_norm(Shared& shared, const Spec& spec) {
-  return std::make_unique<CpuLayerNorm>(shared, spec_as<LayerNormSpec>(spec).shape());
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuLayerNorm<T>>(shared, spec_as<LayerNormSpec>(spec).shape());
+  });
 }
 
 }  // namespace pushpull::ops::cpu

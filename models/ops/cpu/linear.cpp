@@ -13,9 +13,9 @@ namespace pushpull::ops::cpu {
 namespace {
 
 // Describes a row-major matrix [rows, columns], or one stored as its transpose.
-dnnl::memory::desc matrix(int64_t rows, int64_t columns, bool transposed = false) {
-  return transposed ? describe({rows, columns}, dnnl::memory::dims{1, rows})
-                    : describe({rows, columns}, dnnl::memory::dims{columns, 1});
+dnnl::memory::desc matrix(Type type, int64_t rows, int64_t columns, bool transposed = false) {
+  return transposed ? describe({rows, columns}, dnnl::memory::dims{1, rows}, type)
+                    : describe({rows, columns}, dnnl::memory::dims{columns, 1}, type);
 }
 
 Primitive make_product(Shared& shared, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
@@ -28,8 +28,8 @@ Primitive make_product(Shared& shared, const dnnl::memory::desc& a, const dnnl::
 }
 
 // Describes the weight as a factor [K, M].
-dnnl::memory::desc weight(const LinearShape& shape) {
-  return matrix(shape.inputs, shape.outputs, !shape.transposed);
+dnnl::memory::desc weight(Type type, const LinearShape& shape) {
+  return matrix(type, shape.inputs, shape.outputs, !shape.transposed);
 }
 
 Primitive make_forward(Shared& shared, const LinearShape& shape) {
@@ -39,10 +39,11 @@ Primitive make_forward(Shared& shared, const LinearShape& shape) {
     post.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
     attr.set_post_ops(post);
   }
-  const auto x = matrix(shape.samples, shape.inputs);
-  const auto w = weight(shape);
-  const auto b = matrix(1, shape.outputs);
-  const auto y = matrix(shape.samples, shape.outputs);
+  const Type type = shared.activation;
+  const auto x = matrix(type, shape.samples, shape.inputs);
+  const auto w = weight(type, shape);
+  const auto b = matrix(Type::f32, 1, shape.outputs);
+  const auto y = matrix(type, shape.samples, shape.outputs);
   if (!shape.bias) {
     const dnnl::matmul::primitive_desc plan({x, w, y}, attr, shared.engine);
     return {shared,
@@ -60,13 +61,18 @@ Primitive make_forward(Shared& shared, const LinearShape& shape) {
 // dw = dyᵀ x [M, K], or xᵀ dy [K, M] if `transposed`.
 Primitive make_backward_weights(Shared& shared, const LinearShape& shape) {
   const auto [n, k, m, relu, bias, transposed] = shape;
-  if (transposed) return make_product(shared, matrix(k, n, true), matrix(n, m), matrix(k, m));
-  return make_product(shared, matrix(m, n, true), matrix(n, k), matrix(m, k));
+  const Type type = shared.activation;
+  const auto x = matrix(type, transposed ? k : n, transposed ? n : k, transposed);
+  const auto dy = matrix(type, transposed ? n : m, transposed ? m : n, !transposed);
+  if (transposed) return make_product(shared, x, dy, matrix(Type::f32, k, m));
+  return make_product(shared, dy, x, matrix(Type::f32, m, k));
 }
 
 Primitive make_backward_data(Shared& shared, const LinearShape& shape) {
   const auto [n, k, m, relu, bias, transposed] = shape;
-  return make_product(shared, matrix(n, m), matrix(m, k, transposed), matrix(n, k));
+  const Type type = shared.activation;
+  return make_product(shared, matrix(type, n, m), matrix(type, m, k, transposed),
+                      matrix(type, n, k));
 }
 
 constexpr int64_t kWorthThreadsOfLinear = 256 << 10;  // elements of y
@@ -88,11 +94,53 @@ PUSHPULL_SIMD void sum_columns(const float* rows, int64_t count, int64_t stride,
     for (int64_t j = 0; j < columns; ++j) sums[j] += row[j];
   }
 }
+PUSHPULL_SIMD void add_part(const float* row, int64_t columns, float* sums) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t j = 0; j < columns; ++j) sums[j] += row[j];
+}
+void sum_columns(const Bf16* rows, int64_t count, int64_t stride, int64_t columns, float* sums) {
+  widen(rows, columns, sums);
+  for (int64_t n = 1; n < count; ++n) {
+    const Reads<Bf16> row(rows + n * stride, columns);
+    add_part(row.data(), columns, sums);
+  }
+}
 
+// The weight as a factor of products: the caller's floats, or a copy in bf16 that is made once for
+// forward and backward.
+template <class T>
+class Factor {
+ public:
+  explicit Factor(int64_t count) : count_(count) {
+    if constexpr (kCopies) copy_ = allocate(static_cast<size_t>(count + 1) / 2);
+  }
+  const void* of_forward(const float* w) {
+    if constexpr (!kCopies) return w;
+    in_ranges(count_, kGrain, [&](int64_t begin, int64_t end) {
+      narrow(w + begin, end - begin, reinterpret_cast<Bf16*>(copy_.data()) + begin);
+    });
+    copied_ = w;
+    return copy_.data();
+  }
+  // Returns the copy made by the latest forward.
+  const void* of_backward(const float* w) {
+    return kCopies && copied_ == w ? copy_.data() : of_forward(w);
+  }
+
+ private:
+  static constexpr bool kCopies = !std::is_same_v<T, float>;
+
+  int64_t count_;
+  Buffer copy_;
+  const float* copied_ = nullptr;
+};
+
+template <class T>
 class CpuLinear final : public Operation {
  public:
   CpuLinear(Shared& shared, const LinearShape& shape)
       : shape_(shape),
+        weight_(shape.inputs * shape.outputs),
         forward_(make_forward(shared, shape)),
         backward_weights_(make_backward_weights(shared, shape)),
         backward_data_(make_backward_data(shared, shape)) {}
@@ -100,18 +148,18 @@ class CpuLinear final : public Operation {
   Needs needs() const override { return {.inputs = 1, .output = shape_.relu, .splits = true}; }
 
   void forward(const Run& run) override {
-    forward_.bind(DNNL_ARG_SRC, run.x[0].floats());
-    forward_.bind(DNNL_ARG_WEIGHTS, run.w[0]);
+    forward_.bind(DNNL_ARG_SRC, run.x[0].data);
+    forward_.bind(DNNL_ARG_WEIGHTS, weight_.of_forward(run.w[0]));
     if (shape_.bias) forward_.bind(DNNL_ARG_BIAS, run.w[1]);
-    forward_.bind(DNNL_ARG_DST, run.y.floats());
+    forward_.bind(DNNL_ARG_DST, run.y.data);
     forward_.run();
   }
 
   void backward_weights(const Run& run) override {
-    if (shape_.relu) mask(run.y.floats(), run.dy.floats());
-    if (shape_.bias) sum_rows(run.dy.floats(), run.dw[1]);
-    const float* x = run.x[0].floats();
-    const float* dy = run.dy.floats();
+    if (shape_.relu) mask(elements<T>(run.y), elements<T>(run.dy));
+    if (shape_.bias) sum_rows(elements<T>(run.dy), run.dw[1]);
+    const void* x = run.x[0].data;
+    const void* dy = run.dy.data;
     backward_weights_.bind(DNNL_ARG_SRC, shape_.transposed ? x : dy);
     backward_weights_.bind(DNNL_ARG_WEIGHTS, shape_.transposed ? dy : x);
     backward_weights_.bind(DNNL_ARG_DST, run.dw[0]);
@@ -120,25 +168,28 @@ class CpuLinear final : public Operation {
 
   void backward_data(const Run& run) override {
     if (run.dx[0].data == nullptr) return;
-    backward_data_.bind(DNNL_ARG_SRC, static_cast<const float*>(run.dy.data));
-    backward_data_.bind(DNNL_ARG_WEIGHTS, run.w[0]);
-    backward_data_.bind(DNNL_ARG_DST, run.dx[0].floats());
+    backward_data_.bind(DNNL_ARG_SRC, run.dy.data);
+    backward_data_.bind(DNNL_ARG_WEIGHTS, weight_.of_backward(run.w[0]));
+    backward_data_.bind(DNNL_ARG_DST, run.dx[0].data);
     backward_data_.run();
   }
 
  private:
   bool is_worth_threads() const { return shape_.samples * shape_.outputs >= kWorthThreadsOfLinear; }
 
-  void mask(const float* y, float* dy) const {
-    constexpr int64_t kPart = 16 << 10;
+  void mask(const T* y, T* dy) const {
+    constexpr int64_t kPart = std::is_same_v<T, float> ? 16 << 10 : kPiece;
     const int64_t count = shape_.samples * shape_.outputs;
 #pragma omp parallel for schedule(static) if (is_worth_threads())
     for (int64_t first = 0; first < count; first += kPart) {
-      mask_gradient(y + first, std::min(kPart, count - first), dy + first);
+      const int64_t n = std::min(kPart, count - first);
+      const Reads<T> y_part(y + first, n);
+      const Changes<T> dy_part(dy + first, n);
+      mask_gradient(y_part.data(), n, dy_part.data());
     }
   }
 
-  void sum_rows(const float* dy, float* db) const {
+  void sum_rows(const T* dy, float* db) const {
     constexpr int64_t kPart = 512;  // columns: their sums stay in the first cache
     const int64_t m = shape_.outputs;
 #pragma omp parallel for schedule(static) if (is_worth_threads())
@@ -148,12 +199,14 @@ class CpuLinear final : public Operation {
   }
 
   const LinearShape shape_;
+  Factor<T> weight_;
   Primitive forward_;
   Primitive backward_weights_;
   Primitive backward_data_;
 };
 
 // The operation behind the interface of ops.h.
+template <class T>
 class OldLinear final : public Linear {
  public:
   OldLinear(Shared& shared, const LinearShape& shape) : operation_(shared, shape) {}
@@ -184,17 +237,21 @@ class OldLinear final : public Linear {
   }
 
  private:
-  CpuLinear operation_;
+  CpuLinear<T> operation_;
 };
 
 }  // namespace
 
 std::unique_ptr<Operation> make_linear(Shared& shared, const Spec& spec) {
-  return std::make_unique<CpuLinear>(shared, spec_as<LinearSpec>(spec).shape());
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuLinear<T>>(shared, spec_as<LinearSpec>(spec).shape());
+  });
 }
 
 std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape) {
-  return std::make_unique<OldLinear>(shared, shape);
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Linear> {
+    return std::make_unique<OldLinear<T>>(shared, shape);
+  });
 }
 
 }  // namespace pushpull::ops::cpu

@@ -12,8 +12,8 @@ struct MaxPoolPlans {
       : kernel{shape.kernel, shape.kernel},
         stride{shape.stride, shape.stride},
         padding{shape.padding, shape.padding},
-        x(describe(dims_of(shape.image), native_tag())),
-        y(describe(dims_of(shape.output()), native_tag())),
+        x(describe(dims_of(shape.image), native_tag(), shared.activation)),
+        y(describe(dims_of(shape.output()), native_tag(), shared.activation)),
         forward({dnnl::prop_kind::forward_training, dnnl::algorithm::pooling_max, x, y, stride,
                  kernel, padding, padding},
                 attributes(), shared.engine),
@@ -37,17 +37,17 @@ class CpuMaxPool final : public Operation {
   Needs needs() const override { return {.kept_bytes = workspace_ * sizeof(float)}; }
 
   void forward(const Run& run) override {
-    forward_.bind(DNNL_ARG_SRC, run.x[0].floats());
-    forward_.bind(DNNL_ARG_DST, run.y.floats());
-    forward_.bind(DNNL_ARG_WORKSPACE, static_cast<float*>(run.kept));
+    forward_.bind(DNNL_ARG_SRC, run.x[0].data);
+    forward_.bind(DNNL_ARG_DST, run.y.data);
+    forward_.bind(DNNL_ARG_WORKSPACE, run.kept);
     forward_.run();
   }
   void backward_weights(const Run& /*run*/) override {}
   void backward_data(const Run& run) override {
     if (run.dx[0].data == nullptr) return;
-    backward_.bind(DNNL_ARG_DIFF_DST, run.dy.floats());
-    backward_.bind(DNNL_ARG_DIFF_SRC, run.dx[0].floats());
-    backward_.bind(DNNL_ARG_WORKSPACE, static_cast<float*>(run.kept));
+    backward_.bind(DNNL_ARG_DIFF_DST, run.dy.data);
+    backward_.bind(DNNL_ARG_DIFF_SRC, run.dx[0].data);
+    backward_.bind(DNNL_ARG_WORKSPACE, run.kept);
     backward_.run();
   }
 

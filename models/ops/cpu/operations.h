@@ -7,25 +7,20 @@
 #include <string_view>
 #include <utility>
 
+#include "models/ops/cpu/activations.h"
 #include "models/ops/cpu/primitive.h"
 #include "models/ops/operation.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cpu {
 
-// Activations of the CPU backend are f32.
-inline const float* floats(const Activation* activations) {
-  return static_cast<const float*>(activations);
-}
-inline float* floats(Activation* activations) { return static_cast<float*>(activations); }
-
 std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape);
 std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape);
 std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape);
 std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape);
 std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape);
-std::unique_ptr<Elements> make_elements(int64_t count);
-std::unique_ptr<CrossEntropy> make_cross_entropy(const CrossEntropyShape& shape);
+std::unique_ptr<Elements> make_elements(Shared& shared, int64_t count);
+std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape);
 
 // A maker of plans, which casts the specification to its own type.
 using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);
@@ -48,8 +43,8 @@ std::unique_ptr<Operation> make_max_pool(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_select(Shared& shared, const Spec& spec);
 std::unique_ptr<Operation> make_squared_error(Shared& shared, const Spec& spec);
 
-// Returns the floats of a value in memory. A value in blocks has zeros behind its last channel.
-inline int64_t stored_floats(const ValueType& type) {
+// Returns the elements of a value in memory. A value in blocks has zeros behind its last channel.
+inline int64_t stored_elements(const ValueType& type) {
   if (type.layout == Layout::kPlain) return type.shape.size();
   return static_cast<int64_t>(floats_of(describe(dims_of(image_of(type)), native_tag())));
 }

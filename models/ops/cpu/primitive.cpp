@@ -26,12 +26,13 @@ Buffer allocate(size_t floats) {
   return {data, floats, std::free};
 }
 
-dnnl::memory::desc describe(const dnnl::memory::dims& dims, Tag tag) {
-  return {dims, dnnl::memory::data_type::f32, tag};
+dnnl::memory::desc describe(const dnnl::memory::dims& dims, Tag tag, Type type) {
+  return {dims, type, tag};
 }
 
-dnnl::memory::desc describe(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
-  return {dims, dnnl::memory::data_type::f32, strides};
+dnnl::memory::desc describe(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides,
+                            Type type) {
+  return {dims, type, strides};
 }
 
 dnnl::memory::dims dims_of(const ImageShape& shape) {
@@ -63,7 +64,7 @@ Primitive::Primitive(Shared& shared, const dnnl::primitive& primitive,
   if (scratch_floats > shared.scratch.size()) shared.scratch = allocate(scratch_floats);
 }
 
-void Primitive::bind(int name, float* data) {
+void Primitive::bind(int name, void* data) {
   for (size_t i = 0; i < arguments_.size(); ++i) {
     if (arguments_[i].arg != name) continue;
     if (bound_[i] != data) memories_[i].set_data_handle(data);
@@ -73,10 +74,10 @@ void Primitive::bind(int name, float* data) {
   PP_ASSERT(!"the primitive has an argument of that name");
 }
 
-void Primitive::bind(int name, const float* data) {
+void Primitive::bind(int name, const void* data) {
   // oneDNN writes to an input only to zero the padding of a blocked layout, and the backend owns
   // all blocked memory
-  bind(name, const_cast<float*>(data));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  bind(name, const_cast<void*>(data));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
 void Primitive::run() {

@@ -13,6 +13,8 @@ namespace pushpull::ops::cpu {
 // State shared by all operations of one CPU backend. It owns the scratch memory, instead of
 // oneDNN's thread-local pool, so that one thread can build a model and another can run it.
 struct Shared {
+  int threads = 1;
+  dnnl::memory::data_type activation = dnnl::memory::data_type::f32;  // or bf16
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   Buffer scratch;  // as large as any primitive needs; grows while plans are made
@@ -23,16 +25,18 @@ dnnl::primitive_attr attributes();
 
 Buffer allocate(size_t floats);
 
-// oneDNN's description of an f32 tensor.
+// oneDNN's description of a tensor.
 using Tag = dnnl::memory::format_tag;
-dnnl::memory::desc describe(const dnnl::memory::dims& dims, Tag tag);
-dnnl::memory::desc describe(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides);
+using Type = dnnl::memory::data_type;
+dnnl::memory::desc describe(const dnnl::memory::dims& dims, Tag tag, Type type = Type::f32);
+dnnl::memory::desc describe(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides,
+                            Type type = Type::f32);
 dnnl::memory::dims dims_of(const ImageShape& shape);
 
 // The blocked image layout: one block is one vector register of channels.
 Tag native_tag();
 
-// Returns the number of floats in a tensor, including padding.
+// Returns the size of a tensor in floats, including padding, rounded up.
 size_t floats_of(const dnnl::memory::desc& desc);
 
 class Primitive {
@@ -49,8 +53,8 @@ class Primitive {
 
   // Sets the address of an argument; cheap if it does not change. oneDNN takes inputs through the
   // same untyped pointer, hence the const overload.
-  void bind(int name, float* data);
-  void bind(int name, const float* data);
+  void bind(int name, void* data);
+  void bind(int name, const void* data);
 
   // Runs the primitive; all arguments must be bound. Throws Error(kFailed) if oneDNN reports a
   // failure.
@@ -62,10 +66,10 @@ class Primitive {
   bool needs_scratch_ = false;
   std::vector<dnnl::memory> memories_;
   std::vector<dnnl_exec_arg_t> arguments_;  // refer to memories_
-  std::vector<float*> bound_;
+  std::vector<void*> bound_;
 };
 
-// Copies a tensor between two layouts, which may be equal.
+// Copies a tensor between two layouts and types, which may be equal.
 Primitive make_reorder(Shared& shared, const dnnl::memory::desc& from,
                        const dnnl::memory::desc& to);
 

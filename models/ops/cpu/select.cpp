@@ -10,6 +10,7 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
+template <class T>
 class CpuSelect final : public Operation {
  public:
   explicit CpuSelect(const SelectShape& shape) : shape_(shape) {}
@@ -20,8 +21,8 @@ class CpuSelect final : public Operation {
     const auto [outer, size, inner, index] = shape_;
     in_ranges(outer, rows_of_grain(inner), [&](int64_t begin, int64_t end) {
       for (int64_t a = begin; a < end; ++a) {
-        const float* from = run.x[0].floats() + (a * size + index) * inner;
-        std::copy_n(from, inner, run.y.floats() + a * inner);
+        const T* from = elements<T>(run.x[0]) + (a * size + index) * inner;
+        std::copy_n(from, inner, elements<T>(run.y) + a * inner);
       }
     });
   }
@@ -30,10 +31,10 @@ class CpuSelect final : public Operation {
     if (run.dx[0].data == nullptr) return;
     const auto [outer, size, inner, index] = shape_;
     in_ranges(outer, rows_of_grain(size * inner), [&](int64_t begin, int64_t end) {
-      float* dx = run.dx[0].floats();
-      std::fill(dx + begin * size * inner, dx + end * size * inner, 0.0F);
+      T* dx = elements<T>(run.dx[0]);
+      std::fill(dx + begin * size * inner, dx + end * size * inner, T{});
       for (int64_t a = begin; a < end; ++a) {
-        std::copy_n(run.dy.floats() + a * inner, inner, dx + (a * size + index) * inner);
+        std::copy_n(elements<T>(run.dy) + a * inner, inner, dx + (a * size + index) * inner);
       }
     });
   }
@@ -44,8 +45,10 @@ class CpuSelect final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_select(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuSelect>(spec_as<SelectSpec>(spec).shape());
+std::unique_ptr<Operation> make_select(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuSelect<T>>(spec_as<SelectSpec>(spec).shape());
+  });
 }
 
 }  // namespace pushpull::ops::cpu

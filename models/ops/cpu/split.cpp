@@ -18,4 +18,6 @@ void split_range(int64_t n, int64_t grain, RangeBody run, const void* body) {
   }
 }
 
+int64_t thread_index() { return omp_get_thread_num(); }
+
 }  // namespace pushpull::ops::cpu

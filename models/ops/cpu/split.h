@@ -23,6 +23,9 @@ void in_ranges(int64_t n, int64_t grain, const Body& body) {
   split_range(n, grain, run, &body);
 }
 
+// Returns the index of the calling thread, less than the backend's number of threads.
+int64_t thread_index();
+
 // Elements of a cheap loop that are worth a thread.
 constexpr int64_t kGrain = 16'384;
 

@@ -21,6 +21,7 @@ PUSHPULL_SIMD void square_gradients(const float* x, const float* target, int64_t
 }
 
 // One thread: there is one output per target, and the loops are bound by memory.
+template <class T>
 class CpuSquaredError final : public Operation {
  public:
   explicit CpuSquaredError(int64_t targets) : targets_(targets) {}
@@ -28,12 +29,20 @@ class CpuSquaredError final : public Operation {
   Needs needs() const override { return {.inputs = 0b11, .gradient_in_input = true}; }
   void forward(const Run& run) override {
     PP_ASSERT(run.valid >= 0 && run.valid <= targets_);
-    squares(run.x[0].floats(), run.x[1].floats(), run.valid, run.y.floats());
+    for (int64_t i = 0; i < run.valid; i += kPiece) {
+      const int64_t n = std::min(kPiece, run.valid - i);
+      const Reads<T> x(elements<T>(run.x[0]) + i, n);
+      squares(x.data(), run.x[1].floats() + i, n, run.y.floats() + i);
+    }
   }
   void backward_weights(const Run& /*run*/) override {}
   void backward_data(const Run& run) override {
-    square_gradients(run.x[0].floats(), run.x[1].floats(), targets_, *run.scale,
-                     run.dx[0].floats());
+    for (int64_t i = 0; i < targets_; i += kPiece) {
+      const int64_t n = std::min(kPiece, targets_ - i);
+      const Reads<T> x(elements<T>(run.x[0]) + i, n);
+      const Writes<T> dx(elements<T>(run.dx[0]) + i, n);
+      square_gradients(x.data(), run.x[1].floats() + i, n, *run.scale, dx.data());
+    }
   }
 
  private:
@@ -42,8 +51,10 @@ class CpuSquaredError final : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> make_squared_error(Shared& /*shared*/, const Spec& spec) {
-  return std::make_unique<CpuSquaredError>(spec_as<SquaredErrorSpec>(spec).targets());
+std::unique_ptr<Operation> make_squared_error(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuSquaredError<T>>(spec_as<SquaredErrorSpec>(spec).targets());
+  });
 }
 
 }  // namespace pushpull::ops::cpu
