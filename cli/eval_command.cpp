@@ -39,7 +39,7 @@ const std::vector<KeyHelp>& eval_options() {
       {"dataset", "the job's", "another dataset of the same shape"},
       takes("DIR", {"data-dir", "the job's", "folder of the data on this machine"}),
       {"threads", "the job's", "compute threads"},
-      takes("fp32|tf32|bf16|fp16", {"precision", "the job's", "arithmetic of a GPU"}),
+      takes("fp32|tf32|bf16|fp16", {"precision", "the job's", "arithmetic"}),
       takes(kDeviceWords, {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"}),
       {"json", "", "print one JSON object", "", false},
       {"follow", "",

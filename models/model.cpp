@@ -9,6 +9,7 @@
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "models/models.h"
+#include "models/ops/cpu/numerics.h"
 
 namespace pushpull {
 
@@ -103,9 +104,12 @@ std::vector<ModelInfo> model_list() {
 }
 
 ModelFigures figures_of_model(const Job& job, const FieldTable& fields) {
+  const bool is_short = job.precision == "bf16" && cpu_has_bf16();
   // A graph without slots is planned as any other, and allocates no arena.
-  const PlannedGraph planned(ops::make_cpu_backend(static_cast<int>(job.threads)),
-                             graph_of(job, fields), 0);
+  const PlannedGraph planned(
+      ops::make_cpu_backend(static_cast<int>(job.threads),
+                            is_short ? ops::Precision::kBf16 : ops::Precision::kFp32),
+      graph_of(job, fields), 0);
   const Graph& graph = planned.graph();
   ModelFigures figures;
   figures.table = graph.table;

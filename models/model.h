@@ -109,8 +109,9 @@ struct ModelFigures {
   int64_t arena_bytes = 0;   // of a micro-batch: values, gradients of values, kept for backward
 };
 
-// Plans the model on the CPU, with the checks of make_model, and allocates neither arena nor
-// weights. Throws as make_model does.
+// Plans the model on the CPU with the checks of make_model, and allocates neither arena nor weights.
+// It is planned in bf16 if the job says so and this processor has it, otherwise in fp32. Throws as
+// make_model does.
 ModelFigures figures_of_model(const Job& job, const FieldTable& fields);
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of

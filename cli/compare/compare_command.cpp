@@ -56,11 +56,6 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
-// Plans the model on the CPU, which does not support every precision of the workers' device.
-ModelFigures figures_of(Job job, const Dataset& dataset, const std::string& device) {
-  if (!device.empty() && device != "cpu") job.precision = "fp32";
-  return figures_of_model(job, dataset.fields());
-}
 
 class Comparison {
  public:
@@ -163,7 +158,7 @@ void Comparison::prepare_model() {
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
   check_job_against_data(job, dataset->size(Split::kTrain));
   steps_ = total_steps(job, dataset->size(Split::kTrain));
-  const ModelFigures model = figures_of(job, *dataset, options_.device);
+  const ModelFigures model = figures_of_model(job, dataset->fields());
   result_.model_parameters = model.table.trainable();
   if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
 }

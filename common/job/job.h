@@ -117,7 +117,7 @@ struct Job {
   int64_t global_batch = 64;       // samples of one step
   int64_t micro_batch = 8;         // samples computed at once; divides global_batch
   int64_t threads = 1;             // compute threads per worker
-  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: arithmetic of GPUs
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: arithmetic of workers
   int64_t loss_scale = 1024;       // for fp16; a power of two
   OptimizerOptions optimizer;
   ScheduleOptions schedule;

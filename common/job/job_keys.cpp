@@ -193,7 +193,7 @@ Keys batch_keys() {
       integer({"micro-batch", "samples that a worker computes at once; divides global-batch"},
               field(&Job::micro_batch), 1, 1'000'000'000),
       integer({"threads", "compute threads of each worker"}, field(&Job::threads), 1, 1024),
-      name({"precision", "arithmetic of GPUs: fp32, tf32, bf16 or fp16; only fp32 on processors"},
+      name({"precision", "arithmetic of workers: fp32, bf16, and on GPUs tf32 and fp16"},
            &Job::precision, "fp32, tf32, bf16 or fp16", std::array{"fp32", "tf32", "bf16", "fp16"}),
       entry(
           {"loss-scale", "factor that scales gradients within the layers (precision = fp16)"},

@@ -1,6 +1,6 @@
-// The backends that the same tests run on: the CPU, the CPU's operations in the order of a device,
-// and CUDA with each precision if the build has it. CUDA's tests are skipped, and counted, without
-// a device.
+// The backends that the same tests run on: the CPU in f32 and bf16, the CPU's operations in the
+// order of a device, and CUDA with each precision if the build has it. Tests of CUDA without a
+// device, and of bf16 on a processor without it, are skipped and counted.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "models/ops/cpu/numerics.h"
 #include "models/ops/ops.h"
 #include "tests/device/need_device.h"
 #include "tests/models/fixture.h"
@@ -47,7 +48,11 @@ inline std::string case_name(const testing::TestParamInfo<BackendCase>& info) {
 class OnBackend : public testing::TestWithParam<BackendCase> {
  protected:
   void SetUp() override {
-    if (GetParam().needs_device) PP_NEED_DEVICE();
+    if (GetParam().needs_device) {
+      PP_NEED_DEVICE();
+    } else if (GetParam().is_short() && !cpu_has_bf16()) {
+      GTEST_SKIP() << "this processor has neither AVX512_BF16 nor AMX-BF16";
+    }
   }
 
   // Returns the case with models on this backend.

@@ -96,6 +96,12 @@ double max_distance(const BackendCase& backend) {
   return backend.bits() == 8 ? 0.12 : 0.06;
 }
 
+// Of the losses of a step, relative to the first loss. Measured on the CPU with 8 bits: 0.13, in the
+// steps in which convnet's loss falls fastest.
+double max_loss_distance(const BackendCase& backend) {
+  return backend.bits() == 8 ? 0.16 : max_distance(backend);
+}
+
 std::vector<Case> cases() {
   return {{.input = {1, 8, 8}, .micro_batch = 128, .hidden = {64, 32}},
           {.model = "convnet", .input = {1, 12, 12}, .micro_batch = 128}};
@@ -110,10 +116,11 @@ TEST_P(TwentySteps, EndNearTheCpu) {
     const Training training = run(on(c));
     const double off = apart(c, training, reference);
     std::printf("%s: %.2g of the way\n", c.model.c_str(), off);
-    EXPECT_LE(off, GetParam().needs_device ? max_distance(GetParam()) : 0.0);
+    const bool is_exact = !GetParam().needs_device && !GetParam().is_short();
+    EXPECT_LE(off, is_exact ? 0.0 : max_distance(GetParam()));
     for (size_t step = 0; step < training.losses.size(); ++step) {
       EXPECT_NEAR(training.losses[step], reference.losses[step],
-                  max_distance(GetParam()) * reference.losses.front());
+                  max_loss_distance(GetParam()) * reference.losses.front());
     }
     EXPECT_LT(training.losses.back(), 0.95F * training.losses.front());
   }
@@ -128,7 +135,12 @@ TEST(TwentyStepsBounds, HoldForRoundedNumbersButNotForWrongSteps) {
          {ops::Precision::kFp32, ops::Precision::kTf32, ops::Precision::kBf16}) {
       const BackendCase rounds{.name = "", .make = {}, .precision = precision};
       const int bits = std::min(rounds.bits(), 23);
-      const double off = apart(c, run(c, {.bits = bits}), reference);
+      const Training training = run(c, {.bits = bits});
+      const double off = apart(c, training, reference);
+      for (size_t step = 0; step < training.losses.size(); ++step) {
+        EXPECT_NEAR(training.losses[step], reference.losses[step],
+                    max_loss_distance(rounds) * reference.losses.front());
+      }
       EXPECT_GT(off, 0.0);
       EXPECT_LE(off, max_distance(rounds)) << to_string(precision);
       const double wrong = apart(c, run(c, {.bits = bits, .wrong_steps = 4}), reference);

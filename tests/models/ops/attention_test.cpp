@@ -328,7 +328,9 @@ TEST(AttentionOperation, GivesTheBitsOfItsInputsAlone) {
     const AttentionSpec spec(shape);
     test::expect_bits_of_inputs_alone(
         {spec, inputs_of(shape), [&](OperationRun& op, int64_t seed) { fill(op, shape, seed); },
-         shape.packed ? size_t{1} : size_t{3}, false});
+         shape.packed ? size_t{1} : size_t{3}, false,
+         // dP - D of a single key is the rounding of a sum of products below 1, where f32 has 0
+         0x1p-7F});
   }
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "models/ops/number.h"
 #include "models/ops/operation.h"
 
 namespace pushpull::test {
@@ -38,21 +39,62 @@ class Aligned {
   size_t size_ = 0;
 };
 
+// One value in memory, of floats, ints or bf16.
+class Value {
+ public:
+  // count: elements, with those that pad its blocks.
+  Value(size_t count, bool is_short)
+      : memory_(is_short ? (count + 1) / 2 : count), count_(count), is_short_(is_short) {}
+
+  void* data() const { return memory_.data(); }
+  void set(const std::vector<float>& values) const {
+    for (size_t i = 0; i < values.size(); ++i) put(i, values[i]);
+  }
+  void fill(float value) const {
+    for (size_t i = 0; i < count_; ++i) put(i, value);
+  }
+  // Returns as many elements from another place.
+  std::vector<float> copy_from(const void* place) const {
+    std::vector<float> out(count_);
+    for (size_t i = 0; i < count_; ++i) {
+      out[i] = is_short_ ? to_float(static_cast<const ops::Bf16*>(place)[i])
+                         : static_cast<const float*>(place)[i];
+    }
+    return out;
+  }
+
+ private:
+  void put(size_t i, float value) const {
+    if (is_short_) {
+      reinterpret_cast<ops::Bf16*>(memory_.data())[i] = ops::from_float<ops::Bf16>(value);
+    } else {
+      memory_.data()[i] = value;
+    }
+  }
+
+  Aligned memory_;
+  size_t count_;
+  bool is_short_;
+};
+
 // One operation with memory for all that a run touches. Ints are given as the floats of their bits
 // (`as_words`).
 class OperationRun {
  public:
   // inputs: the types of the inputs. Those that have no gradient are named in `without` (bit i).
   OperationRun(int threads, const ops::Spec& spec, const std::vector<ops::ValueType>& inputs,
-               uint32_t without = 0)
-      : backend_(ops::make_cpu_backend(threads)), spec_(spec) {
+               uint32_t without = 0, ops::Precision precision = ops::Precision::kFp32)
+      : backend_(ops::make_cpu_backend(threads, precision)),
+        is_short_(precision == ops::Precision::kBf16),
+        spec_(spec) {
     spec.check("node", inputs);
     op_ = backend_->plan(spec);
     needs_ = op_->needs();
     run.training = true;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      x_.emplace_back(ops::floats_of(*backend_, inputs[i]));
-      dx_.emplace_back(ops::floats_of(*backend_, inputs[i]));
+      x_.push_back(value_of(inputs[i]));
+      dx_.push_back(value_of(inputs[i]));
+      is_activation_.push_back(inputs[i].element == ops::Element::kActivation);
       run.x[i].data = x_[i].data();
       const bool has = inputs[i].element != ops::Element::kInt && (without >> i & 1U) == 0;
       if (has) run.dx[i].data = dx_[i].data();
@@ -64,8 +106,8 @@ class OperationRun {
       run.w[i] = w_[i].data();
       run.dw[i] = dw_[i].data();
     }
-    y_.emplace_back(ops::floats_of(*backend_, spec.output()));
-    dy_.emplace_back(ops::floats_of(*backend_, spec.output()));
+    y_.push_back(value_of(spec.output()));
+    dy_.push_back(value_of(spec.output()));
     kept_.emplace_back((needs_.kept_bytes + 3) / 4);
     run.y.data = y_[0].data();
     run.dy.data = dy_[0].data();
@@ -73,21 +115,21 @@ class OperationRun {
   }
 
   void set_input(size_t i, const std::vector<float>& values) {
-    std::copy(values.begin(), values.end(), x_[i].data());
+    x_[i].set(is_activation_[i] ? rounded(values) : values);
   }
   void set_param(size_t i, const std::vector<float>& values) {
-    std::copy(values.begin(), values.end(), w_[i].data());
+    std::ranges::copy(rounded(values), w_[i].data());
   }
   std::vector<float> forward() {
     y_[0].fill(kPoison);
     const ops::Backend::Scope scope(*backend_);
     op_->forward(run);
-    return y_[0].copy_from(run.y.floats());
+    return y_[0].copy_from(run.y.data);
   }
   // Overwrites all gradients unless run.adds says otherwise.
   void backward(const std::vector<float>& dy) {
-    for (const Aligned& dx : dx_) dx.fill(kPoison);
-    std::copy(dy.begin(), dy.end(), dy_[0].data());
+    for (const Value& dx : dx_) dx.fill(kPoison);
+    dy_[0].set(rounded(dy));
     for (size_t i = 0; i < dw_.size(); ++i) {
       if ((run.adds >> i & 1U) == 0) dw_[i].fill(kPoison);
     }
@@ -102,7 +144,7 @@ class OperationRun {
     op_->backward_weights(run);
     op_->backward_data(run);
   }
-  std::vector<float> dx(size_t i) const { return dx_[i].copy_from(run.dx[i].floats()); }
+  std::vector<float> dx(size_t i) const { return dx_[i].copy_from(run.dx[i].data); }
   std::vector<float> dw(size_t i) const { return dw_[i].copy(); }
   void set_dw(size_t i, const std::vector<float>& values) {
     std::copy(values.begin(), values.end(), dw_[i].data());
@@ -116,14 +158,32 @@ class OperationRun {
     backend_ = other.backend_;
   }
 
+  // Rounds later inputs, parameters and gradients to bf16, as a run in bf16 does.
+  void round() { rounds_ = true; }
+
   ops::Run run;  // change key, scale, valid, training, adds as the test needs
 
  private:
+  Value value_of(const ops::ValueType& type) const {
+    const auto wide = ops::make_cpu_backend(1);
+    const bool is_activation = type.element == ops::Element::kActivation;
+    return {ops::floats_of(*wide, type), is_short_ && is_activation};
+  }
+  std::vector<float> rounded(std::vector<float> values) const {
+    if (!rounds_) return values;
+    for (float& value : values) value = ops::rounded<ops::Bf16>(value);
+    return values;
+  }
+
   std::shared_ptr<ops::Backend> backend_;
+  bool is_short_;
+  bool rounds_ = false;
   const ops::Spec& spec_;
   std::shared_ptr<ops::Operation> op_;
   ops::Needs needs_;
-  std::vector<Aligned> x_, dx_, w_, dw_, y_, dy_, kept_;
+  std::vector<Value> x_, dx_, y_, dy_;
+  std::vector<bool> is_activation_;
+  std::vector<Aligned> w_, dw_, kept_;
 };
 
 // Returns different numbers in -1..1.

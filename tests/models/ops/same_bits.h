@@ -1,11 +1,14 @@
 // Checks that the bits of an operation depend on its inputs alone: not on the number of threads, an
-// earlier run, another micro-batch between forward and backward, or where y and dx lie.
+// earlier run, another micro-batch between forward and backward, or where y and dx lie; and that
+// bf16 gives what f32 gives, but for rounding.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "models/ops/cpu/numerics.h"
 #include "tests/models/ops/operation_run.h"
 
 namespace pushpull::test {
@@ -17,6 +20,7 @@ struct BitsCase {
   std::function<void(OperationRun&, int64_t seed)> fill;
   size_t gradients = 1;     // inputs that have one
   bool any_threads = true;  // false: oneDNN's sums may depend on their number
+  float bf16_absolute = 1e-5F;  // tolerance of bf16 beside f32, see expect_bf16_near_f32
 };
 
 struct Results {
@@ -49,25 +53,26 @@ inline Results run_once(OperationRun& op, const BitsCase& of, int64_t seed) {
 }
 
 // Lets y lie in x[0] and dx[0] in dy where the operation allows it.
-inline Results run_in_place(const BitsCase& of, int64_t seed) {
-  OperationRun op(1, of.spec, of.inputs);
+inline Results run_in_place(const BitsCase& of, int64_t seed, ops::Precision precision) {
+  OperationRun op(1, of.spec, of.inputs, 0, precision);
   if (op.needs().in_place) op.put_output_in_input();
   if (op.needs().gradient_in_place) op.put_gradient_in_place();
   return run_once(op, of, seed);
 }
 
-inline void expect_bits_of_inputs_alone(const BitsCase& of) {
-  OperationRun a(1, of.spec, of.inputs);
+inline void expect_bits_in(const BitsCase& of, ops::Precision precision) {
+  SCOPED_TRACE(to_string(precision));
+  OperationRun a(1, of.spec, of.inputs, 0, precision);
   const Results first = run_once(a, of, 1);
   const Results second = run_once(a, of, 2);
   expect_same("again", first, run_once(a, of, 1));
   if (of.any_threads) {
-    OperationRun two(2, of.spec, of.inputs);
+    OperationRun two(2, of.spec, of.inputs, 0, precision);
     expect_same("two threads", first, run_once(two, of, 1));
   }
-  expect_same("in place", first, run_in_place(of, 1));
+  expect_same("in place", first, run_in_place(of, 1, precision));
 
-  OperationRun b(1, of.spec, of.inputs);
+  OperationRun b(1, of.spec, of.inputs, 0, precision);
   b.share_plan(a);
   of.fill(a, 1);
   of.fill(b, 2);
@@ -80,6 +85,39 @@ inline void expect_bits_of_inputs_alone(const BitsCase& of) {
   between_b.add_gradients(b, of);
   expect_same("micro-batch 1 of two", first, between_a);
   expect_same("micro-batch 2 of two", second, between_b);
+}
+
+// Compares bf16 with f32 on the same numbers, which bf16 represents exactly, as are the products of
+// two of them in f32. What differs is the order of sums in f32, and one rounding by 2^-9 of what is
+// written or of a factor in between: kRoundings of them add up in the longest chain (attention: P,
+// y, dS and dq), relative to the tensor's largest value because sums cancel. The absolute part is
+// for tensors that are zero but for rounding.
+inline void expect_bf16_near_f32(const BitsCase& of) {
+  constexpr float kRoundings = 4.0F;
+  OperationRun wide(1, of.spec, of.inputs);
+  OperationRun narrow(1, of.spec, of.inputs, 0, ops::Precision::kBf16);
+  wide.round();
+  narrow.round();
+  const Results want = run_once(wide, of, 1);
+  const Results got = run_once(narrow, of, 1);
+  ASSERT_EQ(got.tensors.size(), want.tensors.size());
+  for (size_t t = 0; t < want.tensors.size(); ++t) {
+    float largest = 0.0F;
+    for (const float value : want.tensors[t]) largest = std::fmax(largest, std::fabs(value));
+    const float tolerance = of.bf16_absolute + kRoundings * 0x1p-8F * largest;
+    for (size_t i = 0; i < want.tensors[t].size(); ++i) {
+      if (std::isnan(want.tensors[t][i]) && std::isnan(got.tensors[t][i])) continue;
+      ASSERT_NEAR(got.tensors[t][i], want.tensors[t][i], tolerance) << "tensor " << t << ", " << i;
+    }
+  }
+}
+
+// In f32, and in bf16 if this processor computes in it (Bf16.IsTestedOnThisProcessor says so).
+inline void expect_bits_of_inputs_alone(const BitsCase& of) {
+  expect_bits_in(of, ops::Precision::kFp32);
+  if (!cpu_has_bf16()) return;
+  expect_bits_in(of, ops::Precision::kBf16);
+  expect_bf16_near_f32(of);
 }
 
 }  // namespace pushpull::test
