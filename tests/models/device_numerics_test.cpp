@@ -1,3 +1,4 @@
+#include "models/ops/cpu/numerics.h"
 #include "models/ops/device_numerics.h"
 
 #include <gmock/gmock.h>
@@ -76,8 +77,14 @@ TEST(Precision, ParseReadsItsText) {
   }
 }
 
-TEST(Precision, CpuSupportsOnlyFp32) {
+TEST(Precision, CpuSupportsFp32AndWhereItsProcessorDoesBf16) {
   for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
+    if (precision == Precision::kBf16 && cpu_has_bf16()) {
+      const auto backend = ops::make_backend({.device = {}, .precision = precision});
+      EXPECT_EQ(backend->activation_bytes(), 2U);
+      EXPECT_EQ(backend->numerics(), ops::make_backend({})->numerics() + " bf16");
+      continue;
+    }
     try {
       ops::make_backend({.device = {}, .precision = precision});
       ADD_FAILURE() << "not refused";
