@@ -28,7 +28,7 @@ def gpt(lab):
 def models(lab):
     return {"mlp": BF16, "gpt": gpt(lab),
             "convnet": {**BF16, "model": "convnet", "lr": 0.05, "steps": 8},
-            "resnet18": {**BF16, "model": "resnet18", "stem": "cifar", "lr": 0.05, "steps": 2, "eval-every": 0, "global-batch": 16,
+            "resnet18": {**BF16, "model": "resnet18", "stem": "cifar", "lr": 0.001, "steps": 2, "eval-every": 0, "global-batch": 16,
                          "micro-batch": 4, "test-samples": 16},
             "bert": {**LARGE, "model": "bert", "dataset": "dummy-qa", "layers": 1, "heads": 2, "embed": 32, "sequence": 24, "vocab": 64,
                      "test-samples": 16}}
