@@ -56,7 +56,6 @@ std::string joined(const std::vector<T>& values) {
   return text;
 }
 
-
 class Comparison {
  public:
   Comparison(CompareOptions options, std::string program_dir)

@@ -12,11 +12,10 @@ std::vector<BackendCase> all_backends() {
   const auto cpu = [](ops::Precision precision) {
     return [precision](int threads) { return ops::make_cpu_backend(threads, precision); };
   };
-  std::vector<BackendCase> cases{{.name = "Cpu", .make = cpu(ops::Precision::kFp32)},
-                                 {.name = "CpuBf16",
-                                  .make = cpu(ops::Precision::kBf16),
-                                  .precision = ops::Precision::kBf16},
-                                 {.name = "Queued", .make = queued}};
+  std::vector<BackendCase> cases{
+      {.name = "Cpu", .make = cpu(ops::Precision::kFp32)},
+      {.name = "CpuBf16", .make = cpu(ops::Precision::kBf16), .precision = ops::Precision::kBf16},
+      {.name = "Queued", .make = queued}};
   if (!device::compiled()) return cases;
   for (const ops::Precision precision : {ops::Precision::kFp32, ops::Precision::kTf32,
                                          ops::Precision::kBf16, ops::Precision::kFp16}) {

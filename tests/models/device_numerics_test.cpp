@@ -1,4 +1,3 @@
-#include "models/ops/cpu/numerics.h"
 #include "models/ops/device_numerics.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +7,7 @@
 #include <tuple>
 
 #include "common/base/error.h"
+#include "models/ops/cpu/numerics.h"
 
 namespace pushpull {
 namespace {

@@ -374,6 +374,17 @@ TEST_P(ModelOn, InvalidSpansAndLabelsAreRefused) {
   EXPECT_THROW(model->train(weights, inputs.view(), gradients, ready), Error);
 }
 
+TEST(Model, HasHalfTheArenaInBf16) {
+  if (!cpu_has_bf16()) GTEST_SKIP() << "this processor has neither AVX512_BF16 nor AMX-BF16";
+  Case c{.input = {1, 28, 28}, .micro_batch = 64, .hidden = {256, 256}};
+  const auto wide = static_cast<double>(c.make()->arena_bytes());
+  c.backend = [](int threads) { return ops::make_cpu_backend(threads, ops::Precision::kBf16); };
+  const auto narrow = static_cast<double>(c.make()->arena_bytes());
+  // the field's floats as bf16 are a value of their own
+  const double images = 64 * 28 * 28 * 2;
+  EXPECT_NEAR(narrow - images, wide / 2.0, 0.02 * wide);
+}
+
 TEST(Model, FingerprintNamesInstructionSetAndLibraries) {
   EXPECT_THAT(numerics_fingerprint(),
               testing::MatchesRegex("cpu [a-z0-9_]+ oneDNN [0-9.]+ glibc [0-9.]+"

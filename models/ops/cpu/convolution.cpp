@@ -51,8 +51,8 @@ class Plans {
     after_ = {after(shape.input.height, y.height), after(shape.input.width, y.width)};
     const bool plain = shape.input_layout == Layout::kPlain;
     const Type type = shared.activation;
-    caller = tensors(type, Type::f32, shape, plain ? Tag::nchw : native_tag(), Tag::oihw,
-                     native_tag());
+    caller =
+        tensors(type, Type::f32, shape, plain ? Tag::nchw : native_tag(), Tag::oihw, native_tag());
     // a plain image of few channels is read in place if there is a kernel for it
     const Tensors blocked =
         tensors(type, type, shape, plain ? Tag::any : native_tag(), Tag::any, native_tag());

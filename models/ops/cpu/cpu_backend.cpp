@@ -97,14 +97,17 @@ void refuse_precision(Precision precision) {
   if (precision == Precision::kFp32) return;
   const std::string key = std::string("[models] precision = ") + to_string(precision);
   if (precision != Precision::kBf16) {
-    throw Error(ErrorCode::kUsage, key + " needs a GPU: start workers with --device cuda, or set "
-                                         "precision = fp32 or bf16");
+    throw Error(ErrorCode::kUsage, key +
+                                       " needs a GPU: start workers with --device cuda, or set "
+                                       "precision = fp32 or bf16");
   }
   if (cpu_has_bf16()) return;
-  throw Error(ErrorCode::kUsage, key + " needs AVX512_BF16 or AMX-BF16, and this processor has "
-                                       "neither (oneDNN uses " + instruction_set() +
-                                       "): start workers on other processors or with --device "
-                                       "cuda, or set precision = fp32");
+  throw Error(ErrorCode::kUsage, key +
+                                     " needs AVX512_BF16 or AMX-BF16, and this processor has "
+                                     "neither (oneDNN uses " +
+                                     instruction_set() +
+                                     "): start workers on other processors or with --device "
+                                     "cuda, or set precision = fp32");
 }
 
 }  // namespace

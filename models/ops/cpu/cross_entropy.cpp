@@ -183,7 +183,8 @@ class OldCrossEntropy final : public CrossEntropy {
       const T* row = static_cast<const T*>(logits) + n * shape_.classes;
       const auto less = [](T a, T b) { return to_float(a) < to_float(b); };
       // max_element returns the first of equal ones
-      predictions[n] = static_cast<int32_t>(std::max_element(row, row + shape_.classes, less) - row);
+      predictions[n] =
+          static_cast<int32_t>(std::max_element(row, row + shape_.classes, less) - row);
     }
   }
 

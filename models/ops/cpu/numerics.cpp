@@ -72,9 +72,9 @@ bool cpu_has_bf16() {
 
 std::string numerics_fingerprint(ops::Precision precision) {
   const dnnl_version_t* version = dnnl_version();
-  return "cpu " + instruction_set() + " oneDNN " +
-         std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
-         std::to_string(version->patch) + " glibc " + gnu_get_libc_version() + caches() +
+  return "cpu " + instruction_set() + " oneDNN " + std::to_string(version->major) + "." +
+         std::to_string(version->minor) + "." + std::to_string(version->patch) + " glibc " +
+         gnu_get_libc_version() + caches() +
          (precision == ops::Precision::kFp32 ? "" : std::string(" ") + to_string(precision));
 }
 

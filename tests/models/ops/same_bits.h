@@ -18,8 +18,8 @@ struct BitsCase {
   const ops::Spec& spec;
   std::vector<ops::ValueType> inputs;
   std::function<void(OperationRun&, int64_t seed)> fill;
-  size_t gradients = 1;     // inputs that have one
-  bool any_threads = true;  // false: oneDNN's sums may depend on their number
+  size_t gradients = 1;         // inputs that have one
+  bool any_threads = true;      // false: oneDNN's sums may depend on their number
   float bf16_absolute = 1e-5F;  // tolerance of bf16 beside f32, see expect_bf16_near_f32
 };
 
