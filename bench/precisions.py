@@ -13,18 +13,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [f"{ROOT}/tests/e2e", f"{HERE}/peers", HERE]
 from figures import caption, cell, machine, markdown, positive, ratios, rounds_text, values  # noqa: E402
-from models_compare import JOBS, pushpull_rate  # noqa: E402
+from models_compare import JOBS, TITLES, pushpull_rate  # noqa: E402
 
-MLP = {"model": "mlp", "hidden": "1024,1024", "dataset": "dummy", "input": "1x28x28", "test-samples": 8, "global-batch": 256, "micro-batch": 128,
-       "optimizer": "momentum", "lr": 0.01}
-CASES = {"gpt": JOBS["gpt"], "bert": JOBS["bert"], "resnet18": JOBS["resnet18"], "mlp": (MLP, 60)}
+MODELS = "mlp,gpt,bert,resnet18"
 PRECISIONS = ("fp32", "bf16")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=f"{ROOT}/build/release/bin", help="folder of the programs")
-    parser.add_argument("--models", default=",".join(CASES), help="names between commas")
+    parser.add_argument("--models", default=MODELS, help="names between commas")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--json", metavar="FILE", help="also write every measurement to this file")
     arguments = parser.parse_args()
@@ -33,15 +31,15 @@ def main():
     rounds = {model: [] for model in models}
     for number in range(arguments.rounds):
         for model in models:
-            job, steps = CASES[model]
+            job, steps = JOBS[model]
             rounds[model].append({name: pushpull_rate(arguments.bin, {**job, "precision": name}, steps) for name in PRECISIONS})
         print(f"round {number + 1} of {arguments.rounds} is done", file=sys.stderr)
-    rows = [[model, cell(values(of, "fp32")), cell(values(of, "bf16")), cell(ratios(of, "bf16", "fp32"))] for model, of in rounds.items()]
+    rows = [[TITLES[model], cell(values(of, "fp32")), cell(values(of, "bf16")), cell(ratios(of, "bf16", "fp32"))] for model, of in rounds.items()]
     print(caption("bench/precisions.py", found), f"{rounds_text(arguments.rounds)}\n")
     print(markdown(["model", "fp32, samples/s", "bf16, samples/s", "bf16 over fp32"], rows))
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"machine": found, "jobs": {model: CASES[model] for model in models}, "rounds": rounds}, file, indent=2)
+            json.dump({"machine": found, "jobs": {model: JOBS[model] for model in models}, "rounds": rounds}, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -88,9 +88,9 @@ inline void expect_bits_in(const BitsCase& of, ops::Precision precision) {
 }
 
 // Compares bf16 with f32 on the same numbers, which bf16 represents exactly, as are the products of
-// two of them in f32. What differs is the order of sums in f32, and one rounding by 2^-9 of what is
-// written or of a factor in between: kRoundings of them add up in the longest chain (attention: P,
-// y, dS and dq), relative to the tensor's largest value because sums cancel. The absolute part is
+// two of them in f32. So the results differ by the order of sums in f32, and by a rounding of 2^-9 of
+// each tensor that is written and of each factor in between: kRoundings covers the longest chain
+// (attention: P, y, dS and dq), relative to the tensor's largest value because sums cancel. The absolute part is
 // for tensors that are zero but for rounding.
 inline void expect_bf16_near_f32(const BitsCase& of) {
   constexpr float kRoundings = 4.0F;
