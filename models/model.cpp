@@ -9,7 +9,6 @@
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "models/models.h"
-#include "models/ops/cpu/numerics.h"
 
 namespace pushpull {
 
@@ -104,7 +103,7 @@ std::vector<ModelInfo> model_list() {
 }
 
 ModelFigures figures_of_model(const Job& job, const FieldTable& fields) {
-  const bool is_short = job.precision == "bf16" && cpu_has_bf16();
+  const bool is_short = job.precision == "bf16" && ops::cpu_has_bf16();
   // A graph without slots is planned as any other, and allocates no arena.
   const PlannedGraph planned(
       ops::make_cpu_backend(static_cast<int>(job.threads),

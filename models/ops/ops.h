@@ -286,10 +286,13 @@ struct BackendOptions {
 
 // Throws Error(kUsage | kDevice), which names the device and how to fix it.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);
-//   precision: kFp32, or kBf16 where cpu_has_bf16() (models/ops/cpu/numerics.h).
+//   precision: kFp32, or kBf16 if cpu_has_bf16().
 // Throws Error(kUsage) for another precision, or if the process may not have that many threads
 // (OMP_THREAD_LIMIT).
 std::unique_ptr<Backend> make_cpu_backend(int threads, Precision precision = Precision::kFp32);
+// Returns whether this processor computes in bf16 (AVX512_BF16, which AMX-BF16 implies) and
+// DNNL_MAX_CPU_ISA does not hide it.
+bool cpu_has_bf16();
 // Throws Error(kDevice) in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
 

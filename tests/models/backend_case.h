@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "models/ops/cpu/numerics.h"
 #include "models/ops/ops.h"
 #include "tests/device/need_device.h"
 #include "tests/models/fixture.h"
@@ -50,7 +49,7 @@ class OnBackend : public testing::TestWithParam<BackendCase> {
   void SetUp() override {
     if (GetParam().needs_device) {
       PP_NEED_DEVICE();
-    } else if (GetParam().is_short() && !cpu_has_bf16()) {
+    } else if (GetParam().is_short() && !ops::cpu_has_bf16()) {
       GTEST_SKIP() << "this processor has neither AVX512_BF16 nor AMX-BF16";
     }
   }

@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "common/base/error.h"
-#include "models/ops/cpu/numerics.h"
 
 namespace pushpull {
 namespace {
@@ -79,7 +78,7 @@ TEST(Precision, ParseReadsItsText) {
 
 TEST(Precision, CpuSupportsFp32AndWhereItsProcessorDoesBf16) {
   for (const Precision precision : {Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-    if (precision == Precision::kBf16 && cpu_has_bf16()) {
+    if (precision == Precision::kBf16 && ops::cpu_has_bf16()) {
       const auto backend = ops::make_backend({.device = {}, .precision = precision});
       EXPECT_EQ(backend->activation_bytes(), 2U);
       EXPECT_EQ(backend->numerics(), ops::make_backend({})->numerics() + " bf16");

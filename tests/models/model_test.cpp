@@ -375,7 +375,7 @@ TEST_P(ModelOn, InvalidSpansAndLabelsAreRefused) {
 }
 
 TEST(Model, HasHalfTheArenaInBf16) {
-  if (!cpu_has_bf16()) GTEST_SKIP() << "this processor has neither AVX512_BF16 nor AMX-BF16";
+  if (!ops::cpu_has_bf16()) GTEST_SKIP() << "this processor has neither AVX512_BF16 nor AMX-BF16";
   Case c{.input = {1, 28, 28}, .micro_batch = 64, .hidden = {256, 256}};
   const auto wide = static_cast<double>(c.make()->arena_bytes());
   c.backend = [](int threads) { return ops::make_cpu_backend(threads, ops::Precision::kBf16); };

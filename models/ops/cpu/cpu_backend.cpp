@@ -112,6 +112,12 @@ void refuse_precision(Precision precision) {
 
 }  // namespace
 
+bool cpu_has_bf16() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (isa & bf16) == bf16;
+}
+
 std::unique_ptr<Backend> make_cpu_backend(int threads, Precision precision) {
   PP_ASSERT(threads > 0);
   refuse_precision(precision);

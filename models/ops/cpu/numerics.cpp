@@ -64,12 +64,6 @@ std::string caches() {
 
 std::string instruction_set() { return isa_name(dnnl::get_effective_cpu_isa()); }
 
-bool cpu_has_bf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (isa & bf16) == bf16;
-}
-
 std::string numerics_fingerprint(ops::Precision precision) {
   const dnnl_version_t* version = dnnl_version();
   return "cpu " + instruction_set() + " oneDNN " + std::to_string(version->major) + "." +

@@ -14,7 +14,5 @@ std::string numerics_fingerprint(ops::Precision precision = ops::Precision::kFp3
 
 // Returns oneDNN's name of the instruction set in use, which DNNL_MAX_CPU_ISA may lower.
 std::string instruction_set();
-// Returns whether it includes AVX512_BF16 (AMX-BF16 implies that).
-bool cpu_has_bf16();
 
 }  // namespace pushpull

@@ -17,7 +17,7 @@ namespace {
 using ops::Bf16;
 
 #define PP_NEED_BF16()                                                                        \
-  if (!cpu_has_bf16()) {                                                                      \
+  if (!ops::cpu_has_bf16()) {                                                                 \
     GTEST_SKIP() << "no operation is tested in bf16: this processor has neither AVX512_BF16 " \
                     "nor AMX-BF16 (or DNNL_MAX_CPU_ISA hides it)";                            \
   }                                                                                           \

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "models/ops/cpu/numerics.h"
 #include "tests/models/ops/operation_run.h"
 
 namespace pushpull::test {
@@ -115,7 +114,7 @@ inline void expect_bf16_near_f32(const BitsCase& of) {
 // In f32, and in bf16 if this processor computes in it (Bf16.IsTestedOnThisProcessor says so).
 inline void expect_bits_of_inputs_alone(const BitsCase& of) {
   expect_bits_in(of, ops::Precision::kFp32);
-  if (!cpu_has_bf16()) return;
+  if (!ops::cpu_has_bf16()) return;
   expect_bits_in(of, ops::Precision::kBf16);
   expect_bf16_near_f32(of);
 }
