@@ -11,7 +11,7 @@ from lab import MLP, expect, flags_of
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 LOADER = "ld-linux-x86-64.so.2"
 USAGE, NO_DEVICE = 2, 3
-MAX_MIB = 60
+MAX_MIB = 80
 
 
 def called(words, seconds=240, **options):
