@@ -55,7 +55,9 @@ def pushpull_rate(bin_dir, job, steps, workers=1):
             job = {**job, "data-dir": f"{folder}/text.txt"}
         out = Cluster(bin_dir, folder).run({**job, "threads": 1, "eval-every": 0, "steps": steps}, workers=workers, timeout_s=TIMEOUT_S)
         with open(f"{out}/summary.json") as file:
-            return json.load(file)["samples_per_second"]
+            summary = json.load(file)
+        # the mean step of a worker: without the start and the evaluation, which PyTorch's side does not have
+        return job["global-batch"] / sum(summary["split"].values())
 
 
 def copies_rate(bin_dir, job, steps):
