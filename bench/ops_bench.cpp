@@ -199,7 +199,7 @@ void linear_shapes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"N", "K", "M", "part"});
   for (const int64_t part : {0, 1, 2}) {
     for (const auto& s : std::vector<std::vector<int64_t>>{
-             {8, 64, 64}, {100, 1568, 10}, {128, 1024, 1024}, {64, 4096, 4096}}) {
+             {8, 64, 64}, {100, 1568, 10}, {128, 1024, 1024}, {64, 4096, 4096}, {768, 3072, 768}}) {
       b->Args({s[0], s[1], s[2], part});
     }
   }

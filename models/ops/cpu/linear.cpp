@@ -4,6 +4,8 @@
 #include "models/ops/linear.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "common/base/simd.h"
 #include "models/ops/cpu/operations.h"
@@ -18,14 +20,55 @@ dnnl::memory::desc matrix(Type type, int64_t rows, int64_t columns, bool transpo
                     : describe({rows, columns}, dnnl::memory::dims{columns, 1}, type);
 }
 
-Primitive make_product(Shared& shared, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                       const dnnl::memory::desc& c) {
-  const dnnl::matmul::primitive_desc plan({a, b, c}, attributes(), shared.engine);
-  return {shared,
-          dnnl::matmul(plan),
-          plan.scratchpad_desc(),
-          {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}}};
-}
+// A factor of a product: a matrix [rows, columns], stored as such or as its transpose.
+struct Matrix {
+  int64_t rows;
+  int64_t columns;
+  bool transposed = false;
+
+  int64_t stride() const { return transposed ? rows : columns; }
+  char letter() const { return transposed ? 'T' : 'N'; }
+};
+
+// c = a b.
+// oneDNN 2.6's matmul takes up to twice the time of its sgemm if b has long rows, mostly with 3072 and
+// 5120 floats (bench/ops_bench). For shorter rows they are about equally fast.
+//   type: of a and b.
+//   out: the type of c.
+class Product {
+ public:
+  Product(Shared& shared, Type type, const Matrix& a, const Matrix& b, Type out) : a_(a), b_(b) {
+    constexpr int64_t kLongRow = 2048;
+    if (type == Type::f32 && !b.transposed && b.columns > kLongRow) return;
+    const auto a_desc = matrix(type, a.rows, a.columns, a.transposed);
+    const auto b_desc = matrix(type, b.rows, b.columns, b.transposed);
+    const auto c_desc = matrix(out, a.rows, b.columns);
+    const dnnl::matmul::primitive_desc plan({a_desc, b_desc, c_desc}, attributes(), shared.engine);
+    matmul_.emplace(
+        shared, dnnl::matmul(plan), plan.scratchpad_desc(),
+        std::vector<Primitive::Argument>{
+            {DNNL_ARG_SRC, a_desc}, {DNNL_ARG_WEIGHTS, b_desc}, {DNNL_ARG_DST, c_desc}});
+  }
+
+  void run(const void* a, const void* b, void* c) {
+    if (!matmul_) {
+      require_success(dnnl_sgemm(a_.letter(), b_.letter(), a_.rows, b_.columns, a_.columns, 1.0F,
+                                 static_cast<const float*>(a), a_.stride(),
+                                 static_cast<const float*>(b), b_.stride(), 0.0F,
+                                 static_cast<float*>(c), b_.columns));
+      return;
+    }
+    matmul_->bind(DNNL_ARG_SRC, a);
+    matmul_->bind(DNNL_ARG_WEIGHTS, b);
+    matmul_->bind(DNNL_ARG_DST, c);
+    matmul_->run();
+  }
+
+ private:
+  Matrix a_;
+  Matrix b_;
+  std::optional<Primitive> matmul_;  // empty: sgemm
+};
 
 // Describes the weight as a factor [K, M].
 dnnl::memory::desc weight(Type type, const LinearShape& shape) {
@@ -59,20 +102,17 @@ Primitive make_forward(Shared& shared, const LinearShape& shape) {
 }
 
 // dw = dyᵀ x [M, K], or xᵀ dy [K, M] if `transposed`.
-Primitive make_backward_weights(Shared& shared, const LinearShape& shape) {
+Product make_backward_weights(Shared& shared, const LinearShape& shape) {
   const auto [n, k, m, relu, bias, transposed] = shape;
   const Type type = shared.activation;
-  const auto x = matrix(type, transposed ? k : n, transposed ? n : k, transposed);
-  const auto dy = matrix(type, transposed ? n : m, transposed ? m : n, !transposed);
-  if (transposed) return make_product(shared, x, dy, matrix(Type::f32, k, m));
-  return make_product(shared, dy, x, matrix(Type::f32, m, k));
+  if (transposed) return {shared, type, {k, n, true}, {n, m}, Type::f32};
+  return {shared, type, {m, n, true}, {n, k}, Type::f32};
 }
 
-Primitive make_backward_data(Shared& shared, const LinearShape& shape) {
+Product make_backward_data(Shared& shared, const LinearShape& shape) {
   const auto [n, k, m, relu, bias, transposed] = shape;
   const Type type = shared.activation;
-  return make_product(shared, matrix(type, n, m), matrix(type, m, k, transposed),
-                      matrix(type, n, k));
+  return {shared, type, {n, m}, {m, k, transposed}, type};
 }
 
 constexpr int64_t kWorthThreadsOfLinear = 256 << 10;  // elements of y
@@ -160,18 +200,12 @@ class CpuLinear final : public Operation {
     if (shape_.bias) sum_rows(elements<T>(run.dy), run.dw[1]);
     const void* x = run.x[0].data;
     const void* dy = run.dy.data;
-    backward_weights_.bind(DNNL_ARG_SRC, shape_.transposed ? x : dy);
-    backward_weights_.bind(DNNL_ARG_WEIGHTS, shape_.transposed ? dy : x);
-    backward_weights_.bind(DNNL_ARG_DST, run.dw[0]);
-    backward_weights_.run();
+    backward_weights_.run(shape_.transposed ? x : dy, shape_.transposed ? dy : x, run.dw[0]);
   }
 
   void backward_data(const Run& run) override {
     if (run.dx[0].data == nullptr) return;
-    backward_data_.bind(DNNL_ARG_SRC, run.dy.data);
-    backward_data_.bind(DNNL_ARG_WEIGHTS, weight_.of_backward(run.w[0]));
-    backward_data_.bind(DNNL_ARG_DST, run.dx[0].data);
-    backward_data_.run();
+    backward_data_.run(run.dy.data, weight_.of_backward(run.w[0]), run.dx[0].data);
   }
 
  private:
@@ -201,8 +235,8 @@ class CpuLinear final : public Operation {
   const LinearShape shape_;
   Factor<T> weight_;
   Primitive forward_;
-  Primitive backward_weights_;
-  Primitive backward_data_;
+  Product backward_weights_;
+  Product backward_data_;
 };
 
 // The operation behind the interface of ops.h.

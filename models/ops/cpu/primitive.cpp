@@ -85,11 +85,14 @@ void Primitive::run() {
   const dnnl_status_t status =
       dnnl_primitive_execute(primitive_.get(), shared_->stream.get(),
                              static_cast<int>(arguments_.size()), arguments_.data());
-  if (status != dnnl_success) {
-    throw Error(ErrorCode::kFailed,
-                "[models] oneDNN failed with status " + std::to_string(static_cast<int>(status)) +
-                    (status == dnnl_out_of_memory ? ": out of memory; lower micro-batch" : ""));
-  }
+  require_success(status);
+}
+
+void require_success(dnnl_status_t status) {
+  if (status == dnnl_success) return;
+  throw Error(ErrorCode::kFailed,
+              "[models] oneDNN failed with status " + std::to_string(static_cast<int>(status)) +
+                  (status == dnnl_out_of_memory ? ": out of memory; lower micro-batch" : ""));
 }
 
 Primitive make_reorder(Shared& shared, const dnnl::memory::desc& from,

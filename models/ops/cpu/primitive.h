@@ -69,6 +69,9 @@ class Primitive {
   std::vector<void*> bound_;
 };
 
+// Throws Error(kFailed) unless a call of oneDNN succeeded.
+void require_success(dnnl_status_t status);
+
 // Copies a tensor between two layouts and types, which may be equal.
 Primitive make_reorder(Shared& shared, const dnnl::memory::desc& from,
                        const dnnl::memory::desc& to);

@@ -88,6 +88,9 @@ std::vector<ops::LinearShape> linear_shapes() {
         out.push_back({1, 1, 1, relu, bias, transposed});
         out.push_back({7, 13, 5, relu, bias, transposed});
         out.push_back({31, 64, 601, relu, bias, transposed});
+        // rows of more than 2048 floats, which gradients read by sgemm
+        out.push_back({3, 2051, 5, relu, bias, transposed});
+        out.push_back({3, 5, 3072, relu, bias, transposed});
       }
     }
   }
