@@ -105,7 +105,8 @@ TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": fr
           "exchange": lambda a: script(a, "bench/exchange.py"),
           "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "exchange", "--rounds", a.rounds),
           "ps-lite": lambda a: script(a, "bench/peers/ps_lite_compare.py", "--rounds", a.rounds),
-          "training": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "training", "--rounds", a.rounds)}
+          "training": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "training", "--rounds", a.rounds),
+          "models": lambda a: script(a, "bench/peers/run_models.sh", "--rounds", a.rounds)}
 
 
 def block(name, arguments):
