@@ -81,9 +81,9 @@ void GraphModel::evaluate(std::span<const float> weights, const Samples& samples
 }
 
 std::span<const float> GraphModel::scores() const {
-  if (graph_->backend().device() != nullptr) return {};
-  scores_ = graph_->scores();
-  return scores_;
+  const ops::Backend& backend = graph_->backend();
+  if (backend.device() != nullptr || backend.activation_bytes() != sizeof(float)) return {};
+  return graph_->scores();
 }
 
 void GraphModel::evaluate_on_device(std::span<const float> weights, const Samples& samples) {

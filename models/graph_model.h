@@ -53,7 +53,6 @@ class GraphModel final : public Model {
   std::vector<float> scales_;         // of heads
   std::vector<float> losses_;         // host copies of results on a device
   std::vector<int32_t> predictions_;
-  mutable std::vector<float> scores_;  // of the latest call of scores()
 };
 
 // Creates the model that the job names on the given backend, see make_model.

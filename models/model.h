@@ -61,7 +61,7 @@ class Model {
   virtual std::span<const float> own_weights() const { return {}; }
 
   // Returns the scores of the first head in the latest `evaluate`, one row for each target; empty on
-  // a device. Valid until the next call.
+  // a device and in bf16. Valid until the next call.
   virtual std::span<const float> scores() const { return {}; }
 
   // Returns the memory of values, gradients of values and what operations keep for backward, and the

@@ -121,12 +121,10 @@ const int32_t* PlannedGraph::predictions(size_t slot) const {
   return reinterpret_cast<const int32_t*>(losses(slot) + memory_.result_words);
 }
 
-std::vector<float> PlannedGraph::scores() const {
+std::span<const float> PlannedGraph::scores() const {
   const size_t value = index(graph_.heads.front().scores);
-  const int64_t count = graph_.values[value].shape.size();
-  std::vector<float> scores(static_cast<size_t>(count));
-  ops::make_elements(*backend_, count)->out(at(memory_.values[value], 0), scores.data());
-  return scores;
+  return {static_cast<const float*>(at(memory_.values[value], 0)),
+          static_cast<size_t>(graph_.values[value].shape.size())};
 }
 
 void* PlannedGraph::at(int32_t region, size_t slot) const {

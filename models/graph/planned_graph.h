@@ -65,8 +65,8 @@ class PlannedGraph {
   // Results of the latest call in a slot, see batch_results.h.
   const float* losses(size_t slot = 0) const;
   const int32_t* predictions(size_t slot = 0) const;
-  // Returns the scores of the first head after `evaluate`.
-  std::vector<float> scores() const;
+  // Returns the scores of the first head after `evaluate`, on the CPU in f32.
+  std::span<const float> scores() const;
   size_t result_words() const { return memory_.result_words; }
 
   // Plans again with these algorithms (Model::choose).
