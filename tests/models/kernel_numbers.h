@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "models/ops/number.h"
@@ -16,6 +17,13 @@ inline std::vector<float> ordinary(int64_t count, int64_t seed) {
         static_cast<double>((i * 7919 + seed * 104729) % 20011) / 10005.5 - 1.0));
   }
   return values;
+}
+
+// Returns half a unit in the last place of a number just above a power of two.
+template <class T>
+double roundoff() {
+  if (std::is_same_v<T, ops::Bf16>) return 0x1p-8;
+  return std::is_same_v<T, ops::Fp16> ? 0x1p-11 : 0x1p-24;
 }
 
 template <class T>

@@ -17,6 +17,7 @@ using namespace blocks;  // NOLINT(google-build-using-namespace)
 using numbers::converted;
 using numbers::floats;
 using numbers::ordinary;
+using numbers::roundoff;
 using numbers::values;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -25,13 +26,6 @@ template <class T>
 class Passes : public testing::Test {};
 using Types = testing::Types<float, Bf16, Fp16>;
 TYPED_TEST_SUITE(Passes, Types);
-
-// Returns half a unit in the last place of a number just above a power of two.
-template <class T>
-double roundoff() {
-  if (std::is_same_v<T, Bf16>) return 0x1p-8;
-  return std::is_same_v<T, Fp16> ? 0x1p-11 : 0x1p-24;
-}
 
 // Compares relative to the largest value, since a sum may cancel to zero. The tolerance is the
 // rounding to `Stored` and of f32 sums of `terms` values in a tree of about 24 levels.

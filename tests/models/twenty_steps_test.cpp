@@ -8,6 +8,7 @@
 
 #include "tests/models/backend_case.h"
 #include "tests/models/fixture.h"
+#include "tests/models/plain_steps.h"
 
 namespace pushpull {
 namespace {
@@ -18,26 +19,6 @@ struct Training {
   std::vector<float> weights;
   std::vector<float> losses;
 };
-
-// Plain gradient descent, and running averages.
-void update(const TensorTable& table, float rate, const std::vector<float>& gradients,
-            std::vector<float>& weights) {
-  for (const TensorInfo& info : table.tensors) {
-    const bool is_average = info.rule == UpdateRule::kAverage;
-    for (int64_t i = info.offset; i < info.offset + info.size; ++i) {
-      const auto at = static_cast<size_t>(i);
-      const float step =
-          is_average ? info.average_momentum * (weights[at] - gradients[at]) : rate * gradients[at];
-      weights[at] -= step;
-    }
-  }
-}
-
-float rounded(float value, int bits) {
-  int exponent = 0;
-  const float fraction = std::frexp(value, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
-}
 
 // Returns samples with something to learn: certain pixels are brighter, depending on the label.
 Inputs samples(const Case& c, uint64_t seed) {
@@ -64,11 +45,11 @@ Training run(const Case& c, const Variation& variation = {}) {
     Inputs inputs = samples(c, static_cast<uint64_t>(step));
     if (step >= kSteps - variation.wrong_steps) std::ranges::reverse(inputs.labels);
     std::vector<float> weights = out.weights;
-    for (float& w : weights) w = rounded(w, variation.bits);
-    for (float& x : inputs.images) x = rounded(x, variation.bits);
+    for (float& w : weights) w = test::rounded(w, variation.bits);
+    for (float& x : inputs.images) x = test::rounded(x, variation.bits);
     const Result result = train(*model, weights, inputs);
     out.losses.push_back(result.loss);
-    update(model->table(), c.model == "mlp" ? 0.4F : 0.1F, result.gradients, out.weights);
+    test::descend(model->table(), c.model == "mlp" ? 0.4F : 0.1F, result.gradients, out.weights);
   }
   return out;
 }
@@ -96,8 +77,8 @@ double max_distance(const BackendCase& backend) {
   return backend.bits() == 8 ? 0.12 : 0.06;
 }
 
-// Of the losses of a step, relative to the first loss. Measured on the CPU with 8 bits: 0.13, in the
-// steps in which convnet's loss falls fastest.
+// Returns the bound of the distance between two losses of a step, relative to the first loss. With 8
+// bits the CPU reaches 0.13, in the steps in which convnet's loss falls fastest.
 double max_loss_distance(const BackendCase& backend) {
   return backend.bits() == 8 ? 0.16 : max_distance(backend);
 }

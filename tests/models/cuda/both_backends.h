@@ -18,7 +18,7 @@ namespace pushpull::test {
 
 constexpr float kLossScale = 4.0F;
 
-// What one comparison runs. Values are plain, in C order; ints are floats of their bits.
+// The operation, inputs and options of a comparison. Values are plain, in C order; ints are floats of their bits.
 struct Comparison {
   const ops::Spec& spec;
   std::vector<ops::ValueType> inputs;

@@ -20,6 +20,7 @@ namespace {
 using namespace blocks;  // NOLINT(google-build-using-namespace)
 using numbers::converted;
 using numbers::floats;
+using numbers::roundoff;
 using test::OperationRun;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -29,13 +30,6 @@ template <class T>
 class SequencePasses : public testing::Test {};
 using Types = testing::Types<float, Bf16, Fp16>;
 TYPED_TEST_SUITE(SequencePasses, Types);
-
-// Returns half a unit in the last place of a number just above a power of two.
-template <class T>
-double roundoff() {
-  if (std::is_same_v<T, Bf16>) return 0x1p-8;
-  return std::is_same_v<T, Fp16> ? 0x1p-11 : 0x1p-24;
-}
 
 // Returns different numbers in -1..1 that activations represent exactly.
 template <class T>

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <map>
 #include <string>
@@ -17,6 +16,7 @@
 #include "tests/models/backend_case.h"
 #include "tests/models/initial_weights.h"
 #include "tests/models/networks/slopes.h"
+#include "tests/models/plain_steps.h"
 
 namespace pushpull::networks_test {
 namespace {
@@ -86,26 +86,6 @@ std::vector<Network> networks() {
            .bounds = {.of_24_bits = 0.1, .of_11_bits = 0.5, .of_8_bits = 0.8}}};
 }
 
-// Plain gradient descent, and running averages.
-void update(const TensorTable& table, float rate, const std::vector<float>& gradients,
-            std::vector<float>& weights) {
-  for (const TensorInfo& info : table.tensors) {
-    const bool is_average = info.rule == UpdateRule::kAverage;
-    for (int64_t i = info.offset; i < info.offset + info.size; ++i) {
-      const auto at = static_cast<size_t>(i);
-      const float step =
-          is_average ? info.average_momentum * (weights[at] - gradients[at]) : rate * gradients[at];
-      weights[at] -= step;
-    }
-  }
-}
-
-// Rounds to nearest, ties away from zero.
-float rounded(float value, int bits) {
-  const uint32_t last = 1U << (24 - bits);
-  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + last / 2) & ~(last - 1));
-}
-
 struct Training {
   TensorTable table;
   std::vector<float> begin;
@@ -130,11 +110,11 @@ Training run(const Network& network, std::unique_ptr<ops::Backend> backend,
     const RandomBatch& batch = step >= kSteps - variation.wrong_steps ? wrong : right;
     std::vector<float> weights = out.weights;
     if (variation.bits < 24) {
-      for (float& w : weights) w = rounded(w, variation.bits);
+      for (float& w : weights) w = test::rounded(w, variation.bits);
     }
     const test::Trained trained = test::train(*model, weights, batch.view(step, 0));
     out.losses.push_back(trained.loss);
-    update(model->table(), network.rate, trained.gradients, out.weights);
+    test::descend(model->table(), network.rate, trained.gradients, out.weights);
   }
   return out;
 }
