@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [f"{ROOT}/tests/e2e", f"{HERE}/peers", HERE]
 from figures import caption, cell, machine, markdown, positive, ratios, rounds_text, values  # noqa: E402
-from models_compare import JOBS, TITLES, pushpull_rate  # noqa: E402
+from models_compare import JOBS, TITLES, names, pushpull_rate  # noqa: E402
 
 MODELS = "mlp,gpt,bert,resnet18"
 PRECISIONS = ("fp32", "bf16")
@@ -22,12 +22,12 @@ PRECISIONS = ("fp32", "bf16")
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=f"{ROOT}/build/release/bin", help="folder of the programs")
-    parser.add_argument("--models", default=MODELS, help="names between commas")
+    parser.add_argument("--models", type=names(JOBS), default=MODELS, help="names between commas")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--json", metavar="FILE", help="also write every measurement to this file")
     arguments = parser.parse_args()
     found = machine()
-    models = arguments.models.split(",")
+    models = arguments.models
     rounds = {model: [] for model in models}
     for number in range(arguments.rounds):
         for model in models:

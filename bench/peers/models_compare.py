@@ -10,7 +10,6 @@ import argparse
 import concurrent.futures
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -18,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [f"{ROOT}/tests/e2e", f"{ROOT}/bench"]
 from cluster import Cluster  # noqa: E402
-from figures import Failed, caption, cell, machine, markdown, positive, ratios, rounds_text, say, values  # noqa: E402
+from figures import Failed, caption, cell, machine, markdown, positive, ratios, rounds_text, run, say, values  # noqa: E402
 
 ADAMW = {"optimizer": "adamw", "lr": 0.001, "weight-decay": 0.01, "clip-norm": 1}
 MOMENTUM = {"dataset": "dummy", "optimizer": "momentum", "lr": 0.01}
@@ -39,12 +38,7 @@ TIMEOUT_S = 900
 
 
 def torch_rate(job, steps, kind):
-    command = [sys.executable, f"{HERE}/models_torch.py", kind, json.dumps(job), str(steps)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(command, env=environment, check=False, timeout=TIMEOUT_S, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Failed(f"[bench] PyTorch ({kind}) ended with {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return float(done.stdout)
+    return float(run([sys.executable, f"{HERE}/models_torch.py", kind, json.dumps(job), steps], TIMEOUT_S, OMP_NUM_THREADS="1"))
 
 
 def pushpull_rate(bin_dir, job, steps, workers=1):

@@ -12,52 +12,35 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/e2e"))
 import torch_networks as networks  # noqa: E402
+import ddp_train  # noqa: E402
 from gloo_exchange import free_port  # noqa: E402
 
 WARM_UP_STEPS = 2
 WORDS = {"gpt": 65, "bert": 1024}
 
 
-class Resnet50(torch.nn.Module):
-    """torchvision's, with ten classes."""
-    def __init__(self):
-        super().__init__()
-        import torchvision
-        self.scores = torchvision.models.resnet50(num_classes=10)
-
-    def losses(self, samples, _smoothing):
-        images, labels = samples
-        return {"class": torch.nn.functional.cross_entropy(self.scores(images), labels)}
-
-
 class Classifier(torch.nn.Module):
-    """Layers that give the scores of a class."""
-    def __init__(self, *layers):
+    """A module that gives the scores of a class."""
+    def __init__(self, scores):
         super().__init__()
-        self.scores = torch.nn.Sequential(*layers)
+        self.scores = scores
 
     def losses(self, samples, _smoothing):
         images, labels = samples
         return {"class": torch.nn.functional.cross_entropy(self.scores(images), labels)}
 
 
-def mlp(job):
-    sizes = [int(job["input"]), *map(int, job["hidden"].split(","))]
-    layers = [layer for pair in zip(sizes, sizes[1:]) for layer in (torch.nn.Linear(*pair), torch.nn.ReLU())]
-    return Classifier(*layers, torch.nn.Linear(sizes[-1], 10))
-
-
-def convnet(_job):
-    def block(inputs, outputs):
-        return [torch.nn.Conv2d(inputs, outputs, 5, padding=2), torch.nn.BatchNorm2d(outputs), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
-    return Classifier(*block(1, 16), *block(16, 32), torch.nn.Flatten(), torch.nn.Linear(32 * 7 * 7, 10))
+def resnet50(_job):
+    import torchvision
+    return Classifier(torchvision.models.resnet50(num_classes=10))
 
 
 def transformer(kind):
     return lambda job: kind(WORDS[job["model"]], job["sequence"], job["layers"], job["heads"], job["embed"])
 
 
-NETWORKS = {"mlp": mlp, "convnet": convnet, "resnet18": lambda _job: networks.Resnet18(1, 10), "resnet50": lambda _job: Resnet50(),
+NETWORKS = {"mlp": lambda _job: Classifier(ddp_train.mlp(784, 1024)), "convnet": lambda _job: Classifier(ddp_train.convnet()),
+            "resnet18": lambda _job: networks.Resnet18(1, 10), "resnet50": resnet50,
             "gpt": transformer(networks.Gpt), "bert": transformer(networks.Bert)}
 
 
