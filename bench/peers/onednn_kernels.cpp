@@ -53,14 +53,12 @@ memory filled(const memory::desc& desc) {
 }
 
 // Prints the median speed of at least 15 runs that take 0.1 s.
-void print_speed(const std::string& name, double flops, const primitive& kernel,
-                 const Arguments& arguments) {
+void print_speed(const std::string& name, double flops, const std::function<void()>& once) {
   std::vector<double> seconds;
   double sum = 0.0;
   for (int run = -2; run < 15 || sum < 0.1; ++run) {
     const auto began = Clock::now();
-    kernel.execute(stream, arguments);
-    stream.wait();
+    once();
     const double took = std::chrono::duration<double>(Clock::now() - began).count();
     if (run < 0) continue;  // warm-up
     seconds.push_back(took);
@@ -71,6 +69,14 @@ void print_speed(const std::string& name, double flops, const primitive& kernel,
   std::printf("%s %.1f\n", name.c_str(), flops / *middle / 1e9);
 }
 
+void print_speed(const std::string& name, double flops, const primitive& kernel,
+                 const Arguments& arguments) {
+  print_speed(name, flops, [&] {
+    kernel.execute(stream, arguments);
+    stream.wait();
+  });
+}
+
 void product(const std::string& name, const memory::desc& a, const memory::desc& b,
              const memory::desc& c, double flops) {
   const auto desc = plan<dnnl::matmul>(a, b, c);
@@ -79,14 +85,28 @@ void product(const std::string& name, const memory::desc& a, const memory::desc&
       {{DNNL_ARG_SRC, filled(a)}, {DNNL_ARG_WEIGHTS, filled(b)}, {DNNL_ARG_DST, filled(c)}});
 }
 
+// c = a b for row-major b [k, n], by matmul and by sgemm.
+//   transposed: a [m, k] is stored as its transpose.
+void gradient(const std::string& name, int64_t m, int64_t k, int64_t n, bool transposed,
+              double flops) {
+  const auto a = f32({m, k}, transposed ? Tag::ba : Tag::ab);
+  const auto b = f32({k, n}, Tag::ab), c = f32({m, n}, Tag::ab);
+  product(name, a, b, c, flops);
+  const memory from = filled(a), by = filled(b), to = filled(c);
+  const auto floats = [](const memory& of) { return static_cast<float*>(of.get_data_handle()); };
+  print_speed(name + ".sgemm", flops, [&] {
+    dnnl_sgemm(transposed ? 'T' : 'N', 'N', m, n, k, 1.0F, floats(from), transposed ? m : k,
+               floats(by), n, 0.0F, floats(to), n);
+  });
+}
+
 // A linear layer: [samples, inputs] to [samples, outputs], and both its gradients.
 void linear(const std::string& name, int64_t samples, int64_t inputs, int64_t outputs) {
   const auto flops = 2.0 * static_cast<double>(samples * inputs * outputs);
-  const auto x = f32({samples, inputs}, Tag::ab), y = f32({samples, outputs}, Tag::ab);
-  product(name + ".forward", x, f32({inputs, outputs}, Tag::ba), y, flops);
-  product(name + ".weights", f32({outputs, samples}, Tag::ba), x, f32({outputs, inputs}, Tag::ab),
-          flops);
-  product(name + ".data", y, f32({outputs, inputs}, Tag::ab), x, flops);
+  product(name + ".forward", f32({samples, inputs}, Tag::ab), f32({inputs, outputs}, Tag::ba),
+          f32({samples, outputs}, Tag::ab), flops);
+  gradient(name + ".weights", outputs, samples, inputs, true, flops);
+  gradient(name + ".data", samples, outputs, inputs, false, flops);
 }
 
 struct Image {
@@ -140,6 +160,7 @@ int main() {
   linear("bert.down", 1024, 1024, 256);
   linear("bert-base.queries", 768, 768, 2304);
   linear("bert-base.up", 768, 768, 3072);
+  linear("bert-base.down", 768, 3072, 768);
   convolution("resnet18.1", {16, 64, 28}, 64, 3, 1, 1);
   convolution("resnet18.2", {16, 128, 14}, 128, 3, 1, 1);
   convolution("resnet18.4", {16, 512, 4}, 512, 3, 1, 1);

@@ -32,7 +32,7 @@ struct Matrix {
 
 // c = a b.
 // oneDNN 2.6's matmul takes up to twice the time of its sgemm if b has long rows, mostly with 3072 and
-// 5120 floats (bench/ops_bench). For shorter rows they are about equally fast.
+// 5120 floats (bench/peers/onednn_compare.py). For shorter rows they are about equally fast.
 //   type: of a and b.
 //   out: the type of c.
 class Product {
