@@ -26,8 +26,8 @@ using device::Event;
 
 constexpr int64_t kDeadlineMs = 60'000;
 
-// What a micro-batch brings along, on the host and on the device: its block, the keys of its random
-// operations and the scales of its heads' gradients.
+// Holds the inputs of a micro-batch on the host and on the device: the block, the keys of random
+// operations, and the scales of the heads' gradients.
 struct Slot {
   std::shared_ptr<float[]> host;
   ops::Buffer device;

@@ -26,7 +26,7 @@ template <class Make>
 auto by_element(dnnl::memory::data_type type, const Make& make) {
   return type == dnnl::memory::data_type::bf16 ? make(Bf16{}) : make(float{});
 }
-// By the type of a value: activations have the backend's type, all others are floats.
+// Does the same by the type of a value: an activation has the backend's type, any other value is f32.
 template <class Make>
 auto by_element(const Shared& shared, const ValueType& type, const Make& make) {
   const bool is_activation = type.element == Element::kActivation;
