@@ -94,46 +94,47 @@ PP_HOST_DEVICE_INLINE void store_floats(const Floats<kWidth>& from, float* to) {
 #endif
 }
 
+// One thread's stack within the block's: entries of adjacent threads are adjacent. An entry has room
+// for `width` floats. A thread uses one stack for sums of every width up to that, since threads of a
+// block run at the same time, some on wide sums and others on single elements.
+struct ThreadStack {
+  PP_HOST_DEVICE ThreadStack(float* of_block, int thread, int threads, int width)
+      : first(of_block + int64_t{thread} * width), stride(int64_t{threads} * width) {}
+  float* first;
+  int64_t stride;
+};
+
 // Sums a slice's parts at elements [i, i + kWidth). The newest part stays in registers, so that one
 // part needs no stack and two parts need one entry.
-//   stack: this thread's; entries are `stride` floats apart.
+//   stack: this thread's, whose entries have room for kWidth floats or more.
 template <int kWidth>
 PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int count, int64_t i,
-                                                  float* stack, int64_t stride) {
+                                                  const ThreadStack& stack) {
   Floats<kWidth> newest = load_floats<kWidth>(parts[0].floats + i);
   int waiting = 0;
   for (int p = 1; p < count; ++p) {
-    store_floats(newest, stack + stride * waiting++);
+    store_floats(newest, stack.first + stack.stride * waiting++);
     newest = load_floats<kWidth>(parts[p].floats + i);
     for (int64_t m = 0; m < parts[p].merges; ++m) {
-      const Floats<kWidth> left = load_floats<kWidth>(stack + stride * --waiting);
+      const Floats<kWidth> left = load_floats<kWidth>(stack.first + stack.stride * --waiting);
       for (int k = 0; k < kWidth; ++k) newest.at[k] = left.at[k] + newest.at[k];
     }
   }
   return newest;
 }
 
-// One thread's stack within the block's: entries of adjacent threads are adjacent.
-template <int kWidth>
-struct StackOf {
-  PP_HOST_DEVICE StackOf(float* of_block, int thread, int threads)
-      : first(of_block + int64_t{thread} * kWidth), stride(int64_t{threads} * kWidth) {}
-  float* first;
-  int64_t stride;
-};
-
 // Updates elements [i, i + kWidth). The first loads are in flight while the parts are summed.
 template <ElementRule::Kind kKind, Decay kDecay, int kWidth>
 PP_HOST_DEVICE_INLINE void move_elements(const SliceMove& slice, const SlicePart* parts,
                                          const ElementRule& rule, int64_t i,
-                                         const StackOf<kWidth>& stack) {
+                                         const ThreadStack& stack) {
   constexpr int kMoved = states_of(kKind);
   const Floats<kWidth> w = load_floats<kWidth>(slice.before + i);
   Floats<kWidth> state[2] = {};
   for (int s = 0; s < kMoved; ++s) state[s] = load_floats<kWidth>(slice.state_before[s] + i);
   Floats<kWidth> read{};
   if (rule.compensates) read = load_floats<kWidth>(slice.read + i);
-  const Floats<kWidth> sum = sum_of_parts<kWidth>(parts, slice.parts, i, stack.first, stack.stride);
+  const Floats<kWidth> sum = sum_of_parts<kWidth>(parts, slice.parts, i, stack);
   Floats<kWidth> out;
   for (int k = 0; k < kWidth; ++k) {
     float g = sum.at[k];
@@ -170,16 +171,15 @@ PP_HOST_DEVICE void move_tile(const SliceBatch& batch, const SliceTile& tile,
     wide_hi = end / kWide * kWide;
     if (wide_lo >= wide_hi) wide_lo = wide_hi = tile.lo;
   }
-  const StackOf<kWide> wide(of_block, thread, threads);
-  const StackOf<1> single(of_block, thread, threads);
+  const ThreadStack stack(of_block, thread, threads, kWide);
   for (int64_t i = wide_lo + int64_t{kWide} * thread; i < wide_hi; i += int64_t{kWide} * threads) {
-    move_elements<kKind, kDecay, kWide>(slice, parts, rule, i, wide);
+    move_elements<kKind, kDecay, kWide>(slice, parts, rule, i, stack);
   }
   for (int64_t i = tile.lo + thread; i < wide_lo; i += threads) {
-    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, single);
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, stack);
   }
   for (int64_t i = wide_hi + thread; i < end; i += threads) {
-    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, single);
+    move_elements<kKind, kDecay, 1>(slice, parts, rule, i, stack);
   }
 }
 
@@ -232,10 +232,10 @@ PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thre
 // Computes the mean gradient of a tile of at most kNormBlock elements; elements that do not count
 // become 0.
 //   means: kNormBlock floats, 16-byte aligned.
+//   stack: this thread's, whose entries have room for kWide floats.
 template <int kWide>
 PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float divisor, int thread,
-                                  int threads, float* means, const StackOf<kWide>& wide,
-                                  const StackOf<1>& single) {
+                                  int threads, float* means, const ThreadStack& stack) {
   const SliceTile tile = batch.tiles[index];
   const SliceSegment* segment = batch.segments + tile.segment;
   const SliceMove slice = batch.slices[segment->slice];
@@ -245,8 +245,7 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
   const int by_fours =
       kWide > 1 && is_plain && slice.aligned != 0 ? tile.elements / kWide * kWide : 0;
   for (int i = kWide * thread; i < by_fours; i += kWide * threads) {
-    Floats<kWide> sum =
-        sum_of_parts<kWide>(parts, slice.parts, tile.lo + i, wide.first, wide.stride);
+    Floats<kWide> sum = sum_of_parts<kWide>(parts, slice.parts, tile.lo + i, stack);
     for (int k = 0; k < kWide; ++k) sum.at[k] = sum.at[k] / divisor;
     store_floats(sum, means + i);
   }
@@ -254,8 +253,7 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
     while (tile.lo + i >= segment->hi) ++segment;
     means[i] = 0.0F;
     if (segment->counts == 0) continue;
-    const Floats<1> sum =
-        sum_of_parts<1>(parts, slice.parts, tile.lo + i, single.first, single.stride);
+    const Floats<1> sum = sum_of_parts<1>(parts, slice.parts, tile.lo + i, stack);
     means[i] = sum.at[0] / divisor;
   }
 }

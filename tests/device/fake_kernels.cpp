@@ -117,12 +117,12 @@ void fake_square(const SliceBatch& given, float divisor, double* squares, const 
   for (int64_t tile = 0; tile < batch.tile_count; ++tile) {
     PP_ASSERT(batch.tiles[tile].elements <= kNormBlock);
     for (int thread = 0; thread < kThreads; ++thread) {
-      const StackOf<1> single(of_block, thread, kThreads);
       if (tile % 2 == 0) {
         mean_gradient<kWide>(batch, tile, divisor, thread, kThreads, means.data(),
-                             {of_block, thread, kThreads}, single);
+                             {of_block, thread, kThreads, kWide});
       } else {
-        mean_gradient<1>(batch, tile, divisor, thread, kThreads, means.data(), single, single);
+        mean_gradient<1>(batch, tile, divisor, thread, kThreads, means.data(),
+                         {of_block, thread, kThreads, 1});
       }
     }
     std::array<double, kNormSums> sums{};

@@ -37,8 +37,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
   const int64_t first = int64_t{blockIdx.x} * kNormTiles;
   if (const int mine = thread / kNormThreads; first + mine < batch.tile_count) {
     mean_gradient<kWidth>(batch, first + mine, divisor, thread % kNormThreads, kNormThreads,
-                          means + mine * kNormBlock, {stacks, thread, kUpdateThreads},
-                          {stacks, thread, kUpdateThreads});
+                          means + mine * kNormBlock, {stacks, thread, kUpdateThreads, kWidth});
   }
   __syncthreads();
   if (thread < kNormTiles * kNormSums) {
