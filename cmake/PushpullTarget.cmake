@@ -94,7 +94,7 @@ if(CMAKE_BUILD_TYPE MATCHES "^(Release|Dev)$" OR PUSHPULL_SANITIZE)
 endif()
 
 # Time limit of a test, in seconds.
-set(PUSHPULL_TEST_SECONDS 300)
+set(PUSHPULL_TEST_SECONDS 600)
 if(PUSHPULL_SANITIZE MATCHES thread)
   set(PUSHPULL_TEST_SECONDS 900)
 endif()
