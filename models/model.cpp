@@ -125,17 +125,20 @@ std::unique_ptr<Model> make_model_on(std::unique_ptr<ops::Backend> backend, cons
   return make_on(std::move(backend), graph_of(job, fields), job);
 }
 
+ops::BackendOptions backend_options(const Job& job, const device::DeviceName& device) {
+  const ops::Precision precision = ops::parse_precision(job.precision);
+  const bool is_scaled = precision == ops::Precision::kFp16;
+  return {.device = device,
+          .threads = static_cast<int>(job.threads),
+          .precision = precision,
+          .loss_scale = is_scaled ? static_cast<float>(job.loss_scale) : 1.0F,
+          .measure = job.timed_algorithms};
+}
+
 std::unique_ptr<Model> make_model(const Job& job, const FieldTable& fields,
                                   const device::DeviceName& device) {
   Graph graph = graph_of(job, fields);
-  const ops::Precision precision = ops::parse_precision(job.precision);
-  const bool is_scaled = precision == ops::Precision::kFp16;
-  return make_on(
-      ops::make_backend({.device = device,
-                         .threads = static_cast<int>(job.threads),
-                         .precision = precision,
-                         .loss_scale = is_scaled ? static_cast<float>(job.loss_scale) : 1.0F}),
-      std::move(graph), job);
+  return make_on(ops::make_backend(backend_options(job, device)), std::move(graph), job);
 }
 
 }  // namespace pushpull

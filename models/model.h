@@ -19,6 +19,10 @@ namespace pushpull {
 
 struct Job;
 
+namespace ops {
+struct BackendOptions;
+}
+
 // Called with the index of a tensor when its gradient (or reported running statistic) is final:
 // exactly once per tensor and call of `train`, in backward order (last layer first).
 using GradientReady = std::function<void(size_t tensor)>;
@@ -113,6 +117,10 @@ struct ModelFigures {
 // It is planned in bf16 if the job says so and this processor has it, otherwise in fp32. Throws as
 // make_model does.
 ModelFigures figures_of_model(const Job& job, const FieldTable& fields);
+
+// Returns the options of the backend that make_model creates: the keys of the job that set its
+// arithmetic.
+ops::BackendOptions backend_options(const Job& job, const device::DeviceName& device);
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.

@@ -110,7 +110,7 @@ JobEnd TrainingWork::run(const JobView& view) {
   const Dataset& dataset = *computation_.dataset;
   Model& model = *computation_.model;
   Control& control = parts_.control;
-  // this worker chose its kernels by timing them; the job may have begun with other choices
+  // this worker chose its kernels itself; the job may have begun with other choices
   if (view.state.choices() != model.choices()) model.choose(view.state.choices());
   if (!peers_) return Trainer(view, dataset, model, control, parts_.context, parts_.trace).run();
   if (view.state.assigned_size() == 0) return wait_for_share();

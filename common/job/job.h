@@ -119,6 +119,7 @@ struct Job {
   int64_t threads = 1;             // compute threads per worker
   std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16: arithmetic of workers
   int64_t loss_scale = 1024;       // for fp16; a power of two
+  bool timed_algorithms = false;   // on GPUs; false: `algorithms` = library; true: timed
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   double clip_norm = 0.0;  // 0 = no clipping

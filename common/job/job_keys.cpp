@@ -206,6 +206,10 @@ Keys batch_keys() {
             return true;
           },
           [](const Job& job) { return std::to_string(job.loss_scale); }),
+      word(
+          {"algorithms", "kernels of GPU libraries: library (its first choice) or timed (fastest)"},
+          field(&Job::timed_algorithms), "library or timed",
+          std::array<std::pair<const char*, bool>, 2>{{{"library", false}, {"timed", true}}}),
   };
 }
 

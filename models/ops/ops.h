@@ -281,7 +281,7 @@ struct BackendOptions {
   int threads = 1;            // CPU: compute threads; results depend on their number
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;  // a power of two
-  bool measure = true;      // CUDA: choose algorithms by time; if false, by heuristic
+  bool measure = false;     // CUDA: choose algorithms by time; if false, by the library's order
 };
 
 // Throws Error(kUsage | kDevice), which names the device and how to fix it.

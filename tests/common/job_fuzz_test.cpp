@@ -64,6 +64,7 @@ Job random_job(Random& random) {
   job.threads = random.between(1, 1024);
   job.precision = random.coin() ? "bf16" : "tf32";
   job.loss_scale = int64_t{1} << random.between(0, 24);
+  job.timed_algorithms = random.coin();
   job.seed = random.bits();
   job.slice_bytes = random.between(256, 1 << 30);
   job.eval_every = random.between(0, 1000);

@@ -320,6 +320,7 @@ TEST(Job, ResumeSeesADifferenceInEveryKey) {
                        {"threads", "2"},
                        {"precision", "bf16"},
                        {"loss-scale", "2"},
+                       {"algorithms", "timed"},
                        {"optimizer", "adam"},
                        {"lr", "1"},
                        {"momentum", "0.5"},

@@ -69,6 +69,7 @@ std::vector<Range> ranges_of_training() {
       {"threads", {"1", "1024"}, {"0", "1025"}},
       {"precision", {"fp32", "tf32", "bf16", "fp16"}, {"fp64", "BF16", ""}},
       {"loss-scale", {"1", "1024", "16777216"}, {"0", "3", "-2", "33554432", "0.5", ""}},
+      {"algorithms", {"library", "timed"}, {"fastest", "Timed", "true", ""}},
       {"optimizer", {"sgd", "momentum", "nesterov", "adam", "adamw"}, {"lion", "Adam", ""}},
       {"lr", {"0.1", "1e-300", "5"}, {"0", "-1", "fast", "inf", "nan", "1e999", "0.1x", " 1", ""}},
       {"momentum", {"0", "0.999"}, {"1", "-0.1"}},

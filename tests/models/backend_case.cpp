@@ -20,10 +20,8 @@ std::vector<BackendCase> all_backends() {
   for (const ops::Precision precision : {ops::Precision::kFp32, ops::Precision::kTf32,
                                          ops::Precision::kBf16, ops::Precision::kFp16}) {
     const auto make = [precision](int threads) {
-      return ops::make_backend({.device = {device::DeviceName::kCuda, 0},
-                                .threads = threads,
-                                .precision = precision,
-                                .measure = false});
+      return ops::make_backend(
+          {.device = {device::DeviceName::kCuda, 0}, .threads = threads, .precision = precision});
     };
     std::string name = to_string(precision);
     name.front() = static_cast<char>(std::toupper(name.front()));

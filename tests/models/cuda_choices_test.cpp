@@ -217,6 +217,15 @@ TEST_P(CudaChoices, BiasAndReluMayFollowTheProduct) {
   }
 }
 
+// Nothing tells the second backend what the first one chose.
+TEST_P(CudaChoices, OrderOfTheLibraryGivesEachBackendTheSameBits) {
+  const auto first = make(GetParam());
+  const auto second = make(GetParam());
+  EXPECT_EQ(run_linear(*second, 0), run_linear(*first, 0));
+  EXPECT_EQ(run_convolution(*second, kConvolution, 0), run_convolution(*first, kConvolution, 0));
+  EXPECT_EQ(second->choices(), first->choices());
+}
+
 TEST_P(CudaChoices, AnotherBackendUsesThemAndComputesTheSameBits) {
   const auto first = make(GetParam(), true);
   const Results linear = run_linear(*first, 0);

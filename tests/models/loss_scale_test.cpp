@@ -17,8 +17,7 @@ class LossScale : public OnBackend {
       return ops::make_backend({.device = {device::DeviceName::kCuda, 0},
                                 .threads = threads,
                                 .precision = GetParam().precision,
-                                .loss_scale = scale,
-                                .measure = false});
+                                .loss_scale = scale});
     };
     return c;
   }

@@ -385,6 +385,25 @@ TEST(Model, HasHalfTheArenaInBf16) {
   EXPECT_NEAR(narrow - images, wide / 2.0, 0.02 * wide);
 }
 
+TEST(Model, BackendFollowsTheKeysOfTheJob) {
+  Job job;
+  job.threads = 3;
+  job.loss_scale = 64;
+  const device::DeviceName device{device::DeviceName::kCuda, 2};
+  ops::BackendOptions options = backend_options(job, device);
+  EXPECT_EQ(options.device.index, 2);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.precision, ops::Precision::kFp32);
+  EXPECT_EQ(options.loss_scale, 1.0F) << "only fp16 has a loss scale";
+  EXPECT_FALSE(options.measure) << "unless the job asks, no time decides about bits";
+  job.precision = "fp16";
+  job.timed_algorithms = true;
+  options = backend_options(job, device);
+  EXPECT_EQ(options.precision, ops::Precision::kFp16);
+  EXPECT_EQ(options.loss_scale, 64.0F);
+  EXPECT_TRUE(options.measure);
+}
+
 TEST(Model, FingerprintNamesInstructionSetAndLibraries) {
   EXPECT_THAT(numerics_fingerprint(),
               testing::MatchesRegex("cpu [a-z0-9_]+ oneDNN [0-9.]+ glibc [0-9.]+"

@@ -197,11 +197,12 @@ TEST_P(Ops, LinearEqualsItsReference) {
     op->forward(xd.data(), wd.data(), bd.data(), yd.data());
     op->backward_weights(xd.data(), yd.data(), dyd.data(), dwd.data(), dbd.data());
     op->backward_data(dyd.data(), wd.data(), dxd.data());
-    expect_close("y", values(yd.data(), y.size()), y, static_cast<double>(shape.inputs), 1);
+    // where no algorithm of a GPU's library has the epilogue, the product is rounded when it is
+    // written, and y again when our kernel has added the bias
+    expect_close("y", values(yd.data(), y.size()), y, static_cast<double>(shape.inputs), 2);
     expect_close("dw", values(dwd), g.dw, static_cast<double>(shape.samples));
     expect_close("db", values(dbd), g.db, static_cast<double>(shape.samples));
-    expect_close("dx", values(dxd.data(), x.size()), g.dx, static_cast<double>(shape.outputs),
-                 true);
+    expect_close("dx", values(dxd.data(), x.size()), g.dx, static_cast<double>(shape.outputs), 1);
   }
 }
 

@@ -10,9 +10,10 @@
 
 namespace pushpull::ops::cuda {
 
-// Returns the index of the fastest of `count` candidates, which are in the library's order, best
-// first, or -1 if none runs. A later one must be 3 % faster, so that noise does not decide. If
-// measuring is off, returns the first candidate that runs.
+// Returns the index of one of `count` candidates, which are in the library's order, best first, or
+// -1 if none runs. Without Shared::measure it is the first that runs: time has no part in it, so
+// another process on such a GPU with such libraries chooses the same. With it, it is the fastest; a
+// later one must be 3 % faster, so that noise rarely decides.
 //   run: enqueues candidate i; returns false if the library rejects it.
 // Throws Error(kDevice) if the device fails.
 int choose(Shared& shared, int count, const std::function<bool(int)>& run);

@@ -21,7 +21,7 @@ struct Shared {
   cublasLtHandle_t lt = nullptr;  // of the backend
   Precision precision = Precision::kFp32;
   float loss_scale = 1.0F;
-  bool measure = true;        // choose algorithms by time; if false, by heuristic
+  bool measure = false;       // choose algorithms by time; if false, by the library's order
   Choices given;              // the job's choices; a plan looks up its key
   Choices made;               // the choices made by our plans
   std::weak_ptr<void> cudnn;  // cuDNN's handle, which the convolutions own together

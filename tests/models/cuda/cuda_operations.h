@@ -28,8 +28,7 @@ class OnBothBackends : public testing::TestWithParam<Precision> {
     cpu_.emplace(std::shared_ptr(ops::make_cpu_backend(1)), Precision::kFp32);
     cuda_.emplace(std::shared_ptr(ops::make_backend({.device = {device::DeviceName::kCuda, 0},
                                                      .precision = GetParam(),
-                                                     .loss_scale = kLossScale,
-                                                     .measure = false})),
+                                                     .loss_scale = kLossScale})),
                   GetParam());
   }
 
@@ -100,8 +99,8 @@ class OnBothBackends : public testing::TestWithParam<Precision> {
 
   // Expects that CUDA refuses to plan it, in one line that contains `words`.
   void expect_refusal(const ops::Spec& spec, const std::string& words) const {
-    const auto backend = ops::make_backend(
-        {.device = {device::DeviceName::kCuda, 0}, .precision = GetParam(), .measure = false});
+    const auto backend =
+        ops::make_backend({.device = {device::DeviceName::kCuda, 0}, .precision = GetParam()});
     try {
       backend->plan(spec);
       FAIL() << "must be refused";

@@ -21,8 +21,7 @@ class CudaNetworks : public testing::TestWithParam<Precision> {
   std::unique_ptr<ops::Backend> backend() const {
     return ops::make_backend({.device = {device::DeviceName::kCuda, 0},
                               .precision = GetParam(),
-                              .loss_scale = GetParam() == Precision::kFp16 ? 128.0F : 1.0F,
-                              .measure = false});
+                              .loss_scale = GetParam() == Precision::kFp16 ? 128.0F : 1.0F});
   }
   // Returns the allowed distance of the gradients, relative to their length. With CUDA on the host
   // the distances are 5e-6 and 0.13: in short activations ReLUs and maxima switch sides. A wrong

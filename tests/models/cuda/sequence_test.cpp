@@ -131,7 +131,6 @@ class Limited {
     shared_.stream = device::native_stream(backend.stream());
     shared_.precision = precision;
     shared_.loss_scale = test::kLossScale;
-    shared_.measure = false;
     device::check(device::cublas_lt().cublasLtCreate(&shared_.lt), "cublasLtCreate");
   }
   ~Limited() { device::cublas_lt().cublasLtDestroy(shared_.lt); }
