@@ -31,8 +31,8 @@ std::shared_ptr<float[]> marks_on_host(const std::shared_ptr<device::Device>& de
 // Three streams: the step's `compute` writes gradients, `sums` adds and checks them, and `out`
 // copies them to the host. `sums` reads a tensor after that tensor's event; `out` reads a run of
 // adjacent slices after their check; `compute` reuses a buffer after the reads that `sums` had
-// enqueued. A node that is passed on has no copies left, and those of an abandoned one are
-// discarded, so `compute` need not wait for `out`.
+// enqueued. `compute` need not wait for `out`: the host has waited for all copies of a node, or the
+// node was abandoned and its copies are discarded.
 //
 // Words: the check writes the number of the node as the *mark* of a slice that is not finite. Marks
 // of earlier nodes are smaller, so they need not be cleared.
@@ -174,7 +174,7 @@ class DeviceSum final : public GradientSum {
   std::unique_ptr<device::Event> checked_;  // the latest check is done
   std::vector<std::unique_ptr<device::Event>> copied_;   // by slice
   std::vector<std::unique_ptr<device::Event>> copying_;  // by slice; empty unless times are kept
-  std::vector<size_t> event_of_;                         // by slice: the slice whose events it has
+  std::vector<size_t> event_of_;                         // by slice: index of its events
   std::vector<int> done_;                                // slices, in the order of their copies
   size_t given_ = 0;                                     // how many of done_ were passed on
   std::unique_ptr<device::Stream> sums_;

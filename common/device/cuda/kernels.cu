@@ -54,7 +54,7 @@ __global__ void non_finite_kernel(const float* x, size_t n, size_t slice, bool i
     for (size_t i = wide + first_item(); i < size; i += items_at_once()) {
       found |= is_non_finite(first[i]);
     }
-    // all blocks that find something store the same value
+    // all blocks that find such a value store the same mark
     if (__syncthreads_or(static_cast<int>(found)) != 0 && threadIdx.x == 0) marks[s] = mark;
   }
 }
