@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Breaks the state machines of joining, heartbeats, repeats, initial weights, leaving and grants on purpose, one rule at
-a time, and reports which test of the simulation catches it, with which seed. tests/simulation/mutations/README.md
-describes the files.
+"""Breaks the state machines of joining, heartbeats, repeats, initial weights, leaving and grants, and the waits of a
+device's sums, on purpose, one rule at a time, and reports which test catches it: a test of the simulation, with its seed,
+or one that the file names. tests/simulation/mutations/README.md describes the files.
 
     scripts/mutations.py [--seeds N] [--build DIR] [--filter TESTS] [MUTATION...]
     scripts/mutations.py --check     # only checks that each still applies to the sources; builds nothing
@@ -16,7 +16,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("common", "ps", "worker")
-PRESET = "cpu"  # kernels take long to build, and the simulation does not use them
+PRESET = "cpu"  # kernels take long to build, and the tests do not use them
+SIMULATION = "simulation_test"
 
 
 def replacements(path):
@@ -25,6 +26,12 @@ def replacements(path):
     if not blocks:
         sys.exit(f"{path}: no replacement")
     return title, blocks
+
+
+def test_of(path, simulations):
+    """Returns the program that must catch a mutation, and its tests. simulations: tests of the simulation."""
+    named = re.match(r".*\ntest: (\S+) (\S+)\n", path.read_text())
+    return named.groups() if named else (SIMULATION, simulations)
 
 
 def sources(tree):
@@ -88,16 +95,16 @@ def copy_tree(tree):
         shutil.copy(source, target)
 
 
-def build(tree):
-    built = subprocess.run(["cmake", "--build", "--preset", PRESET, "--target", "simulation_test", "-j",
+def build(tree, program):
+    built = subprocess.run(["cmake", "--build", "--preset", PRESET, "--target", program, "-j",
                             str(os.cpu_count())], cwd=tree, capture_output=True, text=True)
     return built.returncode == 0, built.stdout[-1500:]
 
 
-def catch(tree, tests, seeds):
+def catch(tree, program, tests, seeds):
     """Returns the first test that fails and its message, or None. Raises an exception if the tests do not finish."""
     environment = {**os.environ, "PUSHPULL_SIM_MOST": str(seeds)}
-    done = subprocess.run([tree / "build" / PRESET / "tests/simulation_test", f"--gtest_filter={tests}",
+    done = subprocess.run([tree / "build" / PRESET / "tests" / program, f"--gtest_filter={tests}",
                            "--gtest_fail_fast"], env=environment, capture_output=True, text=True, timeout=3000)
     if done.returncode == 0:
         return None
@@ -115,7 +122,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/mutations", help="folder for the copy")
     parser.add_argument("--filter", default="MembershipSimulation.*:OwnWeightsSimulation.*:"
                         "HostileSimulation.ForgedMessagesChangeNoWeights",
-                        help="tests to run")
+                        help="tests of the simulation to run")
     parser.add_argument("--check", action="store_true", help="only report whether each applies")
     options = parser.parse_args()
     files = [f for f in sorted((ROOT / "tests/simulation/mutations").glob("*.mutation"))
@@ -133,15 +140,16 @@ def main():
             print(f"{path.stem}: does not apply: {e}", flush=True)
             missed += 1
             continue
+        program, tests = test_of(path, options.filter)
         try:
-            built, text = build(tree)
-            caught = catch(tree, options.filter, options.seeds) if built else None
+            built, text = build(tree, program)
+            caught = catch(tree, program, tests, options.seeds) if built else None
         finally:
             restore(before)
         if not built:
             print(f"{path.stem}: does not build:\n{text}", flush=True)
         elif caught is None:
-            print(f"{path.stem}: NOT CAUGHT within {options.seeds} seeds of {options.filter}", flush=True)
+            print(f"{path.stem}: NOT CAUGHT within {options.seeds} seeds of {tests}", flush=True)
         else:
             print(f"{path.stem}: caught by {caught[0]}, seed {caught[1]}: {caught[2]}", flush=True)
         missed += 0 if built and caught else 1

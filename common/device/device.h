@@ -51,8 +51,10 @@ class Stream {
   virtual void copy_out(const void* from, size_t bytes, void* host) = 0;
   // right = left + right, element by element, with the same bits as on the host.
   virtual void add(const float* left, float* right, size_t n) = 0;
-  // Sets *flag, in device memory, to 1 if any of x is NaN or infinite, else to 0.
-  virtual void find_non_finite(const float* x, size_t n, int32_t* flag) = 0;
+  // Sets marks[i], in device memory, to `mark` if slice i of x contains NaN or infinity; other
+  // marks keep their values. Each slice has `slice` > 0 elements, the last one may have fewer.
+  virtual void find_non_finite(const float* x, size_t n, size_t slice, int64_t mark,
+                               int64_t* marks) = 0;
   // Updates the tiles of `batch`. All pointers in the struct must point to device memory.
   virtual void update(const SliceBatch& batch) = 0;
   // Sets squares[t], in device memory, to the sum of squares of tile t's mean gradient (its

@@ -78,6 +78,18 @@ class AnyDevice : public testing::TestWithParam<DeviceCase> {
     return values;
   }
   Memory floats(size_t n) const { return device_->allocate(n * sizeof(float)); }
+  // Returns `marks` after a check of `values`, which begin `skip` floats after an aligned address.
+  std::vector<int64_t> marked(const std::vector<float>& values, size_t skip, size_t slice,
+                              int64_t mark, std::vector<int64_t> marks) const {
+    const Memory memory = floats(values.size() + 4);
+    const Memory on_device = device_->allocate(marks.size() * sizeof(int64_t));
+    auto* first = static_cast<int64_t*>(on_device.data());
+    write(values, memory.floats() + skip);
+    stream_->copy_in(marks.data(), on_device.size(), first);
+    stream_->find_non_finite(memory.floats() + skip, values.size(), slice, mark, first);
+    stream_->copy_out(first, on_device.size(), marks.data());
+    return marks;
+  }
 
   std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
@@ -165,37 +177,45 @@ TEST_P(AnyDevice, AddsWithTheHostsBits) {
   }
 }
 
-TEST_P(AnyDevice, FindsANonFiniteValueAtAnyIndex) {
-  const Memory flag = device_->allocate(sizeof(int32_t));
-  const auto flag_of = [&](const std::vector<float>& values, size_t skip) {
-    const Memory memory = floats(values.size() + 4);
-    write(values, memory.floats() + skip);
-    stream_->find_non_finite(memory.floats() + skip, values.size(),
-                             static_cast<int32_t*>(flag.data()));
-    int32_t found = -1;
-    stream_->copy_out(flag.data(), sizeof(found), &found);
-    return found;
-  };
+TEST_P(AnyDevice, MarksTheSliceOfANonFiniteValueAtAnyIndex) {
+  constexpr int64_t kMark = (int64_t{1} << 40) + 5;
   const float bad[] = {std::numeric_limits<float>::infinity(),
                        -std::numeric_limits<float>::infinity(),
                        std::numeric_limits<float>::quiet_NaN()};
-  for (const size_t n : {1UL, 7UL, 1030UL}) {
-    for (const size_t skip : {0, 1}) {
-      std::vector<float> values = some_values(n, 3);
-      values[0] = std::numeric_limits<float>::max();
-      EXPECT_EQ(flag_of(values, skip), 0) << n;
-      for (size_t i = 0; i < n; i += std::max<size_t>(1, n / 9)) {
-        std::vector<float> spoiled = values;
-        spoiled[i] = bad[i % 3];
-        EXPECT_EQ(flag_of(spoiled, skip), 1) << n << " " << i;
+  for (const size_t n : {1UL, 7UL, 1030UL, 9000UL}) {
+    for (const size_t slice : {1UL, 5UL, 1024UL, 6000UL, 10'000UL}) {
+      if (n / slice > 300) continue;
+      for (const size_t skip : {0, 1}) {
+        const size_t slices = (n + slice - 1) / slice;
+        std::vector<float> values = some_values(n, 3);
+        values[0] = std::numeric_limits<float>::max();
+        const std::vector<int64_t> before(slices + 1, 3);
+        EXPECT_EQ(marked(values, skip, slice, kMark, before), before) << n << " " << slice;
+        for (size_t i = 0; i < n; i += std::max<size_t>(1, n / 9)) {
+          std::vector<float> spoiled = values;
+          spoiled[i] = bad[i % 3];
+          spoiled[n - 1] = bad[2];
+          std::vector<int64_t> want = before;
+          want[i / slice] = want[slices - 1] = kMark;
+          EXPECT_EQ(marked(spoiled, skip, slice, kMark, before), want)
+              << n << " " << slice << " " << skip << " " << i;
+        }
       }
-      std::vector<float> last = values;
-      last[n - 1] = bad[2];
-      EXPECT_EQ(flag_of(last, skip), 1) << n;
-      EXPECT_EQ(flag_of(values, skip), 0) << "the flag was not reset";
     }
   }
-  EXPECT_EQ(flag_of({}, 0), 0);
+  EXPECT_EQ(marked({}, 0, 1024, kMark, {3}), std::vector<int64_t>{3});
+}
+
+// One kernel checks more slices than it has rows of blocks.
+TEST_P(AnyDevice, MarksEachOfManySlices) {
+  constexpr size_t kSlices = 70'000;
+  std::vector<float> values(kSlices, 1.0F);
+  std::vector<int64_t> want(kSlices, 0);
+  for (const size_t i : {size_t{0}, size_t{65'534}, size_t{65'535}, kSlices - 1}) {
+    values[i] = std::numeric_limits<float>::infinity();
+    want[i] = 9;
+  }
+  EXPECT_EQ(marked(values, 0, 1, 9, std::vector<int64_t>(kSlices)), want);
 }
 
 TEST_P(AnyDevice, EventsOrderStreams) {

@@ -47,7 +47,8 @@ struct FakeDevice::State {
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
-  int mood;  // 0: runs as late as possible; 1: at once; else: now and then, a part
+  int streams = 0;  // created so far
+  int mood;         // 0: runs as late as possible; 1: at once; else: now and then, a part
   int64_t runs = 0;
   int64_t launches = 0;
 
@@ -180,7 +181,10 @@ struct FakeGraph : Graph {
 
 class FakeStream : public Stream {
  public:
-  explicit FakeStream(std::shared_ptr<State> state) : state_(std::move(state)) {
+  explicit FakeStream(std::shared_ptr<State> state)
+      : state_(std::move(state)),
+        is_deaf_(state_->options.fault == Fault::kStreamsDoNotWait ||
+                 state_->streams++ == state_->options.deaf) {
     state_->queues.push_back(queue_);
   }
 
@@ -214,12 +218,14 @@ class FakeStream : public Stream {
     }});
   }
 
-  void find_non_finite(const float* x, size_t n, int32_t* flag) override {
+  void find_non_finite(const float* x, size_t n, size_t slice, int64_t mark,
+                       int64_t* marks) override {
     PP_ASSERT(state_->memory->holds(x, n * sizeof(float)));
-    PP_ASSERT(state_->memory->holds(flag, sizeof(*flag)));
+    PP_ASSERT(state_->memory->holds(marks, (n + slice - 1) / slice * sizeof(*marks)));
     put({[=] {
-      *flag = 0;
-      for (size_t i = 0; i < n; ++i) *flag |= std::isfinite(x[i]) ? 0 : 1;
+      for (size_t i = 0; i < n; ++i) {
+        if (!std::isfinite(x[i])) marks[i / slice] = mark;
+      }
     }});
   }
 
@@ -238,7 +244,7 @@ class FakeStream : public Stream {
   void record(Event& event) override { put({{}, &static_cast<FakeEvent&>(event)}); }
 
   void wait(const Event& event) override {
-    if (state_->options.fault == Fault::kStreamsDoNotWait) return;
+    if (is_deaf_) return;
     put({{}, nullptr, &static_cast<const FakeEvent&>(event)});
   }
 
@@ -296,6 +302,7 @@ class FakeStream : public Stream {
   }
 
   std::shared_ptr<State> state_;
+  const bool is_deaf_;
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   FakeGraph* capturing_ = nullptr;
 };

@@ -36,6 +36,7 @@ struct FakeOptions {
   bool registers = true;           // if false, register_pages refuses
   int index = 0;                   // fake:INDEX
   size_t max_pageable = SIZE_MAX;  // bytes of one copy of unregistered memory
+  int deaf = -1;  // Stream::wait does nothing on this stream, in the order of creation; -1: none
   // Registered pages, shared by the devices of a process as with CUDA. Null: this device's own.
   std::shared_ptr<RegisteredPages> pages = nullptr;
 };

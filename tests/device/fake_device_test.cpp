@@ -396,22 +396,25 @@ TEST(FakeDevice, AddsAndFindsNonFiniteValues) {
   const auto stream = device.stream();
   const Memory a = device.allocate(8);
   const Memory b = device.allocate(8);
-  const Memory flag = device.allocate(4);
-  const auto flag_of = [&](float second) {
+  const Memory marks = device.allocate(2 * sizeof(int64_t));
+  int64_t mark = 0;
+  // returns which of the two sums was marked
+  const auto marked = [&](float second) {
     const float left[] = {1.5F, second};
     const float right[] = {2.0F, 1.0F};
-    int32_t found = -1;
+    int64_t found[2] = {};
+    ++mark;
     stream->copy_in(left, 8, a.data());
     stream->copy_in(right, 8, b.data());
     stream->add(a.floats(), b.floats(), 2);
-    stream->find_non_finite(b.floats(), 2, static_cast<int32_t*>(flag.data()));
-    stream->copy_out(flag.data(), 4, &found);
-    return found;
+    stream->find_non_finite(b.floats(), 2, 1, mark, static_cast<int64_t*>(marks.data()));
+    stream->copy_out(marks.data(), marks.size(), found);
+    return std::pair(found[0] == mark, found[1] == mark);
   };
-  EXPECT_EQ(flag_of(3.0F), 0);
-  EXPECT_EQ(flag_of(std::numeric_limits<float>::infinity()), 1);
-  EXPECT_EQ(flag_of(std::numeric_limits<float>::quiet_NaN()), 1);
-  EXPECT_EQ(flag_of(4.0F), 0);
+  EXPECT_EQ(marked(3.0F), std::pair(false, false));
+  EXPECT_EQ(marked(std::numeric_limits<float>::infinity()), std::pair(false, true));
+  EXPECT_EQ(marked(std::numeric_limits<float>::quiet_NaN()), std::pair(false, true));
+  EXPECT_EQ(marked(4.0F), std::pair(false, false));
   float back[2] = {};
   stream->copy_out(b.data(), 8, back);
   EXPECT_THAT(back, ElementsAre(3.5F, 5.0F));

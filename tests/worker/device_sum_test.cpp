@@ -21,6 +21,7 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kDeadlineMs = 1000;
+constexpr int64_t kSpoilt = 6000;  // in the middle of a run of slices that are checked together
 
 using device::FakeDevice;
 using device::FakeOptions;
@@ -41,7 +42,7 @@ class LeafStep : public DeviceStep {
   void run(float* gradients, const GradientReady& enqueued, const WeightsNeeded&) override {
     if (clock_) compute_->record(*clock_);
     const auto values = std::make_shared<std::vector<float>>(leaf(next_, table_.total));
-    if (next_++ == spoilt_) (*values)[4000] = std::numeric_limits<float>::quiet_NaN();
+    if (next_++ == spoilt_) (*values)[kSpoilt] = std::numeric_limits<float>::quiet_NaN();
     // an element that is not overwritten stays infinite
     device::enqueue(*compute_, [gradients, n = table_.total] {
       std::fill_n(gradients, n, std::numeric_limits<float>::infinity());
@@ -65,7 +66,7 @@ class LeafStep : public DeviceStep {
   std::span<const DeviceSpan> spans() const override { return {}; }
   const device::Event& clock() const override { return *clock_; }
 
-  // Puts a NaN into element 4000 of this leaf.
+  // Puts a NaN into element kSpoilt of this leaf.
   void spoil(int64_t index) { spoilt_ = index; }
 
  private:
@@ -94,7 +95,13 @@ struct Rig {
 
   std::vector<Given> run(int64_t leaves) {
     std::vector<Given> given;
-    const auto keep = [&](int slice, Payload part) { given.push_back({slice, std::move(part)}); };
+    finite.assign(static_cast<size_t>(map.slices()), false);
+    delivered.assign(static_cast<size_t>(table.total), 0.0F);
+    const auto keep = [&](int slice, Payload part) {
+      finite[static_cast<size_t>(slice)] = sum->finite(slice, part);
+      std::ranges::copy(read(part), delivered.begin() + map.elements(slice).lo);
+      given.push_back({slice, std::move(part)});
+    };
     step.begin({});
     sum->begin(leaves);
     for (int64_t i = 0; i < leaves; ++i) {
@@ -108,6 +115,21 @@ struct Rig {
     EXPECT_TRUE(given.empty()) << "a slice was delivered before the wait";
     sum->finish(keep);
     return given;
+  }
+
+  // Runs a node with a NaN in this leaf, or with none (-1). Returns the number of slices that are
+  // reported wrongly when they are delivered.
+  int wrong_marks(int64_t spoilt) {
+    step.spoil(spoilt);
+    run(3);
+    step.spoil(-1);
+    int wrong = 0;
+    for (int slice = 0; slice < map.slices(); ++slice) {
+      const Range e = map.elements(slice);
+      const bool is_finite = spoilt < 0 || e.lo > kSpoilt || e.hi <= kSpoilt;
+      wrong += finite[static_cast<size_t>(slice)] == is_finite ? 0 : 1;
+    }
+    return wrong;
   }
 
   std::vector<float> read(const Payload& part) const {
@@ -125,6 +147,11 @@ struct Rig {
     return out;
   }
 
+  // Returns true if each slice of the latest node was complete when it was delivered.
+  bool delivered_sum(int64_t leaves) const {
+    return std::memcmp(delivered.data(), recursive_sum({0, leaves}, table.total).data(),
+                       delivered.size() * sizeof(float)) == 0;
+  }
   bool has_sum(const std::vector<Given>& given, int64_t leaves) const {
     const std::vector<float> want = recursive_sum({0, leaves}, table.total);
     std::vector<int> times(static_cast<size_t>(map.slices()));
@@ -147,6 +174,9 @@ struct Rig {
   DevicePool pool;
   LeafStep step;
   std::unique_ptr<GradientSum> sum;
+  // of the latest node, when each slice was delivered
+  std::vector<bool> finite;  // by slice
+  std::vector<float> delivered;
 };
 
 TEST(DeviceSum, HasTheBitsOfThePlainTreeInAnyOrderOfTheStreams) {
@@ -154,6 +184,7 @@ TEST(DeviceSum, HasTheBitsOfThePlainTreeInAnyOrderOfTheStreams) {
     Rig rig({.seed = seed});
     for (const int64_t leaves : {1, 2, 3, 4, 7, 9, 1}) {
       EXPECT_TRUE(rig.has_sum(rig.run(leaves), leaves)) << seed << " " << leaves;
+      EXPECT_TRUE(rig.delivered_sum(leaves)) << seed << " " << leaves;
       EXPECT_EQ(
           std::memcmp(rig.sum->sum().data(), recursive_sum({0, leaves}, rig.table.total).data(),
                       rig.sum->sum().size_bytes()),
@@ -169,6 +200,7 @@ TEST(DeviceSum, SumsOnTheDeviceAreCompleteWhenTheyAreDelivered) {
       const std::vector<Given> given = rig.run(leaves);
       for (const Given& g : given) EXPECT_TRUE(g.part.on_device);
       EXPECT_TRUE(rig.has_sum(given, leaves)) << seed << " " << leaves;
+      EXPECT_TRUE(rig.delivered_sum(leaves)) << seed << " " << leaves;
     }
   }
 }
@@ -187,16 +219,32 @@ TEST(DeviceSum, WithoutRegisteredMemoryItHasTheSameBits) {
   EXPECT_TRUE(rig.has_sum(rig.run(5), 5));
 }
 
-// Shows that the tests above can fail: each kind of wait is needed.
-TEST(DeviceSum, WithoutItsWaitsTheBitsAreWrong) {
+// Shows that the tests of bits and of finite values can fail: each wait is needed.
+TEST(DeviceSum, WithoutItsWaitsItIsWrong) {
+  // the streams of the step, of sums and of copies out; and the host
+  const auto without = [](uint64_t seed, int wait) {
+    FakeOptions options{.seed = seed};
+    if (wait == 3) options.fault = Fault::kHostDoesNotWait;
+    if (wait < 3) options.deaf = wait;
+    return options;
+  };
   for (const Stay stay : {Stay::kHost, Stay::kDevice}) {
-    for (const Fault fault : {Fault::kStreamsDoNotWait, Fault::kHostDoesNotWait}) {
-      int wrong = 0;
-      for (uint64_t seed = 0; seed < 20; ++seed) {
-        Rig rig({.seed = seed, .fault = fault}, stay);
-        for (const int64_t leaves : {3, 4}) wrong += rig.has_sum(rig.run(leaves), leaves) ? 0 : 1;
+    for (int wait = 0; wait < 4; ++wait) {
+      int wrong_sums = 0;
+      int wrong_marks = 0;
+      for (uint64_t seed = 0; seed < 40; ++seed) {
+        Rig rig(without(seed, wait), stay);
+        for (const int64_t leaves : {3, 4}) {
+          rig.run(leaves);
+          wrong_sums += rig.delivered_sum(leaves) ? 0 : 1;
+        }
+        for (const int64_t spoilt : {-1, 1}) wrong_marks += rig.wrong_marks(spoilt);
       }
-      EXPECT_GT(wrong, 0) << static_cast<int>(fault);
+      // only marks are copied out of a sum that stays
+      if (wait != 2 || stay == Stay::kHost) {
+        EXPECT_GT(wrong_sums, 0) << wait;
+      }
+      EXPECT_GT(wrong_marks, 0) << wait;
     }
   }
 }
@@ -229,15 +277,9 @@ TEST(DeviceSum, HeldPartIsNotOverwritten) {
 }
 
 TEST(DeviceSum, ReportsForEachSliceIfItIsFinite) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    Rig rig({.seed = seed}, seed < 10 ? Stay::kHost : Stay::kDevice);
-    rig.step.spoil(1);
-    for (const Given& g : rig.run(3)) {
-      const Range e = rig.map.elements(g.slice);
-      EXPECT_EQ(rig.sum->finite(g.slice, g.part), e.lo > 4000 || e.hi <= 4000) << g.slice;
-    }
-    rig.step.spoil(-1);
-    for (const Given& g : rig.run(3)) EXPECT_TRUE(rig.sum->finite(g.slice, g.part));
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    Rig rig({.seed = seed}, seed % 8 < 4 ? Stay::kHost : Stay::kDevice);
+    for (const int64_t spoilt : {1, -1, 2, 0, -1}) EXPECT_EQ(rig.wrong_marks(spoilt), 0) << seed;
   }
 }
 

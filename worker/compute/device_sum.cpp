@@ -23,13 +23,19 @@ FloatAllocator copied_to(const std::shared_ptr<device::Device>& device, FloatAll
 }
 
 // Allocates a few bytes per slice. They hardly gain from registration, so a refusal is not logged.
-std::shared_ptr<float[]> flags_on_host(const std::shared_ptr<device::Device>& device, size_t n) {
-  return device::registered(device, heap_floats, [](const std::string&) {})(n);
+std::shared_ptr<float[]> marks_on_host(const std::shared_ptr<device::Device>& device, size_t n) {
+  return device::registered(device, heap_floats,
+                            [](const std::string&) {})(n * sizeof(int64_t) / sizeof(float));
 }
 
-// Two streams: the step's `compute` writes gradients, and `out` adds and copies them. `out` reads a
-// tensor after that tensor's event; `compute` reuses a buffer after the reads that `out` had
-// enqueued.
+// Three streams: the step's `compute` writes gradients, `sums` adds and checks them, and `out`
+// copies them to the host. `sums` reads a tensor after that tensor's event; `out` reads a run of
+// adjacent slices after their check; `compute` reuses a buffer after the reads that `sums` had
+// enqueued. `compute` need not wait for `out`: the host has waited for all copies of a node, or the
+// node was abandoned and its copies are discarded.
+//
+// Words: the check writes the number of the node as the *mark* of a slice that is not finite. Marks
+// of earlier nodes are smaller, so they need not be cleared.
 class DeviceSum final : public GradientSum {
  public:
   DeviceSum(DeviceStep& step, const TensorTable& table, const SliceMap& map, PushedMemory memory)
@@ -39,9 +45,12 @@ class DeviceSum final : public GradientSum {
         gradients_(total(), device::device_floats(device_)),
         sent_(total(), copied_to(device_, std::move(memory.host))),
         shared_(std::move(memory.device)),
-        flags_(device_->allocate(static_cast<size_t>(map.slices()) * sizeof(int32_t))),
-        host_flags_(flags_on_host(device_, static_cast<size_t>(map.slices()))),
+        marks_(device_->allocate(static_cast<size_t>(map.slices()) * sizeof(int64_t))),
+        host_marks_(marks_on_host(device_, static_cast<size_t>(map.slices()))),
         read_(device_->event()),
+        checked_(device_->event()),
+        event_of_(static_cast<size_t>(map.slices())),
+        sums_(device_->stream()),
         out_(device_->stream()) {
     for (int i = 0; i < map.slices(); ++i) copied_.push_back(device_->event());
   }
@@ -49,6 +58,7 @@ class DeviceSum final : public GradientSum {
   ~DeviceSum() override {
     try {
       step_.wait();
+      sums_->synchronize(kDeadlineMs);
       out_->synchronize(kDeadlineMs);
     } catch (const Error& e) {
       Log("worker").warn(e.what());
@@ -58,7 +68,7 @@ class DeviceSum final : public GradientSum {
   bool give_next(const SliceReady& ready) override {
     if (given_ == done_.size()) return false;
     const int slice = done_[given_++];
-    copied_[static_cast<size_t>(slice)]->wait(kDeadlineMs);
+    copied_[event_of_[static_cast<size_t>(slice)]]->wait(kDeadlineMs);
     const Range s = map().elements(slice);
     const std::span<const float> part(sum_.get() + s.lo, static_cast<size_t>(s.size()));
     ready(slice, {sum_, std::as_bytes(part), stays_});
@@ -71,7 +81,7 @@ class DeviceSum final : public GradientSum {
   }
 
   Copied copied(int slice, const device::Event& clock) const override {
-    const auto i = static_cast<size_t>(slice);
+    const size_t i = event_of_[static_cast<size_t>(slice)];
     return {copying_.at(i)->seconds_since(clock), copied_[i]->seconds_since(clock)};
   }
 
@@ -84,15 +94,16 @@ class DeviceSum final : public GradientSum {
   }
 
   bool finite(int slice, const Payload& /*part*/) const override {
-    int32_t flag = 0;
-    std::memcpy(&flag, host_flags_.get() + slice, sizeof flag);
-    return flag == 0;
+    int64_t mark = 0;
+    std::memcpy(&mark, host_mark(slice), sizeof mark);
+    return mark != node_;
   }
 
  private:
   void begin_node() override {
     done_.clear();
     given_ = 0;
+    ++node_;
     if (shared_) {
       FloatAllocator memory = std::exchange(shared_, nullptr)();
       stays_ = memory != nullptr;
@@ -102,32 +113,51 @@ class DeviceSum final : public GradientSum {
   }
 
   std::shared_ptr<float[]> take() override {
-    out_->record(*read_);
+    sums_->record(*read_);
     step_.write_after(*read_);
     return gradients_.get();
   }
 
-  void begin_tensor(size_t tensor) override { out_->wait(step_.gradient(tensor)); }
+  void begin_tensor(size_t tensor) override { sums_->wait(step_.gradient(tensor)); }
 
   void add(const float* left, float* right, Range range) override {
-    out_->add(left + range.lo, right + range.lo, static_cast<size_t>(range.size()));
+    sums_->add(left + range.lo, right + range.lo, static_cast<size_t>(range.size()));
   }
 
-  void slice_done(int slice, const std::shared_ptr<float[]>& sum,
-                  const SliceReady& /*ready*/) override {
-    const Range s = map().elements(slice);
-    const auto n = static_cast<size_t>(s.size());
-    int32_t* flag = static_cast<int32_t*>(flags_.data()) + slice;
-    out_->find_non_finite(sum.get() + s.lo, n, flag);
-    out_->copy_out(flag, sizeof *flag, host_flags_.get() + slice);
-    if (!copying_.empty()) out_->record(*copying_[static_cast<size_t>(slice)]);
-    if (stays_) {
-      sum_ = sum;
-    } else {
-      out_->copy_out(sum.get() + s.lo, n * sizeof(float), sum_.get() + s.lo);
+  void slices_done(Range slices, const std::shared_ptr<float[]>& sum,
+                   const SliceReady& /*ready*/) override {
+    check(slices, sum.get());
+    if (stays_) sum_ = sum;
+    const auto first = static_cast<size_t>(slices.lo);
+    for (size_t i = first; i < static_cast<size_t>(slices.hi); ++i) {
+      event_of_[i] = stays_ ? first : i;  // slices that stay are done together
+      if (event_of_[i] == i && !copying_.empty()) out_->record(*copying_[i]);
+      if (!stays_) {
+        const Range s = map().elements(static_cast<int>(i));
+        out_->copy_out(sum.get() + s.lo, static_cast<size_t>(s.size()) * sizeof(float),
+                       sum_.get() + s.lo);
+      }
+      if (event_of_[i] == i) out_->record(*copied_[i]);
+      done_.push_back(static_cast<int>(i));
     }
-    out_->record(*copied_[static_cast<size_t>(slice)]);
-    done_.push_back(slice);
+  }
+
+  // Checks adjacent slices in one kernel and copies their marks out.
+  void check(Range slices, const float* sum) {
+    const auto first = static_cast<int>(slices.lo);
+    const int64_t lo = map().elements(first).lo;
+    const int64_t hi = map().elements(static_cast<int>(slices.hi) - 1).hi;
+    auto* marks = static_cast<int64_t*>(marks_.data()) + first;
+    sums_->find_non_finite(sum + lo, static_cast<size_t>(hi - lo),
+                           static_cast<size_t>(map().elements(0).size()), node_, marks);
+    sums_->record(*checked_);
+    out_->wait(*checked_);
+    out_->copy_out(marks, static_cast<size_t>(slices.size()) * sizeof *marks, host_mark(first));
+  }
+
+  std::byte* host_mark(int slice) const {
+    return reinterpret_cast<std::byte*>(host_marks_.get()) +
+           static_cast<size_t>(slice) * sizeof(int64_t);
   }
 
   DeviceStep& step_;
@@ -137,13 +167,17 @@ class DeviceSum final : public GradientSum {
   std::function<FloatAllocator()> shared_;  // PushedMemory::device, until it was called
   bool stays_ = false;                      // sums stay on the device
   std::shared_ptr<float[]> sum_;
-  device::Memory flags_;  // per slice: non-zero if not finite
-  std::shared_ptr<float[]> host_flags_;
-  std::unique_ptr<device::Event> read_;  // reads of gradients enqueued so far are done
+  int64_t node_ = 0;      // number of the node, from 1
+  device::Memory marks_;  // by slice, int64_t
+  std::shared_ptr<float[]> host_marks_;
+  std::unique_ptr<device::Event> read_;     // reads of gradients enqueued so far are done
+  std::unique_ptr<device::Event> checked_;  // the latest check is done
   std::vector<std::unique_ptr<device::Event>> copied_;   // by slice
   std::vector<std::unique_ptr<device::Event>> copying_;  // by slice; empty unless times are kept
+  std::vector<size_t> event_of_;                         // by slice: index of its events
   std::vector<int> done_;                                // slices, in the order of their copies
   size_t given_ = 0;                                     // how many of done_ were passed on
+  std::unique_ptr<device::Stream> sums_;
   std::unique_ptr<device::Stream> out_;
 };
 

@@ -1,5 +1,5 @@
-// Sums the gradients that a model leaves on a device, there and in the order of the host. Each
-// slice is copied on a separate stream to the memory that is sent, while backward continues; if all
+// Sums the gradients that a model leaves on a device, there and in the order of the host. Slices
+// are copied on a separate stream to the memory that is sent, while backward continues; if all
 // servers can read device memory, the sum stays there.
 #pragma once
 

@@ -42,11 +42,13 @@ class HostSum final : public GradientSum {
   void add(const float* left, float* right, Range range) override {
     add_range(left, right, range.lo, range.hi);
   }
-  void slice_done(int slice, const std::shared_ptr<float[]>& sum,
-                  const SliceReady& ready) override {
-    const Range s = map().elements(slice);
-    const std::span<const float> part(sum.get() + s.lo, static_cast<size_t>(s.size()));
-    ready(slice, {sum, std::as_bytes(part)});
+  void slices_done(Range slices, const std::shared_ptr<float[]>& sum,
+                   const SliceReady& ready) override {
+    for (auto slice = static_cast<int>(slices.lo); slice < slices.hi; ++slice) {
+      const Range s = map().elements(slice);
+      const std::span<const float> part(sum.get() + s.lo, static_cast<size_t>(s.size()));
+      ready(slice, {sum, std::as_bytes(part)});
+    }
   }
 
   BufferPool pool_;
@@ -98,11 +100,14 @@ void GradientSum::tensor_ready(size_t tensor, const SliceReady& ready) {
     add(stack_[stack_.size() - 2 - i].get(), stack_.back().get(), elements);
   }
   const int64_t slice_size = map_.elements(0).size();
+  Range done;  // adjacent, since only the tensor's first and last slice can have other tensors
   for (auto slice = static_cast<int>(elements.lo / slice_size);
        slice < map_.slices() && map_.elements(slice).lo < elements.hi; ++slice) {
     if (--missing_[static_cast<size_t>(slice)] > 0) continue;
-    slice_done(slice, stack_.back(), ready);
+    if (done.size() == 0) done.lo = slice;
+    done.hi = slice + 1;
   }
+  if (done.size() > 0) slices_done(done, stack_.back(), ready);
 }
 
 void GradientSum::all_ready(const SliceReady& ready) {

@@ -80,9 +80,9 @@ class GradientSum {
   virtual void begin_tensor(size_t /*tensor*/) {}
   // Computes right = left + right for the elements of `range`.
   virtual void add(const float* left, float* right, Range range) = 0;
-  // Called when this slice of the sum is final.
-  virtual void slice_done(int slice, const std::shared_ptr<float[]>& sum,
-                          const SliceReady& ready) = 0;
+  // Called when these adjacent slices of the sum are final, at least one slice.
+  virtual void slices_done(Range slices, const std::shared_ptr<float[]>& sum,
+                           const SliceReady& ready) = 0;
 
  private:
   int64_t total_;

@@ -156,9 +156,10 @@ class StreamOfCuda : public Stream {
     launch_add(left, right, n, get());
   }
 
-  void find_non_finite(const float* x, size_t n, int32_t* flag) override {
+  void find_non_finite(const float* x, size_t n, size_t slice, int64_t mark,
+                       int64_t* marks) override {
     use_device(index_);
-    launch_find_non_finite(x, n, flag, get());
+    launch_find_non_finite(x, n, slice, mark, marks, get());
   }
 
   void update(const SliceBatch& batch) override {

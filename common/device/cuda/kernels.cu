@@ -37,16 +37,26 @@ __global__ void add_kernel(const float* left, float* right, size_t n, size_t wid
 // Returns true if all exponent bits are set.
 __device__ bool is_non_finite(float x) { return (__float_as_uint(x) & 0x7f800000U) == 0x7f800000U; }
 
-__global__ void non_finite_kernel(const float* x, size_t n, size_t wide, int32_t* flag) {
-  bool found = false;
-  const auto* x4 = reinterpret_cast<const float4*>(x);
-  for (size_t i = first_item(); i < wide / kWide; i += items_at_once()) {
-    const float4 v = x4[i];
-    found |= is_non_finite(v.x) || is_non_finite(v.y) || is_non_finite(v.z) || is_non_finite(v.w);
+// The blocks of a row take one slice, then the slice that is a grid of rows further on.
+__global__ void non_finite_kernel(const float* x, size_t n, size_t slice, bool is_wide,
+                                  int64_t mark, int64_t* marks) {
+  for (size_t s = blockIdx.y; s * slice < n; s += gridDim.y) {
+    const float* first = x + s * slice;
+    const size_t rest = n - s * slice;
+    const size_t size = slice < rest ? slice : rest;
+    const size_t wide = is_wide ? size / kWide * kWide : 0;
+    bool found = false;
+    const auto* first4 = reinterpret_cast<const float4*>(first);
+    for (size_t i = first_item(); i < wide / kWide; i += items_at_once()) {
+      const float4 v = first4[i];
+      found |= is_non_finite(v.x) || is_non_finite(v.y) || is_non_finite(v.z) || is_non_finite(v.w);
+    }
+    for (size_t i = wide + first_item(); i < size; i += items_at_once()) {
+      found |= is_non_finite(first[i]);
+    }
+    // all blocks that find such a value store the same mark
+    if (__syncthreads_or(static_cast<int>(found)) != 0 && threadIdx.x == 0) marks[s] = mark;
   }
-  for (size_t i = wide + first_item(); i < n; i += items_at_once()) found |= is_non_finite(x[i]);
-  // an integer "or" does not depend on the order of the threads
-  if (__syncthreads_or(static_cast<int>(found)) != 0 && threadIdx.x == 0) atomicOr(flag, 1);
 }
 
 }  // namespace
@@ -58,12 +68,17 @@ void launch_add(const float* left, float* right, size_t n, cudaStream_t stream) 
   PP_CUDA_LAUNCHED("add_kernel");
 }
 
-void launch_find_non_finite(const float* x, size_t n, int32_t* flag, cudaStream_t stream) {
-  PP_CUDA(cudaMemsetAsync(flag, 0, sizeof(*flag), stream));
+void launch_find_non_finite(const float* x, size_t n, size_t slice, int64_t mark, int64_t* marks,
+                            cudaStream_t stream) {
+  constexpr size_t kMaxRows = 65535;  // CUDA's limit
+  constexpr size_t kLoads = 4;        // of a thread
   if (n == 0) return;
-  const size_t wide = is_wide(x) ? n / kWide * kWide : 0;
-  non_finite_kernel<<<blocks_for(wide > 0 ? n / kWide : n), kThreads, 0, stream>>>(x, n, wide,
-                                                                                   flag);
+  const size_t rows = std::min((n + slice - 1) / slice, kMaxRows);
+  const size_t blocks = blocks_for(std::min(n, slice) / (kWide * kLoads));
+  const dim3 grid(static_cast<unsigned>(std::min(blocks, std::max(kMaxBlocks / rows, size_t{1}))),
+                  static_cast<unsigned>(rows));
+  non_finite_kernel<<<grid, kThreads, 0, stream>>>(x, n, slice, is_wide(x) && slice % kWide == 0,
+                                                   mark, marks);
   PP_CUDA_LAUNCHED("non_finite_kernel");
 }
 

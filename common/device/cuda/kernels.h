@@ -13,8 +13,9 @@ namespace pushpull::device {
 
 // right = left + right.
 void launch_add(const float* left, float* right, size_t n, cudaStream_t stream);
-// Sets *flag to 1 if any of x is NaN or infinite, else to 0.
-void launch_find_non_finite(const float* x, size_t n, int32_t* flag, cudaStream_t stream);
+// Implements Stream::find_non_finite.
+void launch_find_non_finite(const float* x, size_t n, size_t slice, int64_t mark, int64_t* marks,
+                            cudaStream_t stream);
 // Implement Stream::update and Stream::square (slice_update.cu).
 void launch_update(const SliceBatch& batch, cudaStream_t stream);
 void launch_square(const SliceBatch& batch, float divisor, double* squares, cudaStream_t stream);
