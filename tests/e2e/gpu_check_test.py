@@ -9,12 +9,20 @@ import time
 from lab import expect
 from package_test import SOURCE, called
 
+# 7 tests, of which each of the processes runs its share; EXTRA runs within the last test
 TEST = """[ "$PUSHPULL_REQUIRE_DEVICE" = 1 ] || exit 1
 case $* in *--gtest_filter=\\*/Cuda* | *OnDevice*) ;; *) exit 1 ;; esac
-echo '[  PASSED  ] 7 tests.'
+index=${GTEST_SHARD_INDEX:-0} end='[       OK ]'
+while [ $index -lt 7 ]; do
+  echo "[ RUN      ] Suite.Test$index/Cuda"
+  [ $index -lt 6 ] || { EXTRA; }
+  echo "$end Suite.Test$index/Cuda (1 ms)"
+  index=$((index + ${GTEST_TOTAL_SHARDS:-1}))
+done
 """
 # like the real one: its own options, then the program with its options
 SANITIZER = """[ "$1" != --help ] || { echo '  --kernel-name ...'; seq 100000; exit 0; }
+EXTRA
 while [ "${1#-}" != "$1" ]; do case $1 in --tool | --error-exitcode | --kernel-name) shift ;; esac; shift; done
 "$@"
 """
@@ -68,13 +76,17 @@ def pushpull(extra=":"):
     return PUSHPULL.replace("EXTRA", extra)
 
 
-def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER, python=PYTHON):
+def test_program(extra=":"):
+    return TEST.replace("EXTRA", extra)
+
+
+def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER.replace("EXTRA", ":"), python=PYTHON):
     package = lab.folder / lab.name("package")
     package.mkdir()
     shutil.copy(SOURCE / "scripts/gpu-check.sh", package)
     shutil.copytree(SOURCE / "scripts/gpu_check", package / "gpu_check")
     (package / "PACKAGE").write_text('pushpull 0 "quoted" \\, commit abc123\n')
-    for name, text in (tests or {"cuda_test": TEST, "device_test": TEST}).items():
+    for name, text in (tests or {"cuda_test": test_program(), "device_test": test_program()}).items():
         stand_in(package / "tests" / name, text)
         (package / "tests" / f"{name}.filter").write_text("*/Cuda\n")
     for name, text in {**BENCHES, **(benches or {})}.items():
@@ -83,13 +95,14 @@ def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER,
     (package / "bench" / "gpu_compare.py").write_text("")
     stand_in(package / "bin/pushpull", program or pushpull())
     stand_in(package / "python", python)
+    stand_in(package / "tools/nproc", "echo 16\n")
     if sanitizer:
         stand_in(package / "cuda/bin/compute-sanitizer", sanitizer)
     return package
 
 
 def environment_of(package):
-    return {"PATH": "/usr/bin:/bin", "CUDA_HOME": str(package / "cuda"), "PYTHON": str(package / "python"),
+    return {"PATH": f"{package}/tools:/usr/bin:/bin", "CUDA_HOME": str(package / "cuda"), "PYTHON": str(package / "python"),
             "PUSHPULL_LR": "3"}
 
 
@@ -189,25 +202,51 @@ def other_bits_and_distant_losses_fail(lab):
 
 
 def a_failure_is_a_row_and_not_the_end(lab):
-    tests = {"cuda_test": "kill -SEGV $$\n", "device_test": TEST, "models_test": "echo '[  PASSED  ] 0 tests.'\n",
-             "slices_test": "echo '[  PASSED  ] 3 tests.'; echo '[  FAILED  ] 1 test'; exit 1\n"}
+    failing = "end='[  FAILED  ]'; trap 'exit 1' EXIT"
+    tests = {"cuda_test": "kill -SEGV $$\n", "device_test": test_program(), "models_test": "echo 'no tests'\n",
+             "slices_test": test_program(failing), "steps_test": test_program("end='[  SKIPPED ]'")}
     # the first test of cuda_test, which looks for the device, finds it
     tests["cuda_test"] = "case $* in *CudaGives*) exit 0 ;; esac\n" + tests["cuda_test"]
-    sanitizer = 'case "$*" in *racecheck*device_test*) exit 9 ;; esac\n' + SANITIZER
+    sanitizer = SANITIZER.replace("EXTRA", 'case "$*" in *racecheck*device_test*) trap "exit 9" EXIT ;; esac')
     benches = {"gpu_bench": "echo 'out of memory: 5 of 7' >&2; exit 9\n",
                "gpu_matmul_bench": r"printf 'row\tproduct forward\t500\tTflop/s\t600\t1.2\t<=1.05\n'" "\n"}
     program = pushpull('[ "$strategy" != ssp:4 ] || { echo "error: [push] no answer"; echo "ended"; exit 5; }')
     check = checked(lab, package_of(lab, tests, benches, program, sanitizer))
     expect(check.code == 1, f"exit code {check.code}: {check.text}")
-    wrong = {("tests", "cuda_test"): "exit code 139", ("tests", "models_test"): "0 passed",
-             ("tests", "slices_test"): "3 passed, exit code 1", ("racecheck", "device_test"): "findings",
-             ("memcheck", "models_test"): "0 passed", ("kernels", "gpu_bench --rows"): "exit code 9: out of memory: 5 of 7",
+    wrong = {("tests", "cuda_test"): "0 passed; shard 0: exit code 139", ("tests", "models_test"): "0 passed;",
+             ("tests", "slices_test"): "6 passed, 1 failed; shard 6: exit code 1 after Suite.Test6/Cuda;",
+             ("tests", "steps_test"): "6 passed, 1 skipped;", ("racecheck", "device_test"): "7 passed; shard 0: exit code 9",
+             ("memcheck", "models_test"): "0 passed;", ("memcheck", "slices_test"): "6 passed, 1 failed; shard 0: exit code 1", ("kernels", "gpu_bench --rows"): "exit code 9: out of memory: 5 of 7",
              ("kernels", "product forward"): "", ("training", "ssp:4, 2 workers"): "exit code 5: error: [push] no answer"}
     for key, seen in wrong.items():
         expect(key in check.failed() and seen in check.rows[key]["seen"], f"{key}: {check.rows.get(key)}")
     for key in (("tests", "device_test"), ("memcheck", "device_test"), ("training", "sync, 4 workers"),
                 ("bits", "bf16, 4 workers")):
         expect(check.verdict(*key) == "passed", f"{check.rows[key]}")
+
+
+def tests_run_in_processes_at_once_that_share_them(lab):
+    """Each process waits for the seven others."""
+    together = 'touch "$0.$GTEST_SHARD_INDEX"; until [ "$(ls "$0".? | wc -l)" = "$GTEST_TOTAL_SHARDS" ]; do sleep 0.05; done\n'
+    check = checked(lab, package_of(lab, {"cuda_test": test_program(), "device_test": together + test_program()}), "--only", "tests",
+                    "--budget", "40")
+    row = check.rows["tests", "device_test"]
+    expect((row["verdict"], row["seen"]) == ("passed", "7 passed"), f"{row}")
+    expect("shards.sh 8 " in row["command"], f"{row}")
+
+
+def a_process_that_crashes_or_hangs_is_a_failure_with_its_last_test(lab):
+    package = package_of(lab, {"cuda_test": test_program(), "device_test": test_program("kill -SEGV $$"),
+                               "models_test": test_program("trap '' TERM; sleep 1000")})
+    tests = package / "gpu_check/tests.sh"
+    tests.write_text(tests.read_text().replace("run_tests tests 60", "run_tests tests 3"))
+    check = checked(lab, package, "--only", "tests")
+    expect(check.verdict("tests", "cuda_test") == "passed", check.text)
+    for name, seen in (("device_test", "6 passed; shard 6: exit code 139 within Suite.Test6/Cuda"),
+                       ("models_test", "6 passed; shard 6 did not end, within Suite.Test6/Cuda; not done within 3 s")):
+        row = check.rows["tests", name]
+        expect(row["verdict"] == "FAILED" and seen in row["seen"], f"{row}")
+    expect(check.code == 1, f"exit code {check.code}")
 
 
 def garbage_output_is_a_failure(lab):
@@ -304,7 +343,7 @@ def a_missing_gpu_is_the_reason_of_every_part(lab):
         expect(row["verdict"] == "not run" and row["seen"] == check.found["no_device"], f"{row}")
     expect(check.text.splitlines()[-1] == f"[gpu-check] nothing could run: {check.found['no_device']}", check.text)
     # a build without CUDA has no cuda_test
-    check = checked(lab, package_of(lab, {"device_test": TEST}))
+    check = checked(lab, package_of(lab, {"device_test": test_program()}))
     expect(check.code == 3 and "no CUDA in it" in check.found["no_device"], check.text)
 
 
