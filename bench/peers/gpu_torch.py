@@ -7,8 +7,7 @@ Reads requests on stdin, a line of JSON each, and answers each with a line: "ok 
   {"do": "run", "seconds": S}                         samples per second of all processes together
 A CASE is {"model": "convnet" or "mlp", "hidden", "input", "classes", "batch", "precision"}; under DDP each process
 computes its share of the batch. Weights are fp32 and updated by SGD with momentum. Batches are in pinned memory and
-are copied to the device in each step. No call waits for the device within a step. The models are those of models/: a
-test compares names, shapes and losses."""
+are copied to the device in each step. No call waits for the device within a step."""
 import json
 import os
 import sys
@@ -18,44 +17,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/e2e"))
+import torch_networks as networks  # noqa: E402
+
 WARM_UP_STEPS = 5
 BATCHES = 4
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 
-def block(inputs, outputs):
-    return [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(),
-            nn.MaxPool2d(2)]
-
-
-class Convnet(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        channels, height, width = shape
-        self.layer1 = nn.Sequential(*block(channels, 16))
-        self.layer2 = nn.Sequential(*block(16, 32))
-        self.fc = nn.Linear(32 * (height // 4) * (width // 4), classes)
-
-    def forward(self, x):
-        return self.fc(self.layer2(self.layer1(x)).flatten(1))
-
-
-class Mlp(nn.Module):
-    def __init__(self, inputs, hidden, classes):
-        super().__init__()
-        widths = [inputs, *hidden, classes]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
-
-    def forward(self, x):
-        for index, layer in enumerate(self.layers):
-            x = torch.relu(layer(x)) if index + 1 < len(self.layers) else layer(x)
-        return x
-
-
 def make_model(case):
     if case["model"] == "convnet":
-        return Convnet(case["input"], case["classes"])
-    return Mlp(case["input"][0], case["hidden"], case["classes"])
+        return networks.Convnet(case["input"], case["classes"])
+    return networks.Mlp(case["input"][0], case["hidden"], case["classes"])
 
 
 class Training:

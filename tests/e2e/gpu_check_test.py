@@ -6,6 +6,7 @@ import signal
 import shutil
 import time
 
+from cluster import Cluster, JobFailed
 from lab import expect
 from package_test import SOURCE, called
 
@@ -58,11 +59,24 @@ esac
                  r"printf 'row\tbatch_norm/small\t300\tGB/s\t1000\t0.3\t-\n'" "\n",
 }
 PYTHON = r"""[ "$1" != -c ] || { echo 2.9.0 True; exit 0; }
-[ -f "$1" ] || exit 1
+case $1 in
+  */tests/e2e/torch_networks_check.py)
+    [ "$2" = "${0%python}bin" ] && [ "$3" = "${0%python}share/pushpull/digits" ] && [ "$4 $5" = "--device cuda:0" ] || exit 1
+    echo 'mlp momentum, workers 1, servers 1: worst layers.0.bias 1.4e-07 of 1e-04'
+    printf 'row\tmlp\t1.4e-07\tof the norm\t-\t1.4e-07\t<=1e-04\n'
+    printf 'row\tresnet18\tRESNET\tof the norm\t-\tRESNET\t<=5e-03\n'
+    exit 0 ;;
+  */bench/peers/gpu_compare.py) ;;
+  *) exit 1 ;;
+esac
 printf 'row\tconvnet-100: 1 worker over PyTorch, eager\t9000\tsamples/s\t8000\t1.125\t>=1\n'
 printf 'skip\tconvnet-100: PyTorch, compiled\tno compiler\n'
 """
-PARTS = ("machine", "tests", "bits", "kernels", "peers", "training", "memcheck", "racecheck")
+PARTS = ("machine", "tests", "bits", "networks", "kernels", "peers", "training", "memcheck", "racecheck")
+
+
+def python(resnet="8.7e-04"):
+    return PYTHON.replace("RESNET", resnet)
 
 
 def stand_in(path, text):
@@ -80,7 +94,7 @@ def test_program(extra=":"):
     return TEST.replace("EXTRA", extra)
 
 
-def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER.replace("EXTRA", ":"), python=PYTHON):
+def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER.replace("EXTRA", ":"), interpreter=None):
     package = lab.folder / lab.name("package")
     package.mkdir()
     shutil.copy(SOURCE / "scripts/gpu-check.sh", package)
@@ -92,9 +106,8 @@ def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER.
     for name, text in {**BENCHES, **(benches or {})}.items():
         if text is not None:
             stand_in(package / "bench" / name, text)
-    (package / "bench" / "gpu_compare.py").write_text("")
     stand_in(package / "bin/pushpull", program or pushpull())
-    stand_in(package / "python", python)
+    stand_in(package / "python", interpreter or python())
     stand_in(package / "tools/nproc", "echo 16\n")
     if sanitizer:
         stand_in(package / "cuda/bin/compute-sanitizer", sanitizer)
@@ -317,11 +330,13 @@ def a_signal_ends_the_programs_and_leaves_a_table(lab):
 
 
 def missing_programs_are_reported(lab):
-    package = package_of(lab, benches={"gpu_bench": None}, python='[ "$1" != -c ] || exit 1\n', sanitizer=None)
+    package = package_of(lab, benches={"gpu_bench": None}, interpreter='[ "$1" != -c ] || exit 1\n', sanitizer=None)
     environment = os.path.exists("/usr/local/cuda/bin/compute-sanitizer")
-    check = checked(lab, package, "--only", "kernels,peers,sanitizer")
+    check = checked(lab, package, "--only", "networks,kernels,peers,sanitizer")
     expect("no gpu_bench" in check.rows["kernels", "gpu_bench --rows"]["seen"], check.text)
-    expect("no python3 with PyTorch" in check.rows["peers", "PyTorch"]["seen"], check.text)
+    for part in ("networks", "peers"):
+        row, = check.of(part).values()
+        expect(row["verdict"] == "not run" and "no python3 with PyTorch" in row["seen"], f"{row}")
     if not environment:
         for tool in ("memcheck", "racecheck"):
             row, = check.of(tool).values()
@@ -329,10 +344,40 @@ def missing_programs_are_reported(lab):
     expect(check.code == 0 and not check.failed(), f"exit code {check.code}: {check.text}")
 
 
+def a_worker_that_fails_ends_the_job_with_its_line(lab):
+    """As in the check of networks, which has no time to wait for a job that cannot begin."""
+    folder = lab.folder / "bin"
+    stand_in(folder / "pushpull-server", "eval fd=\\${$#}; echo tcp://127.0.0.1:1 >/dev/fd/$fd; exec sleep 1000\n")
+    stand_in(folder / "pushpull-worker", "[ \"$3 $4\" = '--device cuda:0' ] || exit 2\n"
+             "echo 'worker: error: [device] cuda:0 cannot be used'; echo 'worker: ended'; exit 9\n")
+    begin = time.monotonic()
+    try:
+        Cluster(folder, lab.folder).run({"model": "mlp"}, worker_flags=["--device", "cuda:0"])
+        text = "no failure"
+    except JobFailed as error:
+        text = str(error).splitlines()[0]
+    expect(text.endswith("exit code 9: worker: error: [device] cuda:0 cannot be used"), text)
+    expect(time.monotonic() - begin < 30, "it waited for the server")
+
+
 def a_pytorch_without_a_gpu_is_reported(lab):
-    check = checked(lab, package_of(lab, python='[ "$1" != -c ] || echo 1.13.0 False\n'), "--only", "peers")
-    row, = check.of("peers").values()
-    expect(row["verdict"] == "not run" and "PyTorch 1.13.0 of" in row["seen"] and "sees no GPU" in row["seen"], f"{row}")
+    check = checked(lab, package_of(lab, interpreter='[ "$1" != -c ] || echo 1.13.0 False\n'), "--only", "networks,peers")
+    for part in ("networks", "peers"):
+        row, = check.of(part).values()
+        expect(row["verdict"] == "not run" and "PyTorch 1.13.0 of" in row["seen"] and "sees no GPU" in row["seen"], f"{row}")
+
+
+    check = checked(lab, package_of(lab, interpreter='[ "$1" != -c ] || { echo 2.9.0 True; exit; }; echo "skipped: no NumPy"; exit 77\n'),
+                    "--only", "networks")
+    row, = check.of("networks").values()
+    expect((row["verdict"], row["seen"]) == ("not run", "skipped: no NumPy"), f"{row}")
+
+
+def a_network_beyond_its_bar_fails(lab):
+    check = checked(lab, package_of(lab, interpreter=python(resnet="5.2e-03")), "--only", "networks")
+    expect(check.failed() == {("networks", "resnet18")} and check.code == 1, f"exit code {check.code}: {check.text}")
+    row = check.rows["networks", "mlp"]
+    expect((row["verdict"], row["value"], row["bar"]) == ("passed", 1.4e-7, "<=1e-04"), f"{row}")
 
 
 def a_missing_gpu_is_the_reason_of_every_part(lab):
