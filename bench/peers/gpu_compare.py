@@ -3,7 +3,7 @@ server, eager and compiled, and DistributedDataParallel on Gloo. scripts/gpu-che
   gpu_compare.py --bin build/release/bin [--device cuda:0] [--seconds 120] [--cases NAME,...]
 A round measures all competitors one after the other, for about a second each. Values are medians over rounds, ratios
 are medians of the ratios within a round. Prints rows as in bench/gpu_rows.h, those of a case when it is done. When the
-time is over, the remaining cases are reported as skipped. --device cpu: two small cases, to test the program itself."""
+time is over, the remaining cases and runs are reported as skipped. --device cpu: small cases, to test the program itself."""
 import argparse
 import json
 import os
@@ -20,7 +20,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = 2000       # generated once and kept
 WARM_UP_S = 0.5      # unmeasured start of a pushpull run: algorithm choices, graphs
-PREPARE_S = 90       # deadline; a first compilation takes long
+PREPARE_S = 90       # deadline
+LEAST_S = 15         # a run of pushpull or a case with less time before the end is skipped: it would hardly start
 MOST_ROUNDS = 7
 EAGER, COMPILED, DDP = "PyTorch, eager", "PyTorch, compiled", "DDP on Gloo, 2 processes"
 
@@ -45,6 +46,10 @@ CPU_CASES = {
 
 class Failed(Exception):
     """A measurement failed. The message is one line."""
+
+
+class NotRun(Failed):
+    """There was no time for a measurement."""
 
 
 def say(*fields):
@@ -81,18 +86,22 @@ class Child:
 
 
 class Torch:
-    """Processes of gpu_torch.py that are measured together."""
+    """Processes of gpu_torch.py that are measured together. After a failure new ones serve the next case."""
 
     def __init__(self, name, device, processes=1, compiled=False):
-        self.name, self.compiled = name, compiled
-        words = [sys.executable, HERE / "gpu_torch.py", device]
-        if processes == 1:
+        self.name, self.device, self.processes, self.compiled = name, device, processes, compiled
+        self.children = []
+        self.start()
+
+    def start(self):
+        words = [sys.executable, HERE / "gpu_torch.py", self.device]
+        if self.processes == 1:
             each = [[*words, "alone"]]
         else:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            each = [[*words, "ddp", rank, processes, port] for rank in range(processes)]
+            each = [[*words, "ddp", rank, self.processes, port] for rank in range(self.processes)]
         self.children = [Child(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in each]
 
     def ask(self, **question):
@@ -101,22 +110,32 @@ class Torch:
                 child.process.stdin.write((json.dumps(question) + "\n").encode())
                 child.process.stdin.flush()
             except OSError:
+                self.end()
                 raise Failed("it has ended before") from None
 
     def answer(self, deadline):
-        """Returns the answer of the first process. All processes must answer."""
-        values = []
-        for child in self.children:
-            ready, _, _ = select.select([child.process.stdout], [], [], max(0, deadline - time.monotonic()))
-            line = child.process.stdout.readline().decode(errors="replace").strip() if ready else None
-            if line is None:
+        """Returns the answer of the first process. All must answer. The first that fails ends all of them, since the
+        others wait for it; so does a missing answer, which must not be taken for that of a later question."""
+        waiting = [child.process.stdout for child in self.children]
+        first, value = waiting[0], None
+        while waiting:
+            ready, _, _ = select.select(waiting, [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                self.end()
                 raise Failed("no answer in time")
-            if not line.startswith("ok "):
-                raise Failed(line or "it has ended")
-            values.append(float(line[3:]))
-        return values[0]
+            for file in ready:
+                line = file.readline().decode(errors="replace").strip()
+                if not line.startswith("ok "):
+                    if not line or self.processes > 1:
+                        self.end()
+                    raise Failed(line or "it has ended")
+                value = float(line[3:]) if file is first else value
+                waiting.remove(file)
+        return value
 
     def prepare(self, settings):
+        if not self.children:
+            self.start()
         self.ask(do="prepare", case=settings, compiled=self.compiled)
 
     def measure(self, seconds, deadline):
@@ -126,6 +145,7 @@ class Torch:
     def end(self):
         for child in self.children:
             child.end()
+        self.children = []
 
 
 class Ours:
@@ -147,6 +167,8 @@ class Ours:
             self.words += ["--server-device", self.server_device]
 
     def measure(self, seconds, deadline):
+        if deadline - time.monotonic() < LEAST_S:
+            raise NotRun("out of time")
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             log = pathlib.Path(folder) / "log"
             with open(log, "wb") as out:
@@ -160,18 +182,22 @@ class Ours:
 
     @staticmethod
     def rate(process, metrics, log, seconds, deadline):
-        """Returns samples per second between two lines of metrics.jsonl."""
+        """Returns samples per second between two lines of metrics.jsonl. Raises Failed with the first error of the job's
+        processes: the job then ends, which may take longer than the measurement."""
         while True:
+            lines = log.read_text(errors="replace").splitlines()
+            cause = next((line for line in lines if "error: " in line), None)
+            if cause:
+                raise Failed(cause[:300])
             text = metrics.read_text() if metrics.exists() else ""
-            lines = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
-            lines = [line for line in lines if line["seconds"] >= WARM_UP_S and line["samples"] > 0]
-            if lines and lines[-1]["seconds"] - lines[0]["seconds"] >= seconds:
-                samples = lines[-1]["samples"] - lines[0]["samples"]
+            seen = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+            seen = [line for line in seen if line["seconds"] >= WARM_UP_S and line["samples"] > 0]
+            if seen and seen[-1]["seconds"] - seen[0]["seconds"] >= seconds:
+                samples = seen[-1]["samples"] - seen[0]["samples"]
                 if samples > 0:
-                    return samples / (lines[-1]["seconds"] - lines[0]["seconds"])
+                    return samples / (seen[-1]["seconds"] - seen[0]["seconds"])
             if process.poll() is not None:
-                last = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise Failed(f"it ended with {process.returncode}: {''.join(last)[:300]}")
+                raise Failed(f"it ended with {process.returncode}: {''.join(lines[-1:])[:300]}")
             if time.monotonic() > deadline:
                 raise Failed("it did not train for long enough before the deadline")
             time.sleep(0.02)
@@ -201,20 +227,21 @@ class Comparison:
     def __init__(self, name, settings, all_of_them):
         self.name, self.settings, self.them = name, settings, all_of_them
         self.values = {one.name: [] for one in all_of_them}
-        self.out = {}  # name -> why it does not take part
+        self.out = {}  # name -> the Failed for which it does not take part
 
-    def prepare(self, deadline):
+    def prepare(self, deadline, half):
+        """half: when half of the case's time is over. The eager loop may take until `deadline`."""
         for one in self.them:
             self.attempt(one, lambda one=one: one.prepare(self.settings))
         for one in self.them:  # all at once, since a compilation takes long
             if isinstance(one, Torch) and one.name not in self.out:
-                self.attempt(one, lambda one=one: one.answer(deadline))
+                self.attempt(one, lambda one=one: one.answer(deadline if one.name == EAGER else min(deadline, half)))
 
     def attempt(self, one, action):
         try:
             return action()
         except (Failed, ValueError, OSError) as error:
-            self.out[one.name] = str(error)
+            self.out[one.name] = error
             return None
 
     def round(self, seconds, deadline):
@@ -242,8 +269,12 @@ class Comparison:
 
     def rows(self):
         for one in self.them:
-            if one.name in self.out:
-                say("skip" if isinstance(one, Torch) else "fail", f"{self.name}: {one.name}", self.out[one.name])
+            error = self.out.get(one.name)
+            if isinstance(error, NotRun) and self.median(one.name):
+                continue  # the earlier rounds count
+            if error:
+                is_ours = isinstance(one, Ours) and not isinstance(error, NotRun)
+                say("fail" if is_ours else "skip", f"{self.name}: {one.name}", error)
         alone = [one.name for one in self.them if isinstance(one, Ours) and one.workers == 1]
         pairs = [one.name for one in self.them if isinstance(one, Ours) and one.workers == 2]
         self.row(EAGER)
@@ -271,13 +302,12 @@ def compare(arguments, cases):
     try:
         for index, (name, settings) in enumerate(cases.items()):
             begin = time.monotonic()
-            one_round = 10 * arguments.round_seconds  # of all competitors, including their starts
-            share = max(one_round, (deadline - begin) / (len(cases) - index))
-            if deadline - begin < one_round:
+            if deadline - begin < LEAST_S:
                 say("skip", name, "out of time")
                 continue
+            share = max(LEAST_S, (deadline - begin) / (len(cases) - index))
             comparison = Comparison(name, settings, all_of_them)
-            comparison.prepare(min(deadline, begin + PREPARE_S))
+            comparison.prepare(min(deadline, begin + PREPARE_S), begin + share / 2)
             took = 0.0
             for _ in range(arguments.rounds):
                 now = time.monotonic()
