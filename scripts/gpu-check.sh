@@ -20,7 +20,7 @@ readonly parts=(
   "bits       70 the same weights for 1, 2 and 4 workers"
   "networks   60 twenty steps of every model beside PyTorch in f64"
   "kernels    60 products, kernels and copies beside their floors"
-  "peers     130 training beside PyTorch"
+  "peers     180 training beside PyTorch"
   "training   80 each strategy with 1, 2 and 4 workers on the device"
   "sanitizer 480 memcheck and racecheck of our kernels"
 )

@@ -1,5 +1,5 @@
 """Compares training on one device: pushpull, with every weight pushed and pulled in every step, plain PyTorch without a
-server, eager and compiled, and DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
+server, eager and, for some cases, compiled, and DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
   gpu_compare.py --bin build/release/bin [--device cuda:0] [--seconds 120] [--cases NAME,...]
 A round measures all competitors one after the other, for about a second each. Values are medians over rounds, ratios
 are medians of the ratios within a round. Prints rows as in bench/gpu_rows.h, those of a case when it is done. When the
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from model_jobs import JOBS, MOMENTUM, data_of
+
 HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = 2000       # generated once and kept
 WARM_UP_S = 0.5      # unmeasured start of a pushpull run: algorithm choices, graphs
@@ -26,21 +28,32 @@ MOST_ROUNDS = 7
 EAGER, COMPILED, DDP = "PyTorch, eager", "PyTorch, compiled", "DDP on Gloo, 2 processes"
 
 
-def case(model, batch, precision, bar, shape, hidden=()):
-    return {"model": model, "batch": batch, "precision": precision, "bar": bar, "input": shape,
-            "hidden": list(hidden), "classes": 10}
+def case(job, batch, precision, bar="", alone=False, share=2, **keys):
+    """job, keys: of the job file. alone: one worker beside the eager loop, and nothing else. share: of the time."""
+    # dummy data beyond 64 MiB would be drawn anew for every batch, and the host would set the speed
+    samples = {"train-samples": max(SAMPLES, batch), "test-samples": 100} if job["dataset"] != "text" else {}
+    return {"job": {**job, **samples, "global-batch": batch, **keys}, "precision": precision, "bar": bar, "alone": alone, "share": share}
 
 
-LARGE = ([4096], [4096, 4096, 4096])
-GPU_CASES = {
-    "convnet-100": case("convnet", 100, "tf32", ">=1", [1, 28, 28]),
-    "convnet-1000": case("convnet", 1000, "tf32", ">=1", [1, 28, 28]),
-    "mlp-bf16": case("mlp", 512, "bf16", ">=0.9", *LARGE),
-    "mlp-tf32": case("mlp", 512, "tf32", ">=0.9", *LARGE),
+CONVNET = {**MOMENTUM, "model": "convnet", "input": "1x28x28"}
+MLP = {**MOMENTUM, "model": "mlp", "input": "4096", "hidden": "4096,4096,4096"}
+GPT = {**JOBS["gpt"][0], "layers": 6, "heads": 6, "embed": 384, "sequence": 256}
+SMALL = {"layers": 2, "heads": 2, "embed": 32, "sequence": 16}
+GPU_CASES = {  # the most important first
+    "gpt": case(GPT, 64, "bf16", alone=True, share=1),
+    "bert-base": case(JOBS["bert-base"][0], 32, "bf16", alone=True, share=1),
+    "resnet18": case(JOBS["resnet18"][0], 256, "bf16", alone=True, share=1),
+    "resnet50": case(JOBS["resnet50"][0], 64, "bf16", alone=True, share=1, **{"train-samples": 64, "test-samples": 2}),
+    "convnet-100": case(CONVNET, 100, "tf32", ">=1"),
+    "mlp-bf16": case(MLP, 512, "bf16", ">=0.9"),
+    "convnet-1000": case(CONVNET, 1000, "tf32", ">=1"),
+    "mlp-tf32": case(MLP, 512, "tf32", ">=0.9"),
 }
 CPU_CASES = {
-    "convnet-20": case("convnet", 20, "fp32", "", [1, 28, 28]),
-    "mlp-32": case("mlp", 32, "fp32", "", [64], [64, 64]),
+    "convnet-20": case(CONVNET, 20, "fp32"),
+    "mlp-32": case({**MLP, "input": "64", "hidden": "64,64"}, 32, "fp32"),
+    "gpt-8": case({**JOBS["gpt"][0], **SMALL}, 8, "fp32", alone=True),
+    "bert-8": case({**JOBS["bert"][0], **SMALL}, 8, "fp32", alone=True),
 }
 
 
@@ -69,8 +82,9 @@ class Child:
         self.process = subprocess.Popen([str(word) for word in words], env=environment, start_new_session=True,
                                         **options)
 
-    def end(self):
-        for how, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+    def end(self, signals=((signal.SIGTERM, 5), (signal.SIGKILL, 5))):
+        """signals: each with the seconds to wait for the end."""
+        for how, seconds in signals:
             try:
                 os.killpg(self.process.pid, how)
                 self.process.wait(seconds)
@@ -136,7 +150,7 @@ class Torch:
     def prepare(self, settings):
         if not self.children:
             self.start()
-        self.ask(do="prepare", case=settings, compiled=self.compiled)
+        self.ask(do="prepare", case={key: settings[key] for key in ("job", "precision")}, compiled=self.compiled)
 
     def measure(self, seconds, deadline):
         self.ask(do="run", seconds=seconds)
@@ -157,28 +171,26 @@ class Ours:
         self.server_device = server_device
 
     def prepare(self, settings):
-        self.words = ["--model", settings["model"], "--hidden", ",".join(map(str, settings["hidden"])) or "none",
-                      "--input", "x".join(map(str, settings["input"])), "--classes", settings["classes"],
-                      "--dataset", "dummy", "--train-samples", max(SAMPLES, settings["batch"]), "--test-samples", 100,
-                      "--global-batch", settings["batch"], "--micro-batch", settings["batch"] // self.workers,
-                      "--precision", settings["precision"], "--optimizer", "momentum", "--lr", 0.01,
-                      "--steps", 1_000_000_000]
+        self.job = {**settings["job"], "micro-batch": settings["job"]["global-batch"] // self.workers,
+                    "precision": settings["precision"], "steps": 1_000_000_000}
         if self.server_device:
-            self.words += ["--server-device", self.server_device]
+            self.job["server-device"] = self.server_device
 
     def measure(self, seconds, deadline):
         if deadline - time.monotonic() < LEAST_S:
             raise NotRun("out of time")
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             log = pathlib.Path(folder) / "log"
+            words = [word for key, value in {**self.job, **data_of(self.job, folder)}.items() for word in (f"--{key}", value)]
             with open(log, "wb") as out:
                 child = Child([self.pushpull, "run", "--servers", 1, "--workers", self.workers, "--device",
-                               self.device, *self.words, "--out", folder],
+                               self.device, *words, "--out", folder],
                               stdin=subprocess.DEVNULL, stdout=out, stderr=out)
             try:
                 return self.rate(child.process, pathlib.Path(folder) / "metrics.jsonl", log, seconds, deadline)
             finally:
-                child.end()
+                # a second Ctrl-C ends a job without a checkpoint, which would take longer than the measurement
+                child.end(((signal.SIGINT, 0.5), (signal.SIGINT, 5), (signal.SIGKILL, 5)))
 
     @staticmethod
     def rate(process, metrics, log, seconds, deadline):
@@ -219,6 +231,11 @@ def competitors(arguments):
     found += [Torch(COMPILED, device, compiled=True), Torch(DDP, device, processes=2),
               Ours("2 workers, server on the host", arguments, 2)]
     return found, skipped
+
+
+def takes_part(one, settings):
+    """Returns whether a competitor is measured in a case."""
+    return not settings["alone"] or one.name == EAGER or (isinstance(one, Ours) and one.workers == 1)
 
 
 class Comparison:
@@ -305,8 +322,9 @@ def compare(arguments, cases):
             if deadline - begin < LEAST_S:
                 say("skip", name, "out of time")
                 continue
-            share = max(LEAST_S, (deadline - begin) / (len(cases) - index))
-            comparison = Comparison(name, settings, all_of_them)
+            part = settings["share"] / sum(other["share"] for other in list(cases.values())[index:])
+            share = max(LEAST_S, (deadline - begin) * part)
+            comparison = Comparison(name, settings, [one for one in all_of_them if takes_part(one, settings)])
             comparison.prepare(min(deadline, begin + PREPARE_S), begin + share / 2)
             took = 0.0
             for _ in range(arguments.rounds):
@@ -349,6 +367,8 @@ def main():
         arguments.scratch.mkdir(parents=True, exist_ok=True)
     # A signal to this process must end its children, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A background job of a shell ignores Ctrl-C, and its children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     compare(arguments, cases)
 
 

@@ -46,7 +46,7 @@ time.sleep(1000)
 FAKE_TORCH = """import json, sys, time
 for line in sys.stdin:
     question = json.loads(line)
-    is_first = question.get("case", {}).get("batch") == 100
+    is_first = question.get("case", {}).get("job", {}).get("global-batch") == 100
     if question.get("compiled"):
         time.sleep(1000 if is_first else 0)
         print("error RuntimeError: no compiler", flush=True)
@@ -187,7 +187,7 @@ class Fakes(unittest.TestCase):
 class Clock(unittest.TestCase):
     """The time of a comparison, on a clock that advances only during measurements."""
 
-    def compared(self, seconds, each, rounds=1):
+    def compared(self, seconds, each, cases, rounds=1):
         clock = types.SimpleNamespace(now=100.0)
         clock.monotonic = lambda: clock.now
 
@@ -209,42 +209,41 @@ class Clock(unittest.TestCase):
         out = io.StringIO()
         with mock.patch.object(gpu_compare, "time", clock), \
                 mock.patch.object(gpu_compare, "competitors", lambda _: ([one], [])), contextlib.redirect_stdout(out):
-            gpu_compare.compare(arguments, gpu_compare.GPU_CASES)
+            gpu_compare.compare(arguments, cases)
         self.assertTrue(one.ended)
         return rows_of(out.getvalue()), clock.now - 100
 
     def test_a_case_without_time_says_so(self):
-        rows, _ = self.compared(seconds=15.5, each=0.6)
-        self.assertIn("convnet-100: PyTorch, eager", rows)
-        for name in ("convnet-1000", "mlp-bf16", "mlp-tf32"):
+        rows, _ = self.compared(seconds=15.5, each=0.6, cases=gpu_compare.GPU_CASES)
+        first, *others = gpu_compare.GPU_CASES
+        self.assertIn(f"{first}: PyTorch, eager", rows)
+        for name in others:
             self.assertEqual(["skip", name, "out of time"], rows[name])
 
     def test_each_case_gets_its_share_of_the_time(self):
-        rows, took = self.compared(seconds=120, each=7, rounds=7)
+        cases = {name: {**gpu_compare.GPU_CASES["gpt"], "share": share} for name, share in (("a", 1), ("b", 1), ("c", 2))}
+        rows, took = self.compared(seconds=120, each=7, cases=cases, rounds=20)
         self.assertEqual([], [row for row in rows.values() if row[0] == "skip"])
-        # 30 s hold four rounds of 7 s, and a fifth round in the time that the first three left over
-        self.assertEqual((4 + 4 + 4 + 5) * 7, took)
+        # a quarter of the time holds four rounds, a third of the rest too, and what is left nine
+        self.assertEqual((4 + 4 + 9) * 7, took)
 
 
 @unittest.skipIf(torch is None, "no PyTorch here")
 class RealPyTorch(unittest.TestCase):
     def test_models_are_the_references_of_our_models(self):
-        import gpu_torch
+        import models_torch
         import torch_check
-        for case in (*gpu_compare.GPU_CASES.values(), *gpu_compare.CPU_CASES.values()):
-            shape = [1, 1, *case["input"]][-3:]
-            hidden = [min(width, 32) for width in case["hidden"]]
-            inputs = case["input"] if len(case["input"]) == 3 else [min(case["input"][0], 64)]
-            mine = gpu_torch.make_model({**case, "hidden": hidden, "input": inputs})
-            shape = shape if len(inputs) == 3 else [1, 1, inputs[0]]
-            theirs = getattr(torch_check, case["model"])(shape, case["classes"], hidden)
+        for job, shape, hidden in (({"model": "convnet", "input": "1x28x28"}, [1, 28, 28], None),
+                                   ({"model": "mlp", "input": "64", "hidden": "32,32,16"}, [1, 1, 64], [32, 32, 16])):
+            mine = models_torch.NETWORKS[job["model"]](job)
+            theirs = getattr(torch_check, job["model"])(shape, models_torch.CLASSES, hidden)
             self.assertEqual({k: v.shape for k, v in theirs.state_dict().items()},
                              {k: v.shape for k, v in mine.state_dict().items()})
             mine.load_state_dict(theirs.state_dict())
-            images = torch.randn(4, *inputs)
+            images = torch.randn(4, *shape)
             for model in (mine, theirs):
                 model.train()
-            self.assertTrue(torch.equal(mine(images), theirs(images.reshape(4, *shape))), case)
+            self.assertTrue(torch.equal(mine(images), theirs(images)), job)
 
     def test_pushpull_and_pytorch_train_side_by_side(self):
         done = compared("--bin", BIN, "--device", "cpu", "--seconds", 400, "--rounds", 1, "--round-seconds", 0.3)
@@ -252,9 +251,12 @@ class RealPyTorch(unittest.TestCase):
         rows = rows_of(done.stdout)
         for line in done.stdout.splitlines():
             self.assertTrue(ROW.match(line) or NOTE.match(line), line)
-        for case in gpu_compare.CPU_CASES:
-            for name in ("1 worker, server on the host, over PyTorch, eager",
-                         "2 workers, server on the host, over DDP on Gloo, 2 processes"):
+        for case, settings in gpu_compare.CPU_CASES.items():
+            names = ["1 worker, server on the host, over PyTorch, eager"]
+            if not settings["alone"]:
+                names.append("2 workers, server on the host, over DDP on Gloo, 2 processes")
+            self.assertEqual(settings["alone"], f"{case}: DDP on Gloo, 2 processes" not in rows)
+            for name in names:
                 row = rows[f"{case}: {name}"]
                 self.assertGreater(float(row[2]), 0)
                 self.assertAlmostEqual(float(row[5]), float(row[2]) / float(row[4]), delta=0.01 * float(row[5]))
