@@ -106,7 +106,7 @@ struct ThreadStack {
 
 // Sums a slice's parts at elements [i, i + kWidth). The newest part stays in registers, so that one
 // part needs no stack and two parts need one entry.
-//   stack: this thread's, whose entries have room for kWidth floats or more.
+//   stack: this thread's; its entries have room for kWidth floats or more.
 template <int kWidth>
 PP_HOST_DEVICE_INLINE Floats<kWidth> sum_of_parts(const SlicePart* parts, int count, int64_t i,
                                                   const ThreadStack& stack) {
@@ -232,7 +232,7 @@ PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thre
 // Computes the mean gradient of a tile of at most kNormBlock elements; elements that do not count
 // become 0.
 //   means: kNormBlock floats, 16-byte aligned.
-//   stack: this thread's, whose entries have room for kWide floats.
+//   stack: this thread's; its entries have room for kWide floats.
 template <int kWide>
 PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float divisor, int thread,
                                   int threads, float* means, const ThreadStack& stack) {
