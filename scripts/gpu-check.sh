@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks everything that needs a GPU, in one command and at most 8 minutes: from a package made by
-# scripts/package.sh, on a machine with a driver. Needs no root, no network and no Python.
+# scripts/package.sh, on a machine with a driver. Needs no root and no network; two parts need Python.
 #   ./gpu-check.sh [--out DIR] [--only PART,...] [--budget SECONDS]
 #     --out DIR         folder for logs, the table and gpu-check.json (gpu-check-out)
-#     --only PART,...   of machine, tests, bits, kernels, peers, training, sanitizer (all, in this order)
+#     --only PART,...   of machine, tests, bits, networks, kernels, peers, training, sanitizer (all, in this order)
 #     --budget SECONDS  time limit; the parts that remain are not run (480)
 # A part that fails or runs out of time becomes a row of the table; the others still run. Exit code: 0
 # without a failure, 1 with one, 3 if nothing could run for lack of a GPU, 4 if nothing failed but the
@@ -18,8 +18,9 @@ readonly parts=(
   "machine    30 the GPU, and what copies and launches take"
   "tests     100 the tests that need a GPU"
   "bits       70 the same weights for 1, 2 and 4 workers"
+  "networks   60 twenty steps of every model beside PyTorch in f64"
   "kernels    60 products, kernels and copies beside their floors"
-  "peers     130 training beside PyTorch"
+  "peers     180 training beside PyTorch"
   "training   80 each strategy with 1, 2 and 4 workers on the device"
   "sanitizer 480 memcheck and racecheck of our kernels"
 )
@@ -55,7 +56,7 @@ for variable in ${!PUSHPULL_@}; do  # a caller's would be part of every job
   [[ $variable =~ ^PUSHPULL_(CUDA_LIBS|TEST_.*)$ ]] || unset "$variable"
 done
 
-for file in rows commands machine tests kernels jobs peers; do
+for file in rows commands machine tests networks kernels jobs peers; do
   # shellcheck source=/dev/null
   . "$package/gpu_check/$file.sh" || exit 2
 done

@@ -1,9 +1,9 @@
 """Compares training on one device: pushpull, with every weight pushed and pulled in every step, plain PyTorch without a
-server, eager and compiled, and DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
+server, eager and, for some cases, compiled, and DistributedDataParallel on Gloo. scripts/gpu-check.sh runs it; by hand:
   gpu_compare.py --bin build/release/bin [--device cuda:0] [--seconds 120] [--cases NAME,...]
 A round measures all competitors one after the other, for about a second each. Values are medians over rounds, ratios
 are medians of the ratios within a round. Prints rows as in bench/gpu_rows.h, those of a case when it is done. When the
-time is over, the remaining cases are reported as skipped. --device cpu: two small cases, to test the program itself."""
+time is over, the remaining cases and runs are reported as skipped. --device cpu: small cases, to test the program itself."""
 import argparse
 import json
 import os
@@ -17,34 +17,52 @@ import sys
 import tempfile
 import time
 
+from model_jobs import JOBS, MOMENTUM, data_of
+
 HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = 2000       # generated once and kept
 WARM_UP_S = 0.5      # unmeasured start of a pushpull run: algorithm choices, graphs
-PREPARE_S = 90       # deadline; a first compilation takes long
+PREPARE_S = 90       # deadline
+LEAST_S = 15         # a run of pushpull or a case with less time before the end is skipped: it would hardly start
 MOST_ROUNDS = 7
 EAGER, COMPILED, DDP = "PyTorch, eager", "PyTorch, compiled", "DDP on Gloo, 2 processes"
 
 
-def case(model, batch, precision, bar, shape, hidden=()):
-    return {"model": model, "batch": batch, "precision": precision, "bar": bar, "input": shape,
-            "hidden": list(hidden), "classes": 10}
+def case(job, batch, precision, bar="", alone=False, share=2, **keys):
+    """job, keys: of the job file. alone: one worker beside the eager loop, and nothing else. share: of the time."""
+    # dummy data beyond 64 MiB would be drawn anew for every batch, and the host would set the speed
+    samples = {"train-samples": max(SAMPLES, batch), "test-samples": 100} if job["dataset"] != "text" else {}
+    return {"job": {**job, **samples, "global-batch": batch, **keys}, "precision": precision, "bar": bar, "alone": alone, "share": share}
 
 
-LARGE = ([4096], [4096, 4096, 4096])
-GPU_CASES = {
-    "convnet-100": case("convnet", 100, "tf32", ">=1", [1, 28, 28]),
-    "convnet-1000": case("convnet", 1000, "tf32", ">=1", [1, 28, 28]),
-    "mlp-bf16": case("mlp", 512, "bf16", ">=0.9", *LARGE),
-    "mlp-tf32": case("mlp", 512, "tf32", ">=0.9", *LARGE),
+CONVNET = {**MOMENTUM, "model": "convnet", "input": "1x28x28"}
+MLP = {**MOMENTUM, "model": "mlp", "input": "4096", "hidden": "4096,4096,4096"}
+GPT = {**JOBS["gpt"][0], "layers": 6, "heads": 6, "embed": 384, "sequence": 256}
+SMALL = {"layers": 2, "heads": 2, "embed": 32, "sequence": 16}
+GPU_CASES = {  # the most important first
+    "gpt": case(GPT, 64, "bf16", alone=True, share=1),
+    "bert-base": case(JOBS["bert-base"][0], 32, "bf16", alone=True, share=1),
+    "resnet18": case(JOBS["resnet18"][0], 256, "bf16", alone=True, share=1),
+    "resnet50": case(JOBS["resnet50"][0], 64, "bf16", alone=True, share=1, **{"train-samples": 64, "test-samples": 2}),
+    "convnet-100": case(CONVNET, 100, "tf32", ">=1"),
+    "mlp-bf16": case(MLP, 512, "bf16", ">=0.9"),
+    "convnet-1000": case(CONVNET, 1000, "tf32", ">=1"),
+    "mlp-tf32": case(MLP, 512, "tf32", ">=0.9"),
 }
 CPU_CASES = {
-    "convnet-20": case("convnet", 20, "fp32", "", [1, 28, 28]),
-    "mlp-32": case("mlp", 32, "fp32", "", [64], [64, 64]),
+    "convnet-20": case(CONVNET, 20, "fp32"),
+    "mlp-32": case({**MLP, "input": "64", "hidden": "64,64"}, 32, "fp32"),
+    "gpt-8": case({**JOBS["gpt"][0], **SMALL}, 8, "fp32", alone=True),
+    "bert-8": case({**JOBS["bert"][0], **SMALL}, 8, "fp32", alone=True),
 }
 
 
 class Failed(Exception):
     """A measurement failed. The message is one line."""
+
+
+class NotRun(Failed):
+    """There was no time for a measurement."""
 
 
 def say(*fields):
@@ -64,8 +82,9 @@ class Child:
         self.process = subprocess.Popen([str(word) for word in words], env=environment, start_new_session=True,
                                         **options)
 
-    def end(self):
-        for how, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+    def end(self, signals=((signal.SIGTERM, 5), (signal.SIGKILL, 5))):
+        """signals: each with the seconds to wait for the end."""
+        for how, seconds in signals:
             try:
                 os.killpg(self.process.pid, how)
                 self.process.wait(seconds)
@@ -81,18 +100,22 @@ class Child:
 
 
 class Torch:
-    """Processes of gpu_torch.py that are measured together."""
+    """Processes of gpu_torch.py that are measured together. After a failure new ones serve the next case."""
 
     def __init__(self, name, device, processes=1, compiled=False):
-        self.name, self.compiled = name, compiled
-        words = [sys.executable, HERE / "gpu_torch.py", device]
-        if processes == 1:
+        self.name, self.device, self.processes, self.compiled = name, device, processes, compiled
+        self.children = []
+        self.start()
+
+    def start(self):
+        words = [sys.executable, HERE / "gpu_torch.py", self.device]
+        if self.processes == 1:
             each = [[*words, "alone"]]
         else:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            each = [[*words, "ddp", rank, processes, port] for rank in range(processes)]
+            each = [[*words, "ddp", rank, self.processes, port] for rank in range(self.processes)]
         self.children = [Child(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in each]
 
     def ask(self, **question):
@@ -101,23 +124,33 @@ class Torch:
                 child.process.stdin.write((json.dumps(question) + "\n").encode())
                 child.process.stdin.flush()
             except OSError:
+                self.end()
                 raise Failed("it has ended before") from None
 
     def answer(self, deadline):
-        """Returns the answer of the first process. All processes must answer."""
-        values = []
-        for child in self.children:
-            ready, _, _ = select.select([child.process.stdout], [], [], max(0, deadline - time.monotonic()))
-            line = child.process.stdout.readline().decode(errors="replace").strip() if ready else None
-            if line is None:
+        """Returns the answer of the first process. All must answer. The first that fails ends all of them, since the
+        others wait for it; so does a missing answer, which must not be taken for that of a later question."""
+        waiting = [child.process.stdout for child in self.children]
+        first, value = waiting[0], None
+        while waiting:
+            ready, _, _ = select.select(waiting, [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                self.end()
                 raise Failed("no answer in time")
-            if not line.startswith("ok "):
-                raise Failed(line or "it has ended")
-            values.append(float(line[3:]))
-        return values[0]
+            for file in ready:
+                line = file.readline().decode(errors="replace").strip()
+                if not line.startswith("ok "):
+                    if not line or self.processes > 1:
+                        self.end()
+                    raise Failed(line or "it has ended")
+                value = float(line[3:]) if file is first else value
+                waiting.remove(file)
+        return value
 
     def prepare(self, settings):
-        self.ask(do="prepare", case=settings, compiled=self.compiled)
+        if not self.children:
+            self.start()
+        self.ask(do="prepare", case={key: settings[key] for key in ("job", "precision")}, compiled=self.compiled)
 
     def measure(self, seconds, deadline):
         self.ask(do="run", seconds=seconds)
@@ -126,6 +159,7 @@ class Torch:
     def end(self):
         for child in self.children:
             child.end()
+        self.children = []
 
 
 class Ours:
@@ -137,41 +171,45 @@ class Ours:
         self.server_device = server_device
 
     def prepare(self, settings):
-        self.words = ["--model", settings["model"], "--hidden", ",".join(map(str, settings["hidden"])) or "none",
-                      "--input", "x".join(map(str, settings["input"])), "--classes", settings["classes"],
-                      "--dataset", "dummy", "--train-samples", max(SAMPLES, settings["batch"]), "--test-samples", 100,
-                      "--global-batch", settings["batch"], "--micro-batch", settings["batch"] // self.workers,
-                      "--precision", settings["precision"], "--optimizer", "momentum", "--lr", 0.01,
-                      "--steps", 1_000_000_000]
+        self.job = {**settings["job"], "micro-batch": settings["job"]["global-batch"] // self.workers,
+                    "precision": settings["precision"], "steps": 1_000_000_000}
         if self.server_device:
-            self.words += ["--server-device", self.server_device]
+            self.job["server-device"] = self.server_device
 
     def measure(self, seconds, deadline):
+        if deadline - time.monotonic() < LEAST_S:
+            raise NotRun("out of time")
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             log = pathlib.Path(folder) / "log"
+            words = [word for key, value in {**self.job, **data_of(self.job, folder)}.items() for word in (f"--{key}", value)]
             with open(log, "wb") as out:
                 child = Child([self.pushpull, "run", "--servers", 1, "--workers", self.workers, "--device",
-                               self.device, *self.words, "--out", folder],
+                               self.device, *words, "--out", folder],
                               stdin=subprocess.DEVNULL, stdout=out, stderr=out)
             try:
                 return self.rate(child.process, pathlib.Path(folder) / "metrics.jsonl", log, seconds, deadline)
             finally:
-                child.end()
+                # a second Ctrl-C ends a job without a checkpoint, which would take longer than the measurement
+                child.end(((signal.SIGINT, 0.5), (signal.SIGINT, 5), (signal.SIGKILL, 5)))
 
     @staticmethod
     def rate(process, metrics, log, seconds, deadline):
-        """Returns samples per second between two lines of metrics.jsonl."""
+        """Returns samples per second between two lines of metrics.jsonl. Raises Failed with the first error of the job's
+        processes: the job then ends, which may take longer than the measurement."""
         while True:
+            lines = log.read_text(errors="replace").splitlines()
+            cause = next((line for line in lines if "error: " in line), None)
+            if cause:
+                raise Failed(cause[:300])
             text = metrics.read_text() if metrics.exists() else ""
-            lines = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
-            lines = [line for line in lines if line["seconds"] >= WARM_UP_S and line["samples"] > 0]
-            if lines and lines[-1]["seconds"] - lines[0]["seconds"] >= seconds:
-                samples = lines[-1]["samples"] - lines[0]["samples"]
+            seen = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+            seen = [line for line in seen if line["seconds"] >= WARM_UP_S and line["samples"] > 0]
+            if seen and seen[-1]["seconds"] - seen[0]["seconds"] >= seconds:
+                samples = seen[-1]["samples"] - seen[0]["samples"]
                 if samples > 0:
-                    return samples / (lines[-1]["seconds"] - lines[0]["seconds"])
+                    return samples / (seen[-1]["seconds"] - seen[0]["seconds"])
             if process.poll() is not None:
-                last = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise Failed(f"it ended with {process.returncode}: {''.join(last)[:300]}")
+                raise Failed(f"it ended with {process.returncode}: {''.join(lines[-1:])[:300]}")
             if time.monotonic() > deadline:
                 raise Failed("it did not train for long enough before the deadline")
             time.sleep(0.02)
@@ -195,26 +233,32 @@ def competitors(arguments):
     return found, skipped
 
 
+def takes_part(one, settings):
+    """Returns whether a competitor is measured in a case."""
+    return not settings["alone"] or one.name == EAGER or (isinstance(one, Ours) and one.workers == 1)
+
+
 class Comparison:
     """One case. values[name] is a list with a value per round, or None if it failed."""
 
     def __init__(self, name, settings, all_of_them):
         self.name, self.settings, self.them = name, settings, all_of_them
         self.values = {one.name: [] for one in all_of_them}
-        self.out = {}  # name -> why it does not take part
+        self.out = {}  # name -> the Failed for which it does not take part
 
-    def prepare(self, deadline):
+    def prepare(self, deadline, half):
+        """half: when half of the case's time is over. The eager loop may take until `deadline`."""
         for one in self.them:
             self.attempt(one, lambda one=one: one.prepare(self.settings))
         for one in self.them:  # all at once, since a compilation takes long
             if isinstance(one, Torch) and one.name not in self.out:
-                self.attempt(one, lambda one=one: one.answer(deadline))
+                self.attempt(one, lambda one=one: one.answer(deadline if one.name == EAGER else min(deadline, half)))
 
     def attempt(self, one, action):
         try:
             return action()
         except (Failed, ValueError, OSError) as error:
-            self.out[one.name] = str(error)
+            self.out[one.name] = error
             return None
 
     def round(self, seconds, deadline):
@@ -242,8 +286,12 @@ class Comparison:
 
     def rows(self):
         for one in self.them:
-            if one.name in self.out:
-                say("skip" if isinstance(one, Torch) else "fail", f"{self.name}: {one.name}", self.out[one.name])
+            error = self.out.get(one.name)
+            if isinstance(error, NotRun) and self.median(one.name):
+                continue  # the earlier rounds count
+            if error:
+                is_ours = isinstance(one, Ours) and not isinstance(error, NotRun)
+                say("fail" if is_ours else "skip", f"{self.name}: {one.name}", error)
         alone = [one.name for one in self.them if isinstance(one, Ours) and one.workers == 1]
         pairs = [one.name for one in self.them if isinstance(one, Ours) and one.workers == 2]
         self.row(EAGER)
@@ -271,13 +319,13 @@ def compare(arguments, cases):
     try:
         for index, (name, settings) in enumerate(cases.items()):
             begin = time.monotonic()
-            one_round = 10 * arguments.round_seconds  # of all competitors, including their starts
-            share = max(one_round, (deadline - begin) / (len(cases) - index))
-            if deadline - begin < one_round:
+            if deadline - begin < LEAST_S:
                 say("skip", name, "out of time")
                 continue
-            comparison = Comparison(name, settings, all_of_them)
-            comparison.prepare(min(deadline, begin + PREPARE_S))
+            part = settings["share"] / sum(other["share"] for other in list(cases.values())[index:])
+            share = max(LEAST_S, (deadline - begin) * part)
+            comparison = Comparison(name, settings, [one for one in all_of_them if takes_part(one, settings)])
+            comparison.prepare(min(deadline, begin + PREPARE_S), begin + share / 2)
             took = 0.0
             for _ in range(arguments.rounds):
                 now = time.monotonic()
@@ -319,6 +367,8 @@ def main():
         arguments.scratch.mkdir(parents=True, exist_ok=True)
     # A signal to this process must end its children, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A background job of a shell ignores Ctrl-C, and its children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     compare(arguments, cases)
 
 

@@ -5,10 +5,9 @@ DistributedDataParallel on Gloo that share the device. The processes stay alive,
 Reads requests on stdin, a line of JSON each, and answers each with a line: "ok VALUE" or "error TEXT".
   {"do": "prepare", "case": CASE, "compiled": bool}   makes the model, and runs it until it is warm
   {"do": "run", "seconds": S}                         samples per second of all processes together
-A CASE is {"model": "convnet" or "mlp", "hidden", "input", "classes", "batch", "precision"}; under DDP each process
-computes its share of the batch. Weights are fp32 and updated by SGD with momentum. Batches are in pinned memory and
-are copied to the device in each step. No call waits for the device within a step. The models are those of models/: a
-test compares names, shapes and losses."""
+A CASE is {"job": keys of a job file, "precision"}; under DDP each process computes its share of the batch. Models and
+optimizers are those of models_torch.py. Weights are fp32; `bf16` is autocast. Batches are in pinned memory and are copied
+to the device in each step. No call waits for the device within a step."""
 import json
 import os
 import sys
@@ -16,46 +15,12 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch import nn
+
+import models_torch
 
 WARM_UP_STEPS = 5
 BATCHES = 4
 PRECISIONS = ("fp32", "tf32", "bf16")
-
-
-def block(inputs, outputs):
-    return [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(),
-            nn.MaxPool2d(2)]
-
-
-class Convnet(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        channels, height, width = shape
-        self.layer1 = nn.Sequential(*block(channels, 16))
-        self.layer2 = nn.Sequential(*block(16, 32))
-        self.fc = nn.Linear(32 * (height // 4) * (width // 4), classes)
-
-    def forward(self, x):
-        return self.fc(self.layer2(self.layer1(x)).flatten(1))
-
-
-class Mlp(nn.Module):
-    def __init__(self, inputs, hidden, classes):
-        super().__init__()
-        widths = [inputs, *hidden, classes]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
-
-    def forward(self, x):
-        for index, layer in enumerate(self.layers):
-            x = torch.relu(layer(x)) if index + 1 < len(self.layers) else layer(x)
-        return x
-
-
-def make_model(case):
-    if case["model"] == "convnet":
-        return Convnet(case["input"], case["classes"])
-    return Mlp(case["input"][0], case["hidden"], case["classes"])
 
 
 class Training:
@@ -70,33 +35,34 @@ class Training:
         torch.backends.cudnn.benchmark = True  # shapes are the same in all steps
         torch.manual_seed(0)
         self.device = device
-        self.samples = case["batch"] // processes
+        self.job = case["job"]
+        self.samples = self.job["global-batch"] // processes
         self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=case["precision"] == "bf16")
-        model = make_model(case).to(device)
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        model = models_torch.Losses(models_torch.NETWORKS[self.job["model"]](self.job)).to(device)
+        self.optimizer = models_torch.make_optimizer(self.job, model)
         if processes > 1:
-            model = nn.parallel.DistributedDataParallel(model)
+            model = torch.nn.parallel.DistributedDataParallel(model)
         if compiled:
             if not hasattr(torch, "compile"):
                 raise RuntimeError(f"PyTorch {torch.__version__} has no torch.compile")
             model = torch.compile(model)
         self.model = model
-        self.batches = [self.batch(case) for _ in range(BATCHES)]
+        self.batches = [self.batch() for _ in range(BATCHES)]
 
-    def batch(self, case):
-        images = torch.randn(self.samples, *case["input"])
-        labels = torch.randint(0, case["classes"], (self.samples,))
-        return (images.pin_memory(), labels.pin_memory()) if self.is_gpu() else (images, labels)
+    def batch(self):
+        tensors = models_torch.batch(self.job, self.samples)
+        return [t.pin_memory() for t in tensors] if self.is_gpu() else tensors
 
     def is_gpu(self):
         return self.device.type == "cuda"
 
     def step(self, index):
-        images, labels = (t.to(self.device, non_blocking=True) for t in self.batches[index % BATCHES])
+        samples = tuple(t.to(self.device, non_blocking=True) for t in self.batches[index % BATCHES])
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast:
-            loss = nn.functional.cross_entropy(self.model(images), labels)
+            loss = self.model(samples)
         loss.backward()
+        models_torch.clip(self.job, self.model)
         self.optimizer.step()
 
     def seconds(self, steps):

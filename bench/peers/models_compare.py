@@ -15,23 +15,11 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [f"{ROOT}/tests/e2e", f"{ROOT}/bench"]
+sys.path[:0] = [f"{ROOT}/tests/e2e", f"{ROOT}/bench", HERE]
 from cluster import Cluster  # noqa: E402
 from figures import Failed, caption, cell, machine, markdown, positive, ratios, rounds_text, run, say, values  # noqa: E402
+from model_jobs import JOBS, data_of  # noqa: E402
 
-ADAMW = {"optimizer": "adamw", "lr": 0.001, "weight-decay": 0.01, "clip-norm": 1}
-MOMENTUM = {"dataset": "dummy", "optimizer": "momentum", "lr": 0.01}
-QA = {"model": "bert", "dataset": "dummy-qa", "vocab": 1024, **ADAMW}
-# job, steps of a run. A step has two micro-batches: one for each worker or rank of a pair
-JOBS = {
-    "mlp": ({"model": "mlp", "hidden": "1024,1024", "input": "784", "test-samples": 200, "global-batch": 256, "micro-batch": 128, **MOMENTUM}, 150),
-    "convnet": ({"model": "convnet", "input": "1x28x28", "test-samples": 200, "global-batch": 200, "micro-batch": 100, **MOMENTUM}, 150),
-    "gpt": ({"model": "gpt", "dataset": "text", "layers": 4, "heads": 4, "embed": 128, "sequence": 64, "global-batch": 12, "micro-batch": 6, **ADAMW}, 60),
-    "bert": ({"layers": 4, "heads": 4, "embed": 256, "sequence": 128, "test-samples": 8, "global-batch": 16, "micro-batch": 8, **QA}, 15),
-    "resnet18": ({"model": "resnet18", "stem": "cifar", "input": "1x28x28", "test-samples": 8, "global-batch": 32, "micro-batch": 16, **MOMENTUM}, 6),
-    "resnet50": ({"model": "resnet50", "input": "3x224x224", "test-samples": 2, "global-batch": 8, "micro-batch": 4, **MOMENTUM}, 3),
-    "bert-base": ({"layers": 12, "heads": 12, "embed": 768, "sequence": 384, "test-samples": 2, "global-batch": 4, "micro-batch": 2, **QA}, 3),
-}
 TITLES = {"mlp": "`mlp` 1024,1024", "convnet": "`convnet`", "gpt": "`gpt`, 4 layers of 128, 64 characters", "bert": "`bert`, 4 layers of 256, 128 tokens",
           "resnet18": "`resnet18`, 28 x 28", "resnet50": "`resnet50`, 224 x 224", "bert-base": "`bert`, 12 layers of 768, 384 tokens"}
 TIMEOUT_S = 900
@@ -43,11 +31,7 @@ def torch_rate(job, steps, kind):
 
 def pushpull_rate(bin_dir, job, steps, workers=1):
     with tempfile.TemporaryDirectory() as folder:
-        if job["dataset"] == "text":
-            with open(f"{folder}/text.txt", "w") as file:
-                file.write("".join(chr(ord("0") + i * 7 % 65) for i in range(100_000)))
-            job = {**job, "data-dir": f"{folder}/text.txt"}
-        out = Cluster(bin_dir, folder).run({**job, "threads": 1, "eval-every": 0, "steps": steps}, workers=workers, timeout_s=TIMEOUT_S)
+        out = Cluster(bin_dir, folder).run({**job, **data_of(job, folder), "threads": 1, "eval-every": 0, "steps": steps}, workers=workers, timeout_s=TIMEOUT_S)
         with open(f"{out}/summary.json") as file:
             summary = json.load(file)
         # the mean step of a worker: without the start and the evaluation, which PyTorch's side does not have

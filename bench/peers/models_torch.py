@@ -10,43 +10,51 @@ import time
 
 import torch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/e2e"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/e2e"))
 import torch_networks as networks  # noqa: E402
-import ddp_train  # noqa: E402
-from gloo_exchange import free_port  # noqa: E402
+from model_jobs import WORDS  # noqa: E402
 
 WARM_UP_STEPS = 2
-WORDS = {"gpt": 65, "bert": 1024}
+CLASSES = 10
 
 
-class Classifier(torch.nn.Module):
-    """A module that gives the scores of a class."""
-    def __init__(self, scores):
+def shape_of(job):
+    return [int(size) for size in job["input"].split("x")]
+
+
+def mlp(job):
+    return networks.Mlp(shape_of(job)[0], [int(width) for width in job["hidden"].split(",")], CLASSES)
+
+
+def convnet(job):
+    return networks.Convnet(shape_of(job), CLASSES)
+
+
+def resnet18(job):
+    return networks.Resnet18(shape_of(job)[0], CLASSES)
+
+
+class Resnet50(networks.Classifier):
+    def __init__(self):
         super().__init__()
-        self.scores = scores
+        import torchvision
+        self.scores = torchvision.models.resnet50(num_classes=CLASSES)
 
-    def losses(self, samples, _smoothing):
-        images, labels = samples
-        return {"class": torch.nn.functional.cross_entropy(self.scores(images), labels)}
-
-
-def resnet50(_job):
-    import torchvision
-    return Classifier(torchvision.models.resnet50(num_classes=10))
+    def forward(self, x):
+        return self.scores(x)
 
 
 def transformer(kind):
     return lambda job: kind(WORDS[job["model"]], job["sequence"], job["layers"], job["heads"], job["embed"])
 
 
-NETWORKS = {"mlp": lambda _job: Classifier(ddp_train.mlp(784, 1024)), "convnet": lambda _job: Classifier(ddp_train.convnet()),
-            "resnet18": lambda _job: networks.Resnet18(1, 10), "resnet50": resnet50,
+NETWORKS = {"mlp": mlp, "convnet": convnet, "resnet18": resnet18, "resnet50": lambda _job: Resnet50(),
             "gpt": transformer(networks.Gpt), "bert": transformer(networks.Bert)}
 
 
 def batch(job, count):
     if "input" in job:
-        return torch.rand(count, *map(int, job["input"].split("x"))), torch.randint(0, 10, (count,))
+        return torch.rand(count, *shape_of(job)), torch.randint(0, CLASSES, (count,))
     length = job["sequence"]
     ids = torch.randint(0, WORDS[job["model"]], (count, length))
     if job["model"] == "gpt":
@@ -66,20 +74,28 @@ class Losses(torch.nn.Module):
         return sum(self.model.losses(samples, 0.0).values())
 
 
+def make_optimizer(job, model):
+    if job["optimizer"] == "adamw":
+        fused = {"fused": True} if torch.__version__ >= "2" else {}
+        return torch.optim.AdamW(model.parameters(), lr=job["lr"], weight_decay=job["weight-decay"], **fused)
+    return torch.optim.SGD(model.parameters(), lr=job["lr"], momentum=0.9)
+
+
+def clip(job, model):
+    if "clip-norm" in job:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip-norm"])
+
+
 def train(job, steps, model, parts):
     """Trains and returns the seconds of the timed steps. parts: micro-batches of a step in this process."""
-    if job["optimizer"] == "adamw":
-        optimizer = torch.optim.AdamW(model.parameters(), lr=job["lr"], weight_decay=job["weight-decay"], fused=True)
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=job["lr"], momentum=0.9)
+    optimizer = make_optimizer(job, model)
     batches = [batch(job, job["micro-batch"]) for _ in range(8)]
 
     def step(index):
         optimizer.zero_grad()
         for part in range(parts):
             (model(batches[(index + part) % len(batches)]) / parts).backward()
-        if "clip-norm" in job:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip-norm"])
+        clip(job, model)
         optimizer.step()
 
     for index in range(WARM_UP_STEPS):
@@ -105,6 +121,7 @@ def main():
     kind, job, steps = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     parts = job["global-batch"] // job["micro-batch"]
     if kind == "ddp":
+        from gloo_exchange import free_port  # lets Gloo use the loopback interface
         torch.multiprocessing.spawn(process, args=(parts, free_port(), job, steps), nprocs=parts)
         return
     torch.set_num_threads(1)

@@ -93,3 +93,22 @@ find_tool() {
   done
   type -P "$1"
 }
+
+# Finds a Python with a PyTorch that sees a GPU. Sets python, or no_python to the reason if there is none.
+python=
+no_python=
+find_python() {
+  local candidate seen
+  took=0 command=
+  [ -z "$python$no_python" ] || return 0
+  no_python="no python3 with PyTorch here; PYTHON names one elsewhere"
+  for candidate in "${PYTHON:-python3}" "${PYTHON:-/usr/bin/python3}"; do
+    type -P "$candidate" >/dev/null || continue
+    seen=$(timeout 60 "$candidate" -c \
+      'import torch; print(torch.__version__, torch.cuda.is_available())' 2>/dev/null </dev/null | tail -n 1)
+    case $seen in
+      *" True") python=$candidate no_python=; return ;;
+      *" False") no_python="PyTorch ${seen% *} of $candidate sees no GPU" ;;
+    esac
+  done
+}

@@ -1,20 +1,57 @@
 # Part of gpu-check.sh: the tests that need a device, and those of kernels again under compute-sanitizer. A file beside
 # each program contains the filter of its CUDA tests.
 
-# run_tests PART LIMIT PROGRAM FILTER [WORD...]: runs a GoogleTest program, with WORD... such as compute-sanitizer in
-# front. A skipped test is a failure, and so is a filter without tests.
+# run_tests PART LIMIT SHARDS PROGRAM FILTER [WORD...]: runs a GoogleTest program in SHARDS processes at once, with WORD...
+# such as compute-sanitizer in front. Counts the tests of all processes, and names the last test of each process that
+# failed or did not end. A skipped test is a failure, and so is a filter without tests.
 run_tests() {
-  local part=$1 limit=$2 program=$3 filter=$4 log=$out/$1-$3.log number
-  shift 4
-  limited "$limit" "$log" env PUSHPULL_REQUIRE_DEVICE=1 "$@" "$package/tests/$program" "--gtest_filter=$filter"
-  number=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log")
-  if [ "$code" = 0 ] && [ "${number:-0}" != 0 ]; then
-    row "$part" "$program" passed "$number passed"
-  elif [ "$code" = 9 ]; then
-    row "$part" "$program" FAILED "${number:-0} passed, the sanitizer has findings: $log"
-  else
-    row "$part" "$program" "$(verdict_of_end)" "${number:-0} passed, $(end_of "$log")"
+  local part=$1 limit=$2 shards=$3 program=$4 filter=$5 log=$out/$1-$4
+  local i ok skip fail where ended oks=0 skips=0 fails=0 wrong=0 seen
+  shift 5
+  limited "$limit" "$log.log" bash "$package/gpu_check/shards.sh" "$shards" "$log" \
+    env PUSHPULL_REQUIRE_DEVICE=1 "$@" "$package/tests/$program" "--gtest_filter=$filter"
+  if [ "$code" = "$no_time" ]; then
+    row "$part" "$program" "not run" "$(end_of "$log.log")"
+    return
   fi
+  seen=
+  for ((i = 0; i < shards; i++)); do
+    read -r ok skip fail where < <(tests_of "$log.$i.log")
+    oks=$((oks + ok)) skips=$((skips + skip)) fails=$((fails + fail))
+    ended=$(cat "$log.$i.code" 2>/dev/null)
+    case $ended:$where in
+      0:after*) ;;
+      :*) seen+="; shard $i did not end, $where" ;;
+      *:*"no test") wrong=1; seen+="; shard $i: $(code=$ended end_of "$log.$i.log")" ;;
+      *) wrong=1; seen+="; shard $i: exit code $ended $where" ;;
+    esac
+  done
+  [ "$fails" = 0 ] || seen=", $fails failed$seen"
+  [ "$skips" = 0 ] || seen=", $skips skipped$seen"
+  seen="$oks passed$seen"
+  if [ "$code" = 9 ]; then
+    row "$part" "$program" FAILED "$seen; the sanitizer has findings: $log.0.log"
+  elif [ "$wrong" != 0 ] || [ "$skips" != 0 ] || [ "$fails" != 0 ] || [ "$code$oks" = 00 ]; then
+    row "$part" "$program" FAILED "$seen; $log.*.log"
+  elif [ "$code" != 0 ]; then
+    row "$part" "$program" "$(verdict_of_end)" "$seen; $(end_of "$log.log")"
+  else
+    row "$part" "$program" passed "$seen"
+  fi
+}
+
+# tests_of LOG: prints the numbers of tests that passed, were skipped and failed, and "within TEST" if that one has not
+# ended. Otherwise "after TEST" names the first that failed, or the last.
+tests_of() {
+  tr -d '\000' 2>/dev/null <"$1" | awk '
+    match($0, /\[ RUN      \] [^ ]+/) {last = substr($0, RSTART + 13, RLENGTH - 13); running = 1}
+    / \([0-9]+ ms\)$/ && /\[       OK \]/ {ok++; running = 0}
+    / \([0-9]+ ms\)$/ && /\[  SKIPPED \]/ {skip++; running = 0}
+    / \([0-9]+ ms\)$/ && /\[  FAILED  \]/ {fail++; running = 0; if (wrong == "") wrong = last}
+    END {
+      where = running ? "within " last : "after " (wrong != "" ? wrong : last != "" ? last : "no test")
+      print ok + 0, skip + 0, fail + 0, where
+    }'
 }
 
 device_tests() {
@@ -25,9 +62,11 @@ device_tests() {
 }
 
 part_tests() {
-  local program
+  local program shards
+  shards=$(nproc)
+  [ "$shards" -le 8 ] || shards=8
   for program in $(device_tests); do
-    run_tests tests 100 "$program" "$(cat "$package/tests/$program.filter")"
+    run_tests tests 60 "$shards" "$program" "$(cat "$package/tests/$program.filter")"
   done
 }
 
@@ -53,7 +92,7 @@ part_sanitizer() {
     for program in "${programs[@]}"; do
       runs=$((runs + 1))
       ahead=$((2 * ${#programs[@]} - runs))  # the remaining programs get ten seconds each
-      run_tests "$tool" $(($(seconds_left) - 10 * ahead)) "$program" \
+      run_tests "$tool" $(($(seconds_left) - 10 * ahead)) 1 "$program" \
         "$(cat "$package/tests/$program.filter"):-*TooMuchMemory*" "$sanitizer" --tool "$tool" "${ours[@]}" --error-exitcode 9
     done
   done

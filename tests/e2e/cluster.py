@@ -15,14 +15,15 @@ class Cluster:
     def __init__(self, bin_dir, folder, environment=None):
         self.bin_dir = os.path.abspath(bin_dir)
         self.folder = folder
-        # the caller's PUSHPULL_ variables would become part of the job
+        # the caller's PUSHPULL_ variables would become part of the job; this one says where libraries are
         self.environment = {key: value for key, value in os.environ.items()
-                            if not key.startswith("PUSHPULL_")}
+                            if not key.startswith("PUSHPULL_") or key == "PUSHPULL_CUDA_LIBS"}
         self.environment["XDG_CONFIG_HOME"] = f"{folder}/config"  # keeps the user's keys out
         self.environment.update(environment or {})
         self.processes = []
 
-    def run(self, job, servers=1, workers=1, out="pushpull-out", timeout_s=60):
+    def run(self, job, servers=1, workers=1, out="pushpull-out", timeout_s=60,
+            worker_flags=()):
         """Runs a job. job: key -> value. Returns the path of the output folder after all processes exit with
         0."""
         deadline = time.monotonic() + timeout_s
@@ -33,7 +34,7 @@ class Cluster:
             for _ in range(servers - 1):
                 self._start("pushpull-server", ["--join", address])
             for _ in range(workers):
-                self._start("pushpull-worker", ["--join", address])
+                self._start("pushpull-worker", ["--join", address, *worker_flags])
             self._wait(deadline)
         finally:
             for process, _ in self.processes:
@@ -55,7 +56,7 @@ class Cluster:
             ready, _, _ = select.select([announced], [], [], deadline - time.monotonic())
             address = announced.readline().strip() if ready else ""
         if not address:
-            raise JobFailed("the coordinator announced no address\n" + self._logs())
+            raise JobFailed(f"the coordinator announced no address: {self._cause(self.processes[0][1])}\n" + self._logs())
         return address
 
     def _start(self, program, arguments, pass_fds=()):
@@ -67,13 +68,26 @@ class Cluster:
         self.processes.append((process, path))
 
     def _wait(self, deadline):
-        for process, path in self.processes:
-            try:
-                code = process.wait(max(deadline - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                raise JobFailed(f"{path}: still running\n" + self._logs()) from None
-            if code != 0:
-                raise JobFailed(f"{path}: exit code {code}\n" + self._logs())
+        """Returns when all processes have ended with 0. The first that fails ends the job: others would wait for it."""
+        running = list(self.processes)
+        while running:
+            for process, path in list(running):
+                code = process.poll()
+                if code is None:
+                    continue
+                running.remove((process, path))
+                if code != 0:
+                    raise JobFailed(f"{path}: exit code {code}: {self._cause(path)}\n" + self._logs())
+            if time.monotonic() > deadline:
+                raise JobFailed(f"{running[0][1]}: still running\n" + self._logs())
+            time.sleep(0.02)
+
+    @staticmethod
+    def _cause(path):
+        """Returns the first line with an error of a log, or its last."""
+        with open(path, errors="replace") as file:
+            lines = file.read().splitlines()
+        return next((line for line in lines if "error: " in line), lines[-1] if lines else "no output")
 
     def _logs(self):
         out = ""

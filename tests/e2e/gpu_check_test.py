@@ -6,15 +6,24 @@ import signal
 import shutil
 import time
 
+from cluster import Cluster, JobFailed
 from lab import expect
 from package_test import SOURCE, called
 
+# 7 tests, of which each of the processes runs its share; EXTRA runs within the last test
 TEST = """[ "$PUSHPULL_REQUIRE_DEVICE" = 1 ] || exit 1
 case $* in *--gtest_filter=\\*/Cuda* | *OnDevice*) ;; *) exit 1 ;; esac
-echo '[  PASSED  ] 7 tests.'
+index=${GTEST_SHARD_INDEX:-0} end='[       OK ]'
+while [ $index -lt 7 ]; do
+  echo "[ RUN      ] Suite.Test$index/Cuda"
+  [ $index -lt 6 ] || { EXTRA; }
+  echo "$end Suite.Test$index/Cuda (1 ms)"
+  index=$((index + ${GTEST_TOTAL_SHARDS:-1}))
+done
 """
 # like the real one: its own options, then the program with its options
 SANITIZER = """[ "$1" != --help ] || { echo '  --kernel-name ...'; seq 100000; exit 0; }
+EXTRA
 while [ "${1#-}" != "$1" ]; do case $1 in --tool | --error-exitcode | --kernel-name) shift ;; esac; shift; done
 "$@"
 """
@@ -50,11 +59,24 @@ esac
                  r"printf 'row\tbatch_norm/small\t300\tGB/s\t1000\t0.3\t-\n'" "\n",
 }
 PYTHON = r"""[ "$1" != -c ] || { echo 2.9.0 True; exit 0; }
-[ -f "$1" ] || exit 1
+case $1 in
+  */tests/e2e/torch_networks_check.py)
+    [ "$2" = "${0%python}bin" ] && [ "$3" = "${0%python}share/pushpull/digits" ] && [ "$4 $5" = "--device cuda:0" ] || exit 1
+    echo 'mlp momentum, workers 1, servers 1: worst layers.0.bias 1.4e-07 of 1e-04'
+    printf 'row\tmlp\t1.4e-07\tof the norm\t-\t1.4e-07\t<=1e-04\n'
+    printf 'row\tresnet18\tRESNET\tof the norm\t-\tRESNET\t<=5e-03\n'
+    exit 0 ;;
+  */bench/peers/gpu_compare.py) ;;
+  *) exit 1 ;;
+esac
 printf 'row\tconvnet-100: 1 worker over PyTorch, eager\t9000\tsamples/s\t8000\t1.125\t>=1\n'
 printf 'skip\tconvnet-100: PyTorch, compiled\tno compiler\n'
 """
-PARTS = ("machine", "tests", "bits", "kernels", "peers", "training", "memcheck", "racecheck")
+PARTS = ("machine", "tests", "bits", "networks", "kernels", "peers", "training", "memcheck", "racecheck")
+
+
+def python(resnet="8.7e-04"):
+    return PYTHON.replace("RESNET", resnet)
 
 
 def stand_in(path, text):
@@ -68,28 +90,32 @@ def pushpull(extra=":"):
     return PUSHPULL.replace("EXTRA", extra)
 
 
-def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER, python=PYTHON):
+def test_program(extra=":"):
+    return TEST.replace("EXTRA", extra)
+
+
+def package_of(lab, tests=None, benches=None, program=None, sanitizer=SANITIZER.replace("EXTRA", ":"), interpreter=None):
     package = lab.folder / lab.name("package")
     package.mkdir()
     shutil.copy(SOURCE / "scripts/gpu-check.sh", package)
     shutil.copytree(SOURCE / "scripts/gpu_check", package / "gpu_check")
     (package / "PACKAGE").write_text('pushpull 0 "quoted" \\, commit abc123\n')
-    for name, text in (tests or {"cuda_test": TEST, "device_test": TEST}).items():
+    for name, text in (tests or {"cuda_test": test_program(), "device_test": test_program()}).items():
         stand_in(package / "tests" / name, text)
         (package / "tests" / f"{name}.filter").write_text("*/Cuda\n")
     for name, text in {**BENCHES, **(benches or {})}.items():
         if text is not None:
             stand_in(package / "bench" / name, text)
-    (package / "bench" / "gpu_compare.py").write_text("")
     stand_in(package / "bin/pushpull", program or pushpull())
-    stand_in(package / "python", python)
+    stand_in(package / "python", interpreter or python())
+    stand_in(package / "tools/nproc", "echo 16\n")
     if sanitizer:
         stand_in(package / "cuda/bin/compute-sanitizer", sanitizer)
     return package
 
 
 def environment_of(package):
-    return {"PATH": "/usr/bin:/bin", "CUDA_HOME": str(package / "cuda"), "PYTHON": str(package / "python"),
+    return {"PATH": f"{package}/tools:/usr/bin:/bin", "CUDA_HOME": str(package / "cuda"), "PYTHON": str(package / "python"),
             "PUSHPULL_LR": "3"}
 
 
@@ -189,25 +215,51 @@ def other_bits_and_distant_losses_fail(lab):
 
 
 def a_failure_is_a_row_and_not_the_end(lab):
-    tests = {"cuda_test": "kill -SEGV $$\n", "device_test": TEST, "models_test": "echo '[  PASSED  ] 0 tests.'\n",
-             "slices_test": "echo '[  PASSED  ] 3 tests.'; echo '[  FAILED  ] 1 test'; exit 1\n"}
+    failing = "end='[  FAILED  ]'; trap 'exit 1' EXIT"
+    tests = {"cuda_test": "kill -SEGV $$\n", "device_test": test_program(), "models_test": "echo 'no tests'\n",
+             "slices_test": test_program(failing), "steps_test": test_program("end='[  SKIPPED ]'")}
     # the first test of cuda_test, which looks for the device, finds it
     tests["cuda_test"] = "case $* in *CudaGives*) exit 0 ;; esac\n" + tests["cuda_test"]
-    sanitizer = 'case "$*" in *racecheck*device_test*) exit 9 ;; esac\n' + SANITIZER
+    sanitizer = SANITIZER.replace("EXTRA", 'case "$*" in *racecheck*device_test*) trap "exit 9" EXIT ;; esac')
     benches = {"gpu_bench": "echo 'out of memory: 5 of 7' >&2; exit 9\n",
                "gpu_matmul_bench": r"printf 'row\tproduct forward\t500\tTflop/s\t600\t1.2\t<=1.05\n'" "\n"}
     program = pushpull('[ "$strategy" != ssp:4 ] || { echo "error: [push] no answer"; echo "ended"; exit 5; }')
     check = checked(lab, package_of(lab, tests, benches, program, sanitizer))
     expect(check.code == 1, f"exit code {check.code}: {check.text}")
-    wrong = {("tests", "cuda_test"): "exit code 139", ("tests", "models_test"): "0 passed",
-             ("tests", "slices_test"): "3 passed, exit code 1", ("racecheck", "device_test"): "findings",
-             ("memcheck", "models_test"): "0 passed", ("kernels", "gpu_bench --rows"): "exit code 9: out of memory: 5 of 7",
+    wrong = {("tests", "cuda_test"): "0 passed; shard 0: exit code 139", ("tests", "models_test"): "0 passed;",
+             ("tests", "slices_test"): "6 passed, 1 failed; shard 6: exit code 1 after Suite.Test6/Cuda;",
+             ("tests", "steps_test"): "6 passed, 1 skipped;", ("racecheck", "device_test"): "7 passed; shard 0: exit code 9",
+             ("memcheck", "models_test"): "0 passed;", ("memcheck", "slices_test"): "6 passed, 1 failed; shard 0: exit code 1", ("kernels", "gpu_bench --rows"): "exit code 9: out of memory: 5 of 7",
              ("kernels", "product forward"): "", ("training", "ssp:4, 2 workers"): "exit code 5: error: [push] no answer"}
     for key, seen in wrong.items():
         expect(key in check.failed() and seen in check.rows[key]["seen"], f"{key}: {check.rows.get(key)}")
     for key in (("tests", "device_test"), ("memcheck", "device_test"), ("training", "sync, 4 workers"),
                 ("bits", "bf16, 4 workers")):
         expect(check.verdict(*key) == "passed", f"{check.rows[key]}")
+
+
+def tests_run_in_processes_at_once_that_share_them(lab):
+    """Each process waits for the seven others."""
+    together = 'touch "$0.$GTEST_SHARD_INDEX"; until [ "$(ls "$0".? | wc -l)" = "$GTEST_TOTAL_SHARDS" ]; do sleep 0.05; done\n'
+    check = checked(lab, package_of(lab, {"cuda_test": test_program(), "device_test": together + test_program()}), "--only", "tests",
+                    "--budget", "40")
+    row = check.rows["tests", "device_test"]
+    expect((row["verdict"], row["seen"]) == ("passed", "7 passed"), f"{row}")
+    expect("shards.sh 8 " in row["command"], f"{row}")
+
+
+def a_process_that_crashes_or_hangs_is_a_failure_with_its_last_test(lab):
+    package = package_of(lab, {"cuda_test": test_program(), "device_test": test_program("kill -SEGV $$"),
+                               "models_test": test_program("trap '' TERM; sleep 1000")})
+    tests = package / "gpu_check/tests.sh"
+    tests.write_text(tests.read_text().replace("run_tests tests 60", "run_tests tests 3"))
+    check = checked(lab, package, "--only", "tests")
+    expect(check.verdict("tests", "cuda_test") == "passed", check.text)
+    for name, seen in (("device_test", "6 passed; shard 6: exit code 139 within Suite.Test6/Cuda"),
+                       ("models_test", "6 passed; shard 6 did not end, within Suite.Test6/Cuda; not done within 3 s")):
+        row = check.rows["tests", name]
+        expect(row["verdict"] == "FAILED" and seen in row["seen"], f"{row}")
+    expect(check.code == 1, f"exit code {check.code}")
 
 
 def garbage_output_is_a_failure(lab):
@@ -278,11 +330,13 @@ def a_signal_ends_the_programs_and_leaves_a_table(lab):
 
 
 def missing_programs_are_reported(lab):
-    package = package_of(lab, benches={"gpu_bench": None}, python='[ "$1" != -c ] || exit 1\n', sanitizer=None)
+    package = package_of(lab, benches={"gpu_bench": None}, interpreter='[ "$1" != -c ] || exit 1\n', sanitizer=None)
     environment = os.path.exists("/usr/local/cuda/bin/compute-sanitizer")
-    check = checked(lab, package, "--only", "kernels,peers,sanitizer")
+    check = checked(lab, package, "--only", "networks,kernels,peers,sanitizer")
     expect("no gpu_bench" in check.rows["kernels", "gpu_bench --rows"]["seen"], check.text)
-    expect("no python3 with PyTorch" in check.rows["peers", "PyTorch"]["seen"], check.text)
+    for part in ("networks", "peers"):
+        row, = check.of(part).values()
+        expect(row["verdict"] == "not run" and "no python3 with PyTorch" in row["seen"], f"{row}")
     if not environment:
         for tool in ("memcheck", "racecheck"):
             row, = check.of(tool).values()
@@ -290,10 +344,40 @@ def missing_programs_are_reported(lab):
     expect(check.code == 0 and not check.failed(), f"exit code {check.code}: {check.text}")
 
 
+def a_worker_that_fails_ends_the_job_with_its_line(lab):
+    """As in the check of networks, which has no time to wait for a job that cannot begin."""
+    folder = lab.folder / "bin"
+    stand_in(folder / "pushpull-server", "eval fd=\\${$#}; echo tcp://127.0.0.1:1 >/dev/fd/$fd; exec sleep 1000\n")
+    stand_in(folder / "pushpull-worker", "[ \"$3 $4\" = '--device cuda:0' ] || exit 2\n"
+             "echo 'worker: error: [device] cuda:0 cannot be used'; echo 'worker: ended'; exit 9\n")
+    begin = time.monotonic()
+    try:
+        Cluster(folder, lab.folder).run({"model": "mlp"}, worker_flags=["--device", "cuda:0"])
+        text = "no failure"
+    except JobFailed as error:
+        text = str(error).splitlines()[0]
+    expect(text.endswith("exit code 9: worker: error: [device] cuda:0 cannot be used"), text)
+    expect(time.monotonic() - begin < 30, "it waited for the server")
+
+
 def a_pytorch_without_a_gpu_is_reported(lab):
-    check = checked(lab, package_of(lab, python='[ "$1" != -c ] || echo 1.13.0 False\n'), "--only", "peers")
-    row, = check.of("peers").values()
-    expect(row["verdict"] == "not run" and "PyTorch 1.13.0 of" in row["seen"] and "sees no GPU" in row["seen"], f"{row}")
+    check = checked(lab, package_of(lab, interpreter='[ "$1" != -c ] || echo 1.13.0 False\n'), "--only", "networks,peers")
+    for part in ("networks", "peers"):
+        row, = check.of(part).values()
+        expect(row["verdict"] == "not run" and "PyTorch 1.13.0 of" in row["seen"] and "sees no GPU" in row["seen"], f"{row}")
+
+
+    check = checked(lab, package_of(lab, interpreter='[ "$1" != -c ] || { echo 2.9.0 True; exit; }; echo "skipped: no NumPy"; exit 77\n'),
+                    "--only", "networks")
+    row, = check.of("networks").values()
+    expect((row["verdict"], row["seen"]) == ("not run", "skipped: no NumPy"), f"{row}")
+
+
+def a_network_beyond_its_bar_fails(lab):
+    check = checked(lab, package_of(lab, interpreter=python(resnet="5.2e-03")), "--only", "networks")
+    expect(check.failed() == {("networks", "resnet18")} and check.code == 1, f"exit code {check.code}: {check.text}")
+    row = check.rows["networks", "mlp"]
+    expect((row["verdict"], row["value"], row["bar"]) == ("passed", 1.4e-7, "<=1e-04"), f"{row}")
 
 
 def a_missing_gpu_is_the_reason_of_every_part(lab):
@@ -304,7 +388,7 @@ def a_missing_gpu_is_the_reason_of_every_part(lab):
         expect(row["verdict"] == "not run" and row["seen"] == check.found["no_device"], f"{row}")
     expect(check.text.splitlines()[-1] == f"[gpu-check] nothing could run: {check.found['no_device']}", check.text)
     # a build without CUDA has no cuda_test
-    check = checked(lab, package_of(lab, {"device_test": TEST}))
+    check = checked(lab, package_of(lab, {"device_test": test_program()}))
     expect(check.code == 3 and "no CUDA in it" in check.found["no_device"], check.text)
 
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import time
 
 from lab import MLP, expect, flags_of
@@ -109,13 +110,26 @@ def the_gpu_check_names_the_parts_that_could_not_run(lab, package):
     expect(code == NO_DEVICE, f"exit code {code}: {text[-1500:]}")
     found = json.loads((lab.folder / "check" / "gpu-check.json").read_text())
     expect(found["no_device"] and found["package"].startswith("pushpull "), f"{found}")
-    parts = ["machine", "tests", "bits", "kernels", "peers", "training", "sanitizer"]
+    parts = ["machine", "tests", "bits", "networks", "kernels", "peers", "training", "sanitizer"]
     expect([row["part"] for row in found["rows"]] == parts, f"{found}")
     for row in found["rows"]:
         expect(row["verdict"] == "not run" and row["seen"] == found["no_device"], f"{row}")
         expect(row["name"] in text and found["no_device"] in text, text)
     expect("0 passed, 0 failed" in text, text)
     expect(text.splitlines()[-1] == f"[gpu-check] nothing could run: {found['no_device']}", text)
+
+
+def the_comparisons_with_pytorch_find_their_files(lab, package):
+    pythons = [p for p in ("/usr/bin/python3", sys.executable) if called([p, "-c", "import numpy, torch"])[0] == 0]
+    if not pythons:
+        return
+    code, text = called([pythons[0], package / "tests/e2e/torch_networks_check.py", package / "bin", package / "share/pushpull/digits",
+                         "--device", "cpu", "--model", "mlp"], lab.seconds(120), cwd=lab.folder)
+    row = re.search(r"^row\tmlp, .*\tof the norm\t-\t(\S+)\t<=1e-04$", text, re.MULTILINE)
+    expect(code == 0 and row and float(row[1]) <= 1e-4, f"exit code {code}: {text}")
+    code, text = called([pythons[0], package / "bench/peers/gpu_compare.py", "--bin", package / "bin", "--device", "cpu", "--rounds", 1,
+                         "--round-seconds", 0.3, "--cases", "mlp-32"], lab.seconds(200), cwd=lab.folder)
+    expect(code == 0 and re.search(r"^row\tmlp-32: 1 worker, server on the host, over PyTorch, eager\t", text, re.MULTILINE), text)
 
 
 # One test, because packing takes longer than all the checks.
@@ -125,6 +139,7 @@ def a_package_is_complete_and_runs_anywhere(lab):
     a_job_gets_the_bits_of_the_build(lab, package)
     a_program_has_its_own_name(package)
     the_gpu_check_names_the_parts_that_could_not_run(lab, package)
+    the_comparisons_with_pytorch_find_their_files(lab, package)
 
 
 def mistakes_are_refused_in_one_line(lab):

@@ -1,4 +1,4 @@
-"""The large networks in plain PyTorch, with the names of Hugging Face's and torchvision's modules."""
+"""Our networks in plain PyTorch; the large ones have the names of Hugging Face's and torchvision's modules."""
 import math
 
 import torch
@@ -16,7 +16,7 @@ def attend(queries, keys, values, heads, mask=None):
     if hasattr(functional, "scaled_dot_product_attention"):
         return functional.scaled_dot_product_attention(queries, keys, values, seen, is_causal=mask is None).transpose(1, 2).flatten(2)
     if seen is None:
-        seen = torch.ones(queries.shape[2], queries.shape[2], dtype=torch.bool).tril()
+        seen = torch.ones(queries.shape[2], queries.shape[2], dtype=torch.bool, device=queries.device).tril()
     scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])
     return (scores.masked_fill(~seen, -math.inf).softmax(-1) @ values).transpose(1, 2).flatten(2)
 
@@ -30,7 +30,7 @@ class Conv1D(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).normal_(std=0.1))
 
     def forward(self, x):
-        return x @ self.weight + self.bias
+        return torch.addmm(self.bias, x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
 
 
 def named(**parts):
@@ -53,7 +53,7 @@ class Gpt(nn.Module):
 
     def forward(self, ids):
         parts = self.transformer
-        x = parts["wte"](ids) + parts["wpe"](torch.arange(ids.shape[1]))
+        x = parts["wte"](ids) + parts["wpe"](torch.arange(ids.shape[1], device=ids.device))
         for block in parts["h"]:
             y = attend(*block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1), self.heads)
             x = x + block["attn"]["c_proj"](y)
@@ -95,7 +95,8 @@ class Bert(nn.Module):
 
     def forward(self, ids, mask, types):
         parts = self.bert["embeddings"]
-        x = parts["word_embeddings"](ids) + parts["token_type_embeddings"](types) + parts["position_embeddings"](torch.arange(ids.shape[1]))
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = parts["word_embeddings"](ids) + parts["token_type_embeddings"](types) + parts["position_embeddings"](places)
         x = parts["LayerNorm"](x)
         for block in self.bert["encoder"]["layer"]:
             project, output = block["attention"]["self"], block["attention"]["output"]
@@ -114,11 +115,47 @@ class Bert(nn.Module):
         result = {}
         for name, score, target in (("start", scores[0], start), ("end", scores[1], end)):
             sum_ = functional.cross_entropy(score, target, ignore_index=-1, label_smoothing=smoothing, reduction="sum")
-            result[name] = sum_ / max(1, (target != -1).sum().item())
+            result[name] = sum_ / (target != -1).sum().clamp(min=1)  # without a wait for a GPU
         for name, score, target in (("start-position", scores[2], start), ("end-position", scores[3], end)):
             result[name] = functional.mse_loss(score, target.clamp(min=0).to(score.dtype) / last)
         result["class"] = functional.cross_entropy(scores[4], kind, label_smoothing=smoothing)
         return result
+
+
+class Classifier(nn.Module):
+    """A network that gives each image the scores of its classes. Batches: images and labels."""
+
+    def losses(self, batch, smoothing):
+        images, labels = batch
+        return {"label": functional.cross_entropy(self(images), labels, label_smoothing=smoothing)}
+
+
+class Mlp(Classifier):
+    def __init__(self, inputs, hidden, classes):
+        super().__init__()
+        widths = [inputs, *hidden, classes]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for index, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) if index + 1 < len(self.layers) else layer(x)
+        return x
+
+
+class Convnet(Classifier):
+    def __init__(self, shape, classes):
+        super().__init__()
+        channels, height, width = shape
+
+        def block(inputs, outputs):
+            return nn.Sequential(nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2))
+        self.layer1 = block(channels, 16)
+        self.layer2 = block(16, 32)
+        self.fc = nn.Linear(32 * (height // 4) * (width // 4), classes)
+
+    def forward(self, x):
+        return self.fc(self.layer2(self.layer1(x)).flatten(1))
 
 
 class BasicBlock(nn.Module):
@@ -136,8 +173,8 @@ class BasicBlock(nn.Module):
         return torch.relu(y + (self.downsample(x) if hasattr(self, "downsample") else x))
 
 
-class Resnet18(nn.Module):
-    """torchvision's resnet18 for small images: conv1 is 3x3, without pooling. Batches: images and labels."""
+class Resnet18(Classifier):
+    """torchvision's resnet18 for small images: conv1 is 3x3, without pooling."""
 
     def __init__(self, channels, classes):
         super().__init__()
@@ -154,7 +191,3 @@ class Resnet18(nn.Module):
         for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = layer(x)
         return self.fc(x.mean((2, 3)))
-
-    def losses(self, batch, smoothing):
-        images, labels = batch
-        return {"label": functional.cross_entropy(self(images), labels, label_smoothing=smoothing)}

@@ -1,11 +1,13 @@
-"""Trains gpt, bert and resnet18 for twenty steps with real processes and with PyTorch, from the same initial weights on the
-same batches, and compares each tensor. PyTorch computes in f64. With the packages transformers and torchvision it also compares their
-modules' output: torch_networks_check.py BIN_DIR SOURCE_DIR. With --f32 it also prints how far PyTorch in f32 is from f64. Exit
-code 77 (skipped) without PyTorch."""
+"""Trains mlp, convnet, gpt, bert and resnet18 for twenty steps with real processes and with PyTorch, from the same initial weights
+on the same batches, and compares each tensor. PyTorch computes in f64. With the packages transformers and torchvision it also
+compares their modules' output: torch_networks_check.py BIN_DIR DIGITS_DIR. With --f32 it also prints how far PyTorch in f32 is from
+f64. With --device one worker and PyTorch compute on that device, the worker in fp32, and each model is a row for
+scripts/gpu-check.sh (bench/gpu_rows.h), which judges it. Exit code 77 (skipped) without PyTorch."""
 import argparse
 import copy
 import importlib.util
 import json
+import math
 import os
 import struct
 import sys
@@ -20,16 +22,16 @@ except ImportError as error:
 
 import torch_networks as networks
 import torch_reference as reference
-from cluster import Cluster
+from cluster import Cluster, JobFailed
 
 # Largest ||ours - theirs|| / ||theirs|| of a tensor after twenty steps; a network may have a bound of its own.
 TOLERANCE = 1e-4
 # Largest distance of all weights, relative to the way that they have gone since the start.
 OF_THE_WAY = 0.1
-# Their exact gradient is 0: softmax does not change if all scores of a query, or of a sample's tokens, get the same number more.
-# Both have only rounding noise there, which Adam turns into steps. They are compared after momentum, by their largest
-# difference.
-WITHOUT_GRADIENT = (".key.bias", "qa_outputs.bias")
+# Their exact gradient is 0: softmax does not change if all scores of a query, or of a sample's tokens, get the same number more,
+# nor a batch normalisation if a channel does. Both have only rounding noise there, which Adam turns into steps. They are
+# compared after momentum, by their largest difference.
+WITHOUT_GRADIENT = (".key.bias", "qa_outputs.bias", "layer1.0.bias", "layer2.0.bias")
 NOISE = 1e-6
 # A wrong setting must change at least one tensor by this much.
 VISIBLE = 10 * TOLERANCE
@@ -41,6 +43,7 @@ ADAMW = {"optimizer": "adamw", "lr": 0.002, "weight-decay": 0.1, "clip-norm": 1,
 MOMENTUM = {"optimizer": "momentum", "lr": 0.05, "weight-decay": 0.01, "clip-norm": 0.5}
 # At the rate of 0.05 rounding decides where resnet18 goes after a few steps: PyTorch in f32 then differs as much from f64.
 SMALL_STEPS = {**MOMENTUM, "lr": 0.002}
+DECAY_ALL = {"no-decay": "none"}  # default of mlp and convnet; in the other models biases and norms have no weight decay
 RECIPE = {"label-smoothing": 0.1, "head-weights": "start:0.5,end-position:2,class:0.7"}
 
 
@@ -125,21 +128,32 @@ class QuestionJob:
 
 
 class ImageJob:
-    """resnet18 on the digits. A ReLU or a maximum that switches sides changes a micro-batch's statistics, so roundings grow: `--f32`
-    shows PyTorch in f32 as far from f64 as we are, by up to 1e-3 for other initial weights and processors."""
-    tolerance = 5e-3
+    """A model on the digits."""
     checked = ()  # the others check them, and PyTorch needs most of a minute
 
-    def __init__(self, folder, source):
-        del folder
-        self.images, self.labels = reference.read_digits(f"{source}/datasets/digits", "train")
-        self.keys = {"model": "resnet18", "stem": "cifar", "dataset": "digits", "global-batch": 16, "micro-batch": 8}
+    def __init__(self, digits, model, module, tolerance=TOLERANCE, **keys):
+        self.images, self.labels = reference.read_digits(digits, "train")
+        self.keys = {"model": model, "dataset": "digits", "global-batch": 16, "micro-batch": 8, **keys}
+        self.make, self.tolerance = module, tolerance
 
     def module(self):
-        return reference.with_micro_batch_norm(networks.Resnet18(1, 10))
+        return reference.with_micro_batch_norm(self.make())
 
     def batch(self, first, count):
         return self.images[first:first + count].double(), self.labels[first:first + count]
+
+
+def jobs(folder, digits):
+    """Returns a list of jobs, each with its optimizers, workers and servers."""
+    return [
+        # No step of these two comes closer to a tie (torch_reference.py) than 2e-6, which is far above f32's rounding.
+        (ImageJob(digits, "mlp", lambda: networks.Mlp(64, [64, 32], 10), hidden="64,32", **DECAY_ALL), (MOMENTUM,), 2, 2),
+        (ImageJob(digits, "convnet", lambda: networks.Convnet([1, 8, 8], 10), **DECAY_ALL), (MOMENTUM,), 2, 1),
+        (TextJob(folder), (ADAMW, MOMENTUM), 2, 2),
+        (QuestionJob(folder), (ADAMW, MOMENTUM), 2, 1),
+        # A ReLU or a maximum that switches sides changes a micro-batch's statistics, so roundings grow: `--f32` shows PyTorch in
+        # f32 as far from f64 as we are, by up to 1e-3 for other initial weights and processors.
+        (ImageJob(digits, "resnet18", lambda: networks.Resnet18(1, 10), 5e-3, stem="cifar"), (SMALL_STEPS,), 2, 1)]
 
 
 def has(package):
@@ -199,9 +213,9 @@ def weights_of_heads(job):
 
 
 def train(model, keys, data):
-    """Trains in the precision of the model's parameters."""
+    """Trains on the device and in the precision of the model's parameters."""
     model.train()
-    precision = next(model.parameters()).dtype
+    weights = next(model.parameters())
     plain = ",".join(name for name, parameter in model.named_parameters() if parameter.dim() == 1)
     optimizer = reference.make_optimizer(keys, reference.decay_groups({**keys, "no-decay": keys.get("no-decay", plain)}, model))
     schedule = reference.make_schedule(keys, optimizer)
@@ -210,7 +224,7 @@ def train(model, keys, data):
     for step in range(keys["steps"]):
         optimizer.zero_grad()
         for first in range(step * size, (step + 1) * size, micro):
-            batch = tuple(t.to(precision) if t.is_floating_point() else t for t in data.batch(first, micro))
+            batch = tuple(t.to(weights if t.is_floating_point() else weights.device) for t in data.batch(first, micro))
             losses = model.losses(batch, keys.get("label-smoothing", 0.0))
             loss = sum(heads.get(name, 1.0) * value for name, value in losses.items()) * (micro / size)
             loss.backward()
@@ -267,37 +281,35 @@ def part_of_way(ours, theirs, start):
     return (squares(ours, theirs) / squares(theirs, start)) ** 0.5
 
 
-def check(bin_dir, folder, data, optimizer, workers, servers, show_f32):
-    """Returns the number of failures."""
+def check(bin_dir, folder, data, optimizer, workers, servers, show_f32, device):
+    """Returns the distance of the worst tensor, and a text for each failure."""
     keys = {**data.keys, **STEPS, **optimizer}
     label = f"{keys['model']} {keys['optimizer']}, workers {workers}, servers {servers}"
     start = start_of(data)
     name = f"{keys['model']}-{keys['optimizer']}"
     write_safetensors(f"{folder}/{name}.safetensors", {n: t.numpy() for n, t in floats_of(start).items()})
-    out = Cluster(bin_dir, folder).run({**keys, "init-from": f"{folder}/{name}.safetensors"}, servers, workers, out=name)
+    out = Cluster(bin_dir, folder).run({**keys, "precision": "fp32", "init-from": f"{folder}/{name}.safetensors"}, servers, workers, out=name,
+                                       worker_flags=["--device", device or "cpu"])
     ours = read_safetensors(f"{out}/checkpoints/step-{keys['steps']:08d}/model.safetensors")
-    model = train(copy.deepcopy(start).double(), keys, data)
+    model = train(copy.deepcopy(start).to(device or "cpu", torch.float64), keys, data).cpu()
     theirs = floats_of(model)
-    failures = 0
+    failures = []
     difference = library_difference(data, model)
     if difference is not None:
         print(f"  the library's module from these weights: largest difference of a score {difference:.1e} of {SAME:.0e}")
-        failures += difference > SAME
+        if difference > SAME:
+            failures.append(f"scores of the library's module differ by {difference:.1e}")
     if {n: t.shape for n, t in ours.items()} != {n: t.shape for n, t in theirs.items()}:
-        print(f"  FAILED: {label}: names or shapes: {sorted(ours.keys() ^ theirs.keys())}")
-        return 1
+        return math.inf, [f"{label}: names or shapes: {sorted(ours.keys() ^ theirs.keys())}"]
     far = distances(ours, theirs)
     worst = max(far, key=far.get)
     way = part_of_way(ours, theirs, floats_of(start))
     print(f"{label}: worst {worst} {far[worst]:.1e} of {data.tolerance:.0e}; all weights {way:.1e} of {OF_THE_WAY} of their way")
-    for n in [n for n in far if far[n] > data.tolerance][:20]:
-        failures += 1
-        print(f"  FAILED: {n} {far[n]:.1e}")
-    if way > OF_THE_WAY:
-        failures += 1
-        print(f"  FAILED: all weights {way:.1e}")
+    failures += [f"{n} {far[n]:.1e}" for n in far if not far[n] <= data.tolerance][:20]
+    if not way <= OF_THE_WAY:
+        failures.append(f"all weights {way:.1e} of their way")
     if show_f32:
-        plain = floats_of(train(copy.deepcopy(start), keys, data))
+        plain = floats_of(train(copy.deepcopy(start).to(device or "cpu"), keys, data).cpu())
         print(f"  PyTorch in f32: worst {max(distances(plain, theirs).values()):.1e}; "
               f"all weights {part_of_way(plain, theirs, floats_of(start)):.1e} of their way")
     ours, theirs = apart(ours), apart(theirs)
@@ -305,8 +317,26 @@ def check(bin_dir, folder, data, optimizer, workers, servers, show_f32):
     if exempt and keys["optimizer"] == "momentum":
         noise = max((ours[n] - theirs[n]).abs().max().item() for n in exempt)
         print(f"  without gradient: {', '.join(exempt)}: largest difference {noise:.1e} of {NOISE:.0e}")
-        failures += noise > NOISE
-    return failures + sum(not matters(key, keys, start, floats_of(model), data) for key in data.checked)
+        if not noise <= NOISE:
+            failures.append(f"tensors without gradient differ by {noise:.1e}")
+    if device is None:
+        failures += [f"{key} moves no tensor" for key in data.checked if not matters(key, keys, start, floats_of(model), data)]
+    return far[worst], failures
+
+
+def print_row(bin_dir, folder, data, optimizers, device):
+    """Prints the row of a model with the distance of its worst tensor, or why there is none."""
+    name = f"{data.keys['model']}, 20 steps beside PyTorch in f64"
+    try:
+        results = [check(bin_dir, folder, data, each, 1, 1, False, device) for each in optimizers]
+    except (JobFailed, RuntimeError) as error:
+        print(f"fail\t{name}\t{str(error).splitlines()[0][:300]}", flush=True)
+        return
+    distance_, failures = max(far for far, _ in results), [text for _, texts in results for text in texts]
+    if math.isfinite(distance_):
+        print(f"row\t{name}\t{distance_:.1e}\tof the norm\t-\t{distance_:.1e}\t<={data.tolerance:.0e}", flush=True)
+    if failures and not data.tolerance < distance_ < math.inf:  # otherwise the row says it
+        print(f"fail\t{name}, weights\t{'; '.join(failures)}", flush=True)
 
 
 def matters(key, keys, start, theirs, data):
@@ -317,28 +347,33 @@ def matters(key, keys, start, theirs, data):
         return True
     other = train(copy.deepcopy(start).double(), {**keys, key: neutral}, data)
     moved = max(distances(floats_of(other), theirs).values())
-    if moved <= VISIBLE:
-        print(f"  FAILED: {key} moves no tensor ({moved:.1e})")
     return moved > VISIBLE
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin_dir", type=os.path.abspath)
-    parser.add_argument("source_dir", type=os.path.abspath)
-    parser.add_argument("--model", choices=("gpt", "bert", "resnet18"), help="only this one")
+    parser.add_argument("digits_dir", type=os.path.abspath)
+    parser.add_argument("--model", help="only this one")
     parser.add_argument("--f32", action="store_true", help="train with PyTorch in f32 as well, and print its distance from f64")
+    parser.add_argument("--device", help="of the worker and of PyTorch: cuda:0, cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    failures = 0
+    failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for data, optimizer, workers, servers in (
-                (TextJob(folder), ADAMW, 2, 2), (QuestionJob(folder), ADAMW, 2, 1), (ImageJob(folder, arguments.source_dir), SMALL_STEPS, 2, 1)):
-            if arguments.model not in (None, data.keys["model"]):
+        chosen = [job for job in jobs(folder, arguments.digits_dir) if arguments.model in (None, job[0].keys["model"])]
+        if not chosen:
+            parser.error(f"no model {arguments.model}")
+        for data, optimizers, workers, servers in chosen:
+            if arguments.device:
+                print_row(arguments.bin_dir, folder, data, optimizers, arguments.device)
                 continue
-            for each in (ADAMW, MOMENTUM) if optimizer is ADAMW else (optimizer,):
-                failures += check(arguments.bin_dir, folder, data, each, workers, servers, arguments.f32)
-    sys.exit(1 if failures else 0)
+            for each in optimizers:
+                _, failures = check(arguments.bin_dir, folder, data, each, workers, servers, arguments.f32, None)
+                for text in failures:
+                    print(f"  FAILED: {text}")
+                failed |= bool(failures)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":
