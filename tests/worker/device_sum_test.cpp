@@ -267,6 +267,24 @@ TEST(DeviceSum, KnowsWhenEachSliceWasCopied) {
   }
 }
 
+// Slices that stay and that one tensor completes have the times of their marks.
+TEST(DeviceSum, KnowsWhenSlicesThatStayWereChecked) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Rig rig({.seed = seed}, Stay::kDevice);
+    rig.step.keep_times();
+    rig.sum->keep_times();
+    std::vector<double> ends;
+    for (const Given& g : rig.run(1)) {
+      const GradientSum::Copied copied = rig.sum->copied(g.slice, rig.step.clock());
+      EXPECT_GT(copied.end_s, copied.begin_s) << seed;
+      ends.push_back(copied.end_s);
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(ends)) << seed;
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    EXPECT_EQ(std::ssize(ends), 4) << "tensors that complete a slice";
+  }
+}
+
 TEST(DeviceSum, HeldPartIsNotOverwritten) {
   for (const Stay stay : {Stay::kHost, Stay::kDevice}) {
     Rig rig({.seed = 3}, stay);
