@@ -41,7 +41,7 @@ def programs_of(package):
     """Returns the programs, each of which has a launcher of its name in one of the other folders."""
     programs = sorted((package / "libexec").iterdir())
     launcher = (SOURCE / "scripts/package/launch.sh").read_text()
-    launchers = {f.name for folder in ("bin", "tests", "bench") for f in (package / folder).iterdir() if f.read_bytes() == launcher.encode()}
+    launchers = {f.name for folder in ("bin", "tests", "bench") for f in (package / folder).iterdir() if f.is_file() and f.read_bytes() == launcher.encode()}
     expect(launchers == {p.name for p in programs}, f"launchers {launchers}, programs {programs}")
     return programs
 
