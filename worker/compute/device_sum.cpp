@@ -1,5 +1,6 @@
 #include "worker/compute/device_sum.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -24,8 +25,10 @@ FloatAllocator copied_to(const std::shared_ptr<device::Device>& device, FloatAll
 
 // Allocates a few bytes per slice. They hardly gain from registration, so a refusal is not logged.
 std::shared_ptr<float[]> marks_on_host(const std::shared_ptr<device::Device>& device, size_t n) {
-  return device::registered(device, heap_floats,
-                            [](const std::string&) {})(n * sizeof(int64_t) / sizeof(float));
+  const size_t floats = n * sizeof(int64_t) / sizeof(float);
+  auto marks = device::registered(device, heap_floats, [](const std::string&) {})(floats);
+  std::fill_n(marks.get(), floats, 0.0F);
+  return marks;
 }
 
 // Three streams: the step's `compute` writes gradients, `sums` adds and checks them, and `out`
