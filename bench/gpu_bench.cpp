@@ -23,6 +23,8 @@
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/heads/makers.h"
 #include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/sequence/makers.h"
+#include "models/ops/layer_norm.h"
 
 namespace pushpull::ops::cuda {
 namespace {
@@ -246,6 +248,29 @@ void cross_entropy(benchmark::State& state) {
   }
 }
 
+// args: bits, N, M, part (0 forward, 1 gradients of the parameters, 2 dx)
+void layer_norm(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const LayerNormShape shape{.rows = state.range(1), .width = state.range(2)};
+  const auto op = make_layer_norm(lab.shared, LayerNormSpec(shape, Shape{shape.rows, shape.width}));
+  const int64_t count = shape.rows * shape.width;
+  Run run;
+  run.x[0].data = lab.activations(count);
+  run.y.data = run.dx[0].data = lab.room(count * lab.element());
+  run.dy.data = lab.activations(count);
+  run.kept = lab.floats(static_cast<int64_t>(op->needs().kept_bytes / sizeof(float)));
+  for (size_t i = 0; i < 2; ++i) {
+    run.w[i] = lab.floats(shape.width);
+    run.dw[i] = lab.floats(shape.width);
+  }
+  run.training = true;
+  op->forward(run);
+  const int64_t bytes = count * lab.element();
+  if (state.range(3) == 0) lab.measure(state, 2 * bytes, [&] { op->forward(run); });
+  if (state.range(3) == 1) lab.measure(state, 2 * bytes, [&] { op->backward_weights(run); });
+  if (state.range(3) == 2) lab.measure(state, 3 * bytes, [&] { op->backward_data(run); });
+}
+
 // A server's step: two parts of each slice of 1 MiB. args: elements, rule (0 sgd, 1 momentum, 2
 // adam, 3 the squares for a norm)
 void slices(benchmark::State& state) {
@@ -329,7 +354,9 @@ void register_all() {
   image_shapes(add("batch_norm", batch_norm), {0, 1, 2});
   image_shapes(add("max_pool", max_pool), {0, 1});
   image_shapes(add("channels", channels), {0, 1});
-  row_shapes(add("bias_gradient", bias_gradient), {{8192, 8192}, {512, 4096}, {1000, 10}}, {0, 1});
+  row_shapes(add("bias_gradient", bias_gradient),
+             {{8192, 8192}, {12288, 768}, {512, 4096}, {1000, 10}}, {0, 1});
+  row_shapes(add("layer_norm", layer_norm), {{65536, 1024}, {12288, 768}}, {0, 1, 2});
   row_shapes(add("cross_entropy", cross_entropy), {{65536, 1000}, {1000, 10}}, {0, 1, 2});
   add("cast", cast)
       ->ArgNames({"count", "part"})

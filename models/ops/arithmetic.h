@@ -48,10 +48,10 @@ struct ReductionPlan {
 };
 
 // Sums over the rows of a matrix, per column. Few rows are one chunk, which saves a second kernel;
-// otherwise there are enough chunks to fill a device, and few enough to be added sequentially.
+// otherwise there are enough chunks to fill a device, and few enough to be added by one block.
 inline ReductionPlan plan_rows(int64_t rows) {
   constexpr int64_t kAlone = 128;
-  constexpr int64_t kChunk = 32;
+  constexpr int64_t kChunk = 64;
   constexpr int64_t kMaxChunks = 1024;
   if (rows <= kAlone) return {rows, 1};
   const int64_t chunk = kChunk * pieces(rows, kChunk * kMaxChunks);

@@ -155,33 +155,63 @@ struct BatchNormKernels {
   }
 };
 
-// sum_columns and finish_columns of elementwise.cu
+// Like finish_block of column_sums.cuh: adds up a block's sums per column.
+//   part(thread, sums): the sums of a thread.
+template <int kSums, int kPack, class Part>
+void finish_block(const RowPass& pass, const RowPass::Block& block, const Part& part,
+                  float* chunks) {
+  std::vector<float> of_warps(static_cast<size_t>(kSums * RowPass::kWarps * pass.tile));
+  for (int t = 0; t < kBlock; ++t) {
+    float sums[kSums][kPack];
+    part(t, sums);
+    for (int i = 0; i < kSums * kPack; ++i) {
+      const int64_t row = i / kPack * RowPass::kWarps + t / kWarp;
+      of_warps[static_cast<size_t>(row * pass.tile + t % kWarp * kPack + i % kPack)] =
+          sums[i / kPack][i % kPack];
+    }
+  }
+  for (int64_t s = 0; s < kSums; ++s) {
+    for (int64_t t = 0; t < pass.tile && block.column + t < pass.columns; ++t) {
+      const float* of_column = of_warps.data() + s * RowPass::kWarps * pass.tile + t;
+      chunks[(block.chunk * kSums + s) * pass.columns + block.column + t] =
+          sum_warps(of_column, pass.tile);
+    }
+  }
+}
+
+// Like sum_over_warps of column_sums.cuh.
+template <class Value>
+double sum_over_warps(int64_t count, const Value& value) {
+  double parts[RowPass::kWarps];
+  for (int warp = 0; warp < RowPass::kWarps; ++warp) parts[warp] = sum_part(count, warp, value);
+  return sum_warps(parts, 1);
+}
+
+// Like finish_columns of elementwise.h: returns the sums of one of the tensors.
+inline std::vector<float> finish_columns(const RowPass& pass, int sums, const float* chunks,
+                                         float unscale) {
+  std::vector<float> out;
+  for (int64_t c = 0; c < pass.columns; ++c) {
+    const auto value = [&](int64_t i) { return chunks[i * sums * pass.columns + c]; };
+    out.push_back(pass.chunks == 1 ? value(0) * unscale
+                                   : unscaled(sum_over_warps(pass.chunks, value), unscale));
+  }
+  return out;
+}
+
+// mask_and_sum_rows of elementwise.cu
 template <class T, bool kPacked, bool kMask>
 std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy, float unscale) {
   const RowPass pass(rows, columns, kPackSize<T>);
   std::vector<float> chunks(static_cast<size_t>(pass.chunks * columns));
   for (int64_t b = 0; b < pass.blocks(); ++b) {
     const RowPass::Block block = pass.block(b);
-    std::vector<float> of_warps(static_cast<size_t>(RowPass::kWarps * pass.tile));
-    for (int t = 0; t < kBlock; ++t) {
-      float sums[kPackSize<T>];
-      sum_rows<T, kPacked, kMask>(pass, block, t, y, dy, sums);
-      for (int j = 0; j < kPackSize<T>; ++j) {
-        of_warps[static_cast<size_t>(t / kWarp * pass.tile + t % kWarp * kPackSize<T> + j)] =
-            sums[j];
-      }
-    }
-    for (int64_t t = 0; t < pass.tile && block.column + t < columns; ++t) {
-      chunks[static_cast<size_t>(block.chunk * columns + block.column + t)] =
-          sum_warps(of_warps.data() + t, pass.tile);
-    }
+    const auto part = [&](int t, float(&sums)[1][kPackSize<T>]) {
+      sum_rows<T, kPacked, kMask>(pass, block, t, y, dy, sums[0]);
+    };
+    finish_block<1, kPackSize<T>>(pass, block, part, chunks.data());
   }
-  std::vector<float> db;
-  for (int64_t c = 0; c < columns; ++c) {
-    db.push_back(pass.chunks == 1 ? chunks[static_cast<size_t>(c)] * unscale
-                                  : sum_chunks(chunks.data() + c, pass.chunks, columns, unscale));
-  }
-  return db;
+  return finish_columns(pass, 1, chunks.data(), unscale);
 }
 
 // sum_planes and finish_planes of elementwise.cu

@@ -61,15 +61,17 @@ struct LayerNormKernels {
 
   // dx may be dy.
   void backward(const T* x, const T* dy, const float* scale, float unscale, T* dx) {
-    const ColumnSums sums(shape, kPackSize<T>);
-    std::vector<float> partials(static_cast<size_t>(sums.partials()), NAN);
-    for_each_unit(sums.units(), [&](int64_t unit) {
-      sum_chunk<T, kPacked>(sums, unit, x, dy, kept.data(), partials.data());
-    });
-    for (int64_t j = 0; j < shape.width; ++j) {
-      dscale.push_back(sum_partials(sums, partials.data() + j, unscale));
-      dshift.push_back(sum_partials(sums, partials.data() + shape.width + j, unscale));
+    const RowPass pass(shape.rows, shape.width, kPackSize<T>);
+    std::vector<float> chunks(static_cast<size_t>(pass.chunks * 2 * shape.width), NAN);
+    for (int64_t b = 0; b < pass.blocks(); ++b) {
+      const RowPass::Block block = pass.block(b);
+      const auto part = [&](int t, float(&sums)[2][kPackSize<T>]) {
+        sum_parameters<T, kPacked>(pass, block, t, x, dy, kept.data(), sums);
+      };
+      finish_block<2, kPackSize<T>>(pass, block, part, chunks.data());
     }
+    dscale = finish_columns(pass, 2, chunks.data(), unscale);
+    dshift = finish_columns(pass, 2, chunks.data() + shape.width, unscale);
     for (int64_t n = 0; n < shape.rows; ++n) row_gradient(n, x, dy, scale, dx);
   }
 
