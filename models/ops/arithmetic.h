@@ -18,6 +18,7 @@ constexpr int kWarp = 32;
 constexpr int kBlock = 256;
 constexpr int kPerThread = 16;
 constexpr int64_t kRound = int64_t{kBlock} * kPerThread;
+constexpr int64_t kWarpRow = 1024;  // up to here a warp processes a row, beyond it a block
 
 PP_HOST_DEVICE constexpr int64_t pieces(int64_t whole, int64_t piece) {
   return (whole + piece - 1) / piece;

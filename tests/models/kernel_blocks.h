@@ -2,8 +2,10 @@
 // functions, with the same splits and the same order of sums.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "models/ops/cuda/flat_pass.h"
@@ -250,7 +252,7 @@ void for_each_flat(int64_t count, const Visit& visit) {
   }
 }
 
-// Merges the values of the threads of a group, like merge_group of cross_entropy.cu.
+// Merges the values of the threads of a group, like merge_group of group.cuh.
 template <class Value, class Merge>
 Value merge_group(std::vector<Value> values, const Merge& merge) {
   const auto halve = [&](size_t first, size_t count, size_t stride) {
@@ -266,15 +268,40 @@ Value merge_group(std::vector<Value> values, const Merge& merge) {
   return values[0];
 }
 
-// find_losses of cross_entropy.cu, in a group of `width` threads.
+// find_losses of cross_entropy.cu, in a group of `width` threads. scores: of row `row` of a tensor.
 template <bool kPacked = false, class T>
-RowPart whole_row(const T* scores, int64_t classes, int width) {
+RowPart whole_row(const T* scores, int64_t classes, int width, int64_t row = 0) {
   std::vector<RowPart> parts;
-  for (int t = 0; t < width; ++t) parts.push_back(part_of<T, kPacked>(scores, classes, t, width));
-  return merge_group(parts, [](RowPart a, const RowPart& b) {
-    a.merge(b);
-    return a;
-  });
+  RowPart whole;
+  for (int t = 0; t < width; ++t) {
+    parts.push_back(part_of<T, kPacked>(scores, row, classes, t, width));
+    whole.top = std::max(whole.top, parts.back().top);
+  }
+  std::vector<double> sums;
+  std::vector<double> scores_of;
+  for (RowPart& part : parts) {
+    if (part.top == whole.top) whole.label = std::min(whole.label, part.label);
+    part.rescale(whole.top);
+    sums.push_back(part.sum);
+    scores_of.push_back(part.scores);
+  }
+  whole.sum = merge_group(sums, std::plus<>());
+  whole.scores = merge_group(scores_of, std::plus<>());
+  return whole;
+}
+
+// find_gradients of cross_entropy.cu
+template <bool kPacked = false, class T>
+void find_gradients(const T* x, const std::vector<int32_t>& labels,
+                    const std::vector<KeptRow>& kept, int64_t classes, const CrossEntropyRule& rule,
+                    float scale, int width, T* dx) {
+  for (size_t n = 0; n < labels.size(); ++n) {
+    const auto row = static_cast<int64_t>(n);
+    for (int t = 0; t < width; ++t) {
+      score_gradients<T, kPacked>(x + row * classes, row, classes, labels[n], kept[n], rule, scale,
+                                  t, width, dx + row * classes);
+    }
+  }
 }
 inline KeptRow kept_of(const RowPart& row) { return {row.top, static_cast<float>(1.0 / row.sum)}; }
 

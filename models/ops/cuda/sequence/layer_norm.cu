@@ -2,7 +2,7 @@
 // (finish_columns) for the sums of its chunks, and one over rows for dx.
 #include "models/ops/cuda/column_sums.cuh"
 #include "models/ops/cuda/elementwise.h"
-#include "models/ops/cuda/sequence/group.cuh"
+#include "models/ops/cuda/group.cuh"
 #include "models/ops/cuda/sequence/layer_norm_pass.h"
 #include "models/ops/cuda/sequence/makers.h"
 
@@ -58,17 +58,6 @@ __global__ void __launch_bounds__(kBlock)
   float sums[2][kPackSize<T>];
   sum_parameters<T, kPacked>(pass, block, static_cast<int>(threadIdx.x), x, dy, kept, sums);
   finish_block(pass, block, sums, unscale, chunks, results);
-}
-
-// Calls launch<kPacked, kWidth>().
-template <class Launch>
-void with_rows(bool packed, int64_t width, const Launch& launch) {
-  if (by_warp(width)) {
-    if (packed) return launch.template operator()<true, kWarp>();
-    return launch.template operator()<false, kWarp>();
-  }
-  if (packed) return launch.template operator()<true, kBlock>();
-  launch.template operator()<false, kBlock>();
 }
 
 template <class T>
