@@ -23,6 +23,9 @@
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/heads/makers.h"
 #include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/sequence/makers.h"
+#include "models/ops/embedding.h"
+#include "models/ops/layer_norm.h"
 
 namespace pushpull::ops::cuda {
 namespace {
@@ -246,6 +249,54 @@ void cross_entropy(benchmark::State& state) {
   }
 }
 
+// Half of the places are of row 0, as if they were padding.
+// args: bits, N, V, E, part (0 forward, 1 gradient of the table)
+void embedding(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const EmbeddingShape shape{1, state.range(1), state.range(2), state.range(3)};
+  const auto op = make_embedding(lab.shared, EmbeddingSpec(shape));
+  std::vector<int32_t> ids;
+  for (int64_t n = 0; n < shape.positions; ++n) {
+    ids.push_back(static_cast<int32_t>(n % 2 == 0 ? 0 : n * 7 % shape.vocabulary));
+  }
+  const int64_t count = shape.positions * shape.width;
+  const int64_t weights = shape.vocabulary * shape.width;
+  Run run;
+  run.x[0].data = lab.copied(ids);
+  run.y.data = lab.room(count * lab.element());
+  run.dy.data = lab.activations(count);
+  run.w[0] = lab.floats(weights);
+  run.dw[0] = lab.floats(weights);
+  if (state.range(4) == 0) {
+    lab.measure(state, count * (4 + lab.element()), [&] { op->forward(run); });
+  } else {
+    lab.measure(state, count * lab.element() + weights * 4, [&] { op->backward_weights(run); });
+  }
+}
+
+// args: bits, N, M, part (0 forward, 1 gradients of the parameters, 2 dx)
+void layer_norm(benchmark::State& state) {
+  Lab lab(precision_of(state));
+  const LayerNormShape shape{.rows = state.range(1), .width = state.range(2)};
+  const auto op = make_layer_norm(lab.shared, LayerNormSpec(shape, Shape{shape.rows, shape.width}));
+  const int64_t count = shape.rows * shape.width;
+  Run run;
+  run.x[0].data = lab.activations(count);
+  run.y.data = run.dx[0].data = lab.room(count * lab.element());
+  run.dy.data = lab.activations(count);
+  run.kept = lab.floats(static_cast<int64_t>(op->needs().kept_bytes / sizeof(float)));
+  for (size_t i = 0; i < 2; ++i) {
+    run.w[i] = lab.floats(shape.width);
+    run.dw[i] = lab.floats(shape.width);
+  }
+  run.training = true;
+  op->forward(run);
+  const int64_t bytes = count * lab.element();
+  if (state.range(3) == 0) lab.measure(state, 2 * bytes, [&] { op->forward(run); });
+  if (state.range(3) == 1) lab.measure(state, 2 * bytes, [&] { op->backward_weights(run); });
+  if (state.range(3) == 2) lab.measure(state, 3 * bytes, [&] { op->backward_data(run); });
+}
+
 // A server's step: two parts of each slice of 1 MiB. args: elements, rule (0 sgd, 1 momentum, 2
 // adam, 3 the squares for a norm)
 void slices(benchmark::State& state) {
@@ -329,8 +380,16 @@ void register_all() {
   image_shapes(add("batch_norm", batch_norm), {0, 1, 2});
   image_shapes(add("max_pool", max_pool), {0, 1});
   image_shapes(add("channels", channels), {0, 1});
-  row_shapes(add("bias_gradient", bias_gradient), {{8192, 8192}, {512, 4096}, {1000, 10}}, {0, 1});
-  row_shapes(add("cross_entropy", cross_entropy), {{65536, 1000}, {1000, 10}}, {0, 1, 2});
+  row_shapes(add("bias_gradient", bias_gradient),
+             {{8192, 8192}, {12288, 768}, {512, 4096}, {1000, 10}}, {0, 1});
+  row_shapes(add("layer_norm", layer_norm), {{65536, 1024}, {12288, 768}}, {0, 1, 2});
+  // the tokens of gpt, and the token types of bert
+  add("embedding", embedding)
+      ->ArgNames({"bits", "N", "V", "E", "part"})
+      ->ArgsProduct({{32, 16}, {12288}, {50257, 2}, {768}, {0, 1}});
+  // whole packs, the vocabulary of gpt, and the digits
+  row_shapes(add("cross_entropy", cross_entropy), {{65536, 1000}, {2048, 50257}, {1000, 10}},
+             {0, 1, 2});
   add("cast", cast)
       ->ArgNames({"count", "part"})
       ->ArgsProduct({{int64_t{1} << 26, int64_t{1} << 24}, {0, 1}});

@@ -18,6 +18,7 @@ constexpr int kWarp = 32;
 constexpr int kBlock = 256;
 constexpr int kPerThread = 16;
 constexpr int64_t kRound = int64_t{kBlock} * kPerThread;
+constexpr int64_t kWarpRow = 1024;  // up to here a warp processes a row, beyond it a block
 
 PP_HOST_DEVICE constexpr int64_t pieces(int64_t whole, int64_t piece) {
   return (whole + piece - 1) / piece;
@@ -48,10 +49,10 @@ struct ReductionPlan {
 };
 
 // Sums over the rows of a matrix, per column. Few rows are one chunk, which saves a second kernel;
-// otherwise there are enough chunks to fill a device, and few enough to be added sequentially.
+// otherwise there are enough chunks to fill a device, and few enough to be added by one block.
 inline ReductionPlan plan_rows(int64_t rows) {
   constexpr int64_t kAlone = 128;
-  constexpr int64_t kChunk = 32;
+  constexpr int64_t kChunk = 64;
   constexpr int64_t kMaxChunks = 1024;
   if (rows <= kAlone) return {rows, 1};
   const int64_t chunk = kChunk * pieces(rows, kChunk * kMaxChunks);

@@ -1,8 +1,8 @@
 // Rows of a table by their ids, as torch.nn.Embedding.
 //   ids [N, T] ints, 0 <= id < V; w [V, E]; y[n, t] = w[ids[n, t]], [N, T, E].
 // Backward: dw[v] = sum of dy[n, t] over the places of v in rising order (a stable sort of the ids),
-// 0 where v is absent; may be added to what is in dw, place after place (tied weights). ids have no
-// gradient.
+// 0 where v is absent; may be added to what is in dw, place after place (tied weights). A GPU sums
+// pieces of that order and adds their sums. ids have no gradient.
 #pragma once
 
 #include "models/ops/operation.h"

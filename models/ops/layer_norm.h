@@ -6,7 +6,7 @@
 // Backward, with r = 1 / sqrt(...), h = (x - mean) r, g = dy * scale:
 //   dx = r (g - mean(g) - h mean(g h)); without centring without mean(g).
 //   dscale = sum of dy h, dshift = sum of dy: over 64 rows each in rising order, these sums in
-//   rising order.
+//   rising order; on a GPU over the same rows in another order.
 #pragma once
 
 #include <utility>

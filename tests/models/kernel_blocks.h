@@ -2,8 +2,10 @@
 // functions, with the same splits and the same order of sums.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "models/ops/cuda/flat_pass.h"
@@ -155,33 +157,63 @@ struct BatchNormKernels {
   }
 };
 
-// sum_columns and finish_columns of elementwise.cu
+// Like finish_block of column_sums.cuh: adds up a block's sums per column.
+//   part(thread, sums): the sums of a thread.
+template <int kSums, int kPack, class Part>
+void finish_block(const RowPass& pass, const RowPass::Block& block, const Part& part,
+                  float* chunks) {
+  std::vector<float> of_warps(static_cast<size_t>(kSums * RowPass::kWarps * pass.tile));
+  for (int t = 0; t < kBlock; ++t) {
+    float sums[kSums][kPack];
+    part(t, sums);
+    for (int i = 0; i < kSums * kPack; ++i) {
+      const int64_t row = i / kPack * RowPass::kWarps + t / kWarp;
+      of_warps[static_cast<size_t>(row * pass.tile + t % kWarp * kPack + i % kPack)] =
+          sums[i / kPack][i % kPack];
+    }
+  }
+  for (int64_t s = 0; s < kSums; ++s) {
+    for (int64_t t = 0; t < pass.tile && block.column + t < pass.columns; ++t) {
+      const float* of_column = of_warps.data() + s * RowPass::kWarps * pass.tile + t;
+      chunks[(block.chunk * kSums + s) * pass.columns + block.column + t] =
+          sum_warps(of_column, pass.tile);
+    }
+  }
+}
+
+// Like sum_over_warps of column_sums.cuh.
+template <class Value>
+double sum_over_warps(int64_t count, const Value& value) {
+  double parts[RowPass::kWarps];
+  for (int warp = 0; warp < RowPass::kWarps; ++warp) parts[warp] = sum_part(count, warp, value);
+  return sum_warps(parts, 1);
+}
+
+// Like finish_columns of elementwise.h: returns the sums of one of the tensors.
+inline std::vector<float> finish_columns(const RowPass& pass, int sums, const float* chunks,
+                                         float unscale) {
+  std::vector<float> out;
+  for (int64_t c = 0; c < pass.columns; ++c) {
+    const auto value = [&](int64_t i) { return chunks[i * sums * pass.columns + c]; };
+    out.push_back(pass.chunks == 1 ? value(0) * unscale
+                                   : unscaled(sum_over_warps(pass.chunks, value), unscale));
+  }
+  return out;
+}
+
+// mask_and_sum_rows of elementwise.cu
 template <class T, bool kPacked, bool kMask>
 std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy, float unscale) {
   const RowPass pass(rows, columns, kPackSize<T>);
   std::vector<float> chunks(static_cast<size_t>(pass.chunks * columns));
   for (int64_t b = 0; b < pass.blocks(); ++b) {
     const RowPass::Block block = pass.block(b);
-    std::vector<float> of_warps(static_cast<size_t>(RowPass::kWarps * pass.tile));
-    for (int t = 0; t < kBlock; ++t) {
-      float sums[kPackSize<T>];
-      sum_rows<T, kPacked, kMask>(pass, block, t, y, dy, sums);
-      for (int j = 0; j < kPackSize<T>; ++j) {
-        of_warps[static_cast<size_t>(t / kWarp * pass.tile + t % kWarp * kPackSize<T> + j)] =
-            sums[j];
-      }
-    }
-    for (int64_t t = 0; t < pass.tile && block.column + t < columns; ++t) {
-      chunks[static_cast<size_t>(block.chunk * columns + block.column + t)] =
-          sum_warps(of_warps.data() + t, pass.tile);
-    }
+    const auto part = [&](int t, float(&sums)[1][kPackSize<T>]) {
+      sum_rows<T, kPacked, kMask>(pass, block, t, y, dy, sums[0]);
+    };
+    finish_block<1, kPackSize<T>>(pass, block, part, chunks.data());
   }
-  std::vector<float> db;
-  for (int64_t c = 0; c < columns; ++c) {
-    db.push_back(pass.chunks == 1 ? chunks[static_cast<size_t>(c)] * unscale
-                                  : sum_chunks(chunks.data() + c, pass.chunks, columns, unscale));
-  }
-  return db;
+  return finish_columns(pass, 1, chunks.data(), unscale);
 }
 
 // sum_planes and finish_planes of elementwise.cu
@@ -220,7 +252,7 @@ void for_each_flat(int64_t count, const Visit& visit) {
   }
 }
 
-// Merges the values of the threads of a group, like merge_group of cross_entropy.cu.
+// Merges the values of the threads of a group, like merge_group of group.cuh.
 template <class Value, class Merge>
 Value merge_group(std::vector<Value> values, const Merge& merge) {
   const auto halve = [&](size_t first, size_t count, size_t stride) {
@@ -236,15 +268,40 @@ Value merge_group(std::vector<Value> values, const Merge& merge) {
   return values[0];
 }
 
-// find_losses of cross_entropy.cu, in a group of `width` threads.
+// find_losses of cross_entropy.cu, in a group of `width` threads. scores: of row `row` of a tensor.
 template <bool kPacked = false, class T>
-RowPart whole_row(const T* scores, int64_t classes, int width) {
+RowPart whole_row(const T* scores, int64_t classes, int width, int64_t row = 0) {
   std::vector<RowPart> parts;
-  for (int t = 0; t < width; ++t) parts.push_back(part_of<T, kPacked>(scores, classes, t, width));
-  return merge_group(parts, [](RowPart a, const RowPart& b) {
-    a.merge(b);
-    return a;
-  });
+  RowPart whole;
+  for (int t = 0; t < width; ++t) {
+    parts.push_back(part_of<T, kPacked>(scores, row, classes, t, width));
+    whole.top = std::max(whole.top, parts.back().top);
+  }
+  std::vector<double> sums;
+  std::vector<double> scores_of;
+  for (RowPart& part : parts) {
+    if (part.top == whole.top) whole.label = std::min(whole.label, part.label);
+    part.rescale(whole.top);
+    sums.push_back(part.sum);
+    scores_of.push_back(part.scores);
+  }
+  whole.sum = merge_group(sums, std::plus<>());
+  whole.scores = merge_group(scores_of, std::plus<>());
+  return whole;
+}
+
+// find_gradients of cross_entropy.cu
+template <bool kPacked = false, class T>
+void find_gradients(const T* x, const std::vector<int32_t>& labels,
+                    const std::vector<KeptRow>& kept, int64_t classes, const CrossEntropyRule& rule,
+                    float scale, int width, T* dx) {
+  for (size_t n = 0; n < labels.size(); ++n) {
+    const auto row = static_cast<int64_t>(n);
+    for (int t = 0; t < width; ++t) {
+      score_gradients<T, kPacked>(x + row * classes, row, classes, labels[n], kept[n], rule, scale,
+                                  t, width, dx + row * classes);
+    }
+  }
 }
 inline KeptRow kept_of(const RowPart& row) { return {row.top, static_cast<float>(1.0 / row.sum)}; }
 

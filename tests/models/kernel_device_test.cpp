@@ -216,14 +216,14 @@ TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsLikeTheHost) {
     std::vector<float> wide = ordinary(kSamples * classes, 1);
     for (float& value : wide) value *= 10.0F;
     const std::vector<T> logits = converted<T>(wide);
-    const int width = classes <= cuda::kWarpClasses ? kWarp : kBlock;
+    const int width = classes <= kWarpRow ? kWarp : kBlock;
     std::vector<int32_t> labels, best;
     std::vector<float> losses;
     std::vector<cuda::KeptRow> kept;
     for (int64_t n = 0; n < kSamples; ++n) {
       const T* row = logits.data() + n * classes;
       labels.push_back(static_cast<int32_t>(n * 7 % classes));
-      const cuda::RowPart whole = blocks::whole_row(row, classes, width);
+      const cuda::RowPart whole = blocks::whole_row(row, classes, width, n);
       best.push_back(whole.label);
       losses.push_back(cuda::loss_of(whole, to_float(row[labels.back()]), classes, 0.0F));
       kept.push_back(blocks::kept_of(whole));

@@ -185,26 +185,20 @@ Crossed<T> cross_entropy(int64_t classes, const std::vector<T>& logits,
   std::vector<KeptRow> kept;
   for (size_t n = 0; n < labels.size(); ++n) {
     const T* row = logits.data() + static_cast<int64_t>(n) * classes;
-    const RowPart whole = kPacked && rows_are_packed(row, classes)
-                              ? whole_row<true>(row, classes, width)
-                              : whole_row<false>(row, classes, width);
+    const RowPart whole = whole_row<kPacked>(row, classes, width, static_cast<int64_t>(n));
     out.losses.push_back(loss_of(whole, to_float(row[labels[n]]), classes, 0.0F));
     kept.push_back(kept_of(whole));
   }
   std::vector<T> d(logits.size(), from_float<T>(kNan));
-  const auto count = static_cast<int64_t>(logits.size());
   const float weight = 1.0F / static_cast<float>(labels.size()) * scale;
-  for_each_flat(count, [&](int64_t block, int t) {
-    score_gradients<T, kPacked>(logits.data(), labels.data(), kept.data(), Divider(classes), {},
-                                count, weight, block, t, d.data());
-  });
+  find_gradients<kPacked>(logits.data(), labels, kept, classes, {}, weight, width, d.data());
   out.gradients = floats(d);
   return out;
 }
 
 TYPED_TEST(Passes, CrossEntropyEqualsItsReference) {
   using T = TypeParam;
-  for (const int64_t classes : {1, 2, 10, 33, 100, 1000, 3000}) {
+  for (const int64_t classes : {1, 2, 10, 33, 100, 1000, 3000, 5003}) {
     constexpr int64_t kSamples = 9;
     std::vector<float> wide = ordinary(kSamples * classes, 1);
     for (float& value : wide) value *= 10.0F;
@@ -223,6 +217,29 @@ TYPED_TEST(Passes, CrossEntropyEqualsItsReference) {
       const auto packed = cross_entropy<T, true>(classes, logits, labels, width, 256.0F);
       EXPECT_EQ(packed.losses, got.losses);
       EXPECT_EQ(packed.gradients, got.gradients);
+    }
+  }
+}
+
+// Packs are those of the tensor: rows share packs, and a row may lie within one.
+TYPED_TEST(Passes, CrossEntropyReadsEachScoreOnce) {
+  using T = TypeParam;
+  constexpr int kCount = kPackSize<T>;
+  for (const int64_t classes : {1, 3, 8, 13, 1000, 2051}) {
+    for (int64_t row = 0; row < 2 * kCount; ++row) {
+      for (const int threads : {kWarp, kBlock}) {
+        std::vector<int> reads(static_cast<size_t>(classes));
+        for (int t = 0; t < threads; ++t) {
+          for_each_score<kCount>(
+              row, classes, t, threads,
+              [&](int64_t first) {
+                ASSERT_EQ((row * classes + first) % kCount, 0);
+                for (int64_t i = 0; i < kCount; ++i) ++reads.at(static_cast<size_t>(first + i));
+              },
+              [&](int64_t i) { ++reads.at(static_cast<size_t>(i)); });
+        }
+        ASSERT_THAT(reads, testing::Each(1)) << classes << ", row " << row;
+      }
     }
   }
 }

@@ -1,4 +1,5 @@
 // Masks, bias gradients, biases and casts, one pass each.
+#include "models/ops/cuda/column_sums.cuh"
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/image_pass.h"
@@ -9,34 +10,29 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-// Writes sums to `chunks`; if there is only one chunk, the sum is final and goes to db.
 template <class T, bool kPacked, bool kMask>
 __global__ void __launch_bounds__(kBlock)
-    sum_columns(const RowPass pass, const T* y, T* dy, float unscale, float* chunks, float* db) {
-  constexpr int kTile = kWarp * kPackSize<T>;
-  __shared__ float of_warps[RowPass::kWarps][kTile];
+    sum_columns(const RowPass pass, const T* y, T* dy, float unscale, float* chunks,
+                const ColumnResults results) {
   const RowPass::Block block = pass.block(blockIdx.x);
-  float sums[kPackSize<T>];
-  sum_rows<T, kPacked, kMask>(pass, block, static_cast<int>(threadIdx.x), y, dy, sums);
-  PP_UNROLL
-  for (int j = 0; j < kPackSize<T>; ++j) {
-    of_warps[threadIdx.x / kWarp][threadIdx.x % kWarp * kPackSize<T> + j] = sums[j];
-  }
-  __syncthreads();
-  const int64_t column = block.column + threadIdx.x;
-  if (threadIdx.x >= kTile || column >= pass.columns) return;
-  const float sum = sum_warps(&of_warps[0][threadIdx.x], kTile);
-  if (pass.chunks == 1) {
-    db[column] = sum * unscale;
-  } else {
-    chunks[block.chunk * pass.columns + column] = sum;
-  }
+  float sums[1][kPackSize<T>];
+  sum_rows<T, kPacked, kMask>(pass, block, static_cast<int>(threadIdx.x), y, dy, sums[0]);
+  finish_block(pass, block, sums, unscale, chunks, results);
 }
 
+// One block per kWarp columns of one tensor of results.
 __global__ void __launch_bounds__(kBlock)
-    finish_columns(const float* chunks, int64_t count, int64_t columns, float unscale, float* db) {
-  const int64_t column = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (column < columns) db[column] = sum_chunks(chunks + column, count, columns, unscale);
+    add_chunks(const float* chunks, int64_t count, int64_t columns, int64_t stride, float unscale,
+               const ColumnResults results) {
+  const int64_t tiles = pieces(columns, kWarp);
+  const int64_t tensor = blockIdx.x / tiles;
+  const int64_t column = (blockIdx.x - tensor * tiles) * kWarp + threadIdx.x % kWarp;
+  const bool is_inside = column < columns;
+  const float* first = chunks + tensor * columns + column;
+  const double sum =
+      sum_over_warps(is_inside ? count : 0, [&](int64_t i) { return first[i * stride]; });
+  float* to = tensor == 0 ? results.of[0] : results.of[1];
+  if (threadIdx.x < kWarp && is_inside) to[column] = unscaled(sum, unscale);
 }
 
 template <class T, int kVector>
@@ -92,15 +88,23 @@ void mask_and_sum(Shared& shared, const LinearShape& shape, const T* y, T* dy, f
   const auto kernel = shape.relu
                           ? (packed ? sum_columns<T, true, true> : sum_columns<T, false, true>)
                           : (packed ? sum_columns<T, true, false> : sum_columns<T, false, false>);
-  kernel<<<grid(pass.blocks()), kBlock, 0, shared.stream>>>(pass, y, dy, unscale, chunks, db);
+  const ColumnResults results{{db}};
+  kernel<<<grid(pass.blocks()), kBlock, 0, shared.stream>>>(pass, y, dy, unscale, chunks, results);
   PP_CUDA_LAUNCHED("the sums of a bias gradient");
-  if (pass.chunks == 1) return;
-  finish_columns<<<grid(pieces(pass.columns, kBlock)), kBlock, 0, shared.stream>>>(
-      chunks, pass.chunks, pass.columns, unscale, db);
-  PP_CUDA_LAUNCHED("a bias gradient");
+  finish_columns(shared, pass, 1, chunks, results);
 }
 
 }  // namespace
+
+void finish_columns(Shared& shared, const RowPass& pass, int sums, const float* chunks,
+                    const ColumnResults& results) {
+  if (pass.chunks == 1) return;
+  int wanted = 0;
+  while (wanted < sums && results.of[wanted] != nullptr) ++wanted;
+  add_chunks<<<grid(wanted * pieces(pass.columns, kWarp)), kBlock, 0, shared.stream>>>(
+      chunks, pass.chunks, pass.columns, sums * pass.columns, 1.0F / shared.loss_scale, results);
+  PP_CUDA_LAUNCHED("the sums of columns");
+}
 
 void plan_mask_and_sum_rows(Shared& shared, const LinearShape& shape) {
   const int64_t chunks = plan_rows(shape.samples).chunks;

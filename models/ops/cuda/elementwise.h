@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "models/ops/cuda/row_pass.h"
 #include "models/ops/cuda/shared.h"
 #include "models/ops/ops.h"
 
@@ -18,6 +19,12 @@ void plan_mask_and_sum_rows(Shared& shared, const LinearShape& shape);
 // read. db [M] = sum of dy over the samples, divided by the loss scale.
 void mask_and_sum_rows(Shared& shared, const LinearShape& shape, const Activation* y,
                        Activation* dy, float* db);
+
+// Adds up the sums of the chunks [chunks, sums, columns] and divides by the loss scale. With one
+// chunk it does nothing: the kernel that sums the chunks has written the results.
+//   results: null at the end if not wanted.
+void finish_columns(Shared& shared, const RowPass& pass, int sums, const float* chunks,
+                    const ColumnResults& results);
 
 // The same for an image's bias: db [C] = sum of dy [N, C, H, W], divided by the loss scale.
 void plan_sum_channels(Shared& shared, const ImageShape& image);

@@ -1,6 +1,7 @@
 // Sums the columns of a matrix [N, M] and masks it in the same pass. A block processes a chunk of
 // rows of a tile of columns: each of the 32 lanes of a warp reads one pack of a row, and the
-// block's warps process the rows in turn. Pure.
+// block's warps process the rows in turn. The sums of the chunks are added by another kernel, in
+// f64: a block processes 32 columns, and each of its warps adds every eighth chunk. Pure.
 #pragma once
 
 #include <cstdint>
@@ -85,19 +86,39 @@ PP_HOST_DEVICE void sum_rows(const RowPass& pass, const RowPass::Block& block, i
 
 // Adds up a column's sums in the order of the warps.
 //   of_warp: the first warp's sum; the next ones follow every `stride`.
-PP_HOST_DEVICE inline float sum_warps(const float* of_warp, int64_t stride) {
-  float sum = of_warp[0];
+template <class Sum>
+PP_HOST_DEVICE Sum sum_warps(const Sum* of_warp, int64_t stride) {
+  Sum sum = of_warp[0];
   PP_UNROLL
   for (int warp = 1; warp < RowPass::kWarps; ++warp) sum += of_warp[warp * stride];
   return sum;
 }
 
-// Adds up the chunks' sums in order.
-//   unscale: 1 / loss scale.
-PP_HOST_DEVICE inline float sum_chunks(const float* chunks, int64_t count, int64_t stride,
-                                       float unscale) {
+// Returns a warp's part of the sum of value(0), ..., value(count - 1): every kWarps-th of them.
+template <class Value>
+PP_HOST_DEVICE double sum_part(int64_t count, int warp, const Value& value) {
+  constexpr int kBatch = 8;  // in flight
   double sum = 0.0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(chunks[i * stride]);
+  for (int64_t first = warp; first < count; first += RowPass::kWarps * kBatch) {
+    float values[kBatch];
+    PP_UNROLL
+    for (int i = 0; i < kBatch; ++i) {  // all loads before the first addition
+      const int64_t at = first + i * RowPass::kWarps;
+      values[i] = at < count ? value(at) : 0.0F;
+    }
+    PP_UNROLL
+    for (int i = 0; i < kBatch; ++i) sum += static_cast<double>(values[i]);
+  }
+  return sum;
+}
+
+// The tensors that sums of columns go to; the second is null if it is not wanted.
+struct ColumnResults {
+  float* of[2] = {};
+};
+
+// Returns a sum of a column over chunks. unscale: 1 / loss scale.
+PP_HOST_DEVICE inline float unscaled(double sum, float unscale) {
   return static_cast<float>(sum * static_cast<double>(unscale));
 }
 

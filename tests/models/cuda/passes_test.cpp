@@ -292,17 +292,15 @@ TYPED_TEST(OperationPasses, CrossEntropyHasAllOptionsOfTheCpu) {
       std::vector<KeptRow> kept;
       for (size_t n = 0; n < labels.size(); ++n) {
         const T* row = x.data() + static_cast<int64_t>(n) * kClasses;
-        const RowPart whole = whole_row<true>(row, kClasses, kWarp);
+        const RowPart whole = whole_row<true>(row, kClasses, kWarp, static_cast<int64_t>(n));
         kept.push_back(kept_of(whole));
         if (rule.is_ignored(labels[n])) continue;
         const float loss = loss_of(whole, to_float(row[labels[n]]), kClasses, smoothing);
         EXPECT_NEAR(loss * rule.weight(labels[n]), want[n], 1e-6F * (1.0F + want[n])) << n;
       }
-      const std::vector<float> got =
-          this->flat(kRows * kClasses, [&](int64_t block, int thread, T* dx) {
-            score_gradients<T, true>(x.data(), labels.data(), kept.data(), Divider(kClasses), rule,
-                                     kRows * kClasses, kScale, block, thread, dx);
-          });
+      std::vector<T> dx(x.size(), from_float<T>(test::kPoison));
+      find_gradients<true>(x.data(), labels, kept, kClasses, rule, kScale, kWarp, dx.data());
+      const std::vector<float> got = floats(dx);
       const std::vector<float> gradients = cpu.dx(0);
       const float unit = std::is_same_v<T, float> ? 1e-6F : 0x1p-8F;
       for (size_t i = 0; i < got.size(); ++i) {

@@ -61,15 +61,17 @@ struct LayerNormKernels {
 
   // dx may be dy.
   void backward(const T* x, const T* dy, const float* scale, float unscale, T* dx) {
-    const ColumnSums sums(shape, kPackSize<T>);
-    std::vector<float> partials(static_cast<size_t>(sums.partials()), NAN);
-    for_each_unit(sums.units(), [&](int64_t unit) {
-      sum_chunk<T, kPacked>(sums, unit, x, dy, kept.data(), partials.data());
-    });
-    for (int64_t j = 0; j < shape.width; ++j) {
-      dscale.push_back(sum_partials(sums, partials.data() + j, unscale));
-      dshift.push_back(sum_partials(sums, partials.data() + shape.width + j, unscale));
+    const RowPass pass(shape.rows, shape.width, kPackSize<T>);
+    std::vector<float> chunks(static_cast<size_t>(pass.chunks * 2 * shape.width), NAN);
+    for (int64_t b = 0; b < pass.blocks(); ++b) {
+      const RowPass::Block block = pass.block(b);
+      const auto part = [&](int t, float(&sums)[2][kPackSize<T>]) {
+        sum_parameters<T, kPacked>(pass, block, t, x, dy, kept.data(), sums);
+      };
+      finish_block<2, kPackSize<T>>(pass, block, part, chunks.data());
     }
+    dscale = finish_columns(pass, 2, chunks.data(), unscale);
+    dshift = finish_columns(pass, 2, chunks.data() + shape.width, unscale);
     for (int64_t n = 0; n < shape.rows; ++n) row_gradient(n, x, dy, scale, dx);
   }
 
@@ -95,25 +97,60 @@ struct LayerNormKernels {
   }
 };
 
-// sort_places of embedding.cu
-struct SortedPlaces {
-  explicit SortedPlaces(const EmbeddingShape& shape, const std::vector<int32_t>& ids)
-      : order(ids.size(), -1), ranges(static_cast<size_t>(shape.vocabulary), PlaceRange{0, 0}) {
-    const auto places = static_cast<int64_t>(ids.size());
-    for (int64_t first = 0; first < places; first += EmbeddingPass::kPlaces) {
-      Rank sums[EmbeddingPass::kPlaces];
-      for (int lane = 0; lane < kWarp; ++lane) {
-        count_places(ids.data(), places, first, lane, kWarp, sums);
-      }
-      for (int p = 0; p < EmbeddingPass::kPlaces && first + p < places; ++p) {
-        put_place(first + p, ids[static_cast<size_t>(first + p)], sums[p], order.data(),
-                  ranges.data());
-      }
+// Backward of embedding.cu: the sorted keys of the places.
+inline std::vector<uint64_t> sorted_keys(const std::vector<int32_t>& ids) {
+  const auto places = static_cast<int64_t>(ids.size());
+  std::vector<uint64_t> keys(ids.size(), kNoKey);
+  for (int64_t first = 0; first < places; first += EmbeddingPass::kTile) {
+    std::vector<uint64_t> tile(EmbeddingPass::kTile, kNoKey);
+    const int64_t count = std::min(places - first, EmbeddingPass::kTile);
+    for (int64_t i = 0; i < count; ++i) {
+      tile[static_cast<size_t>(i)] = key_of(ids[static_cast<size_t>(first + i)], first + i);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t key = tile[static_cast<size_t>(i)];
+      keys[static_cast<size_t>(first + rank_in_tile(tile.data(), key))] = key;
     }
   }
-  std::vector<int32_t> order;
-  std::vector<PlaceRange> ranges;
-};
+  for (int64_t piece = EmbeddingPass::kTile; piece < places; piece *= kWarp) {
+    std::vector<uint64_t> merged(keys.size(), kNoKey);
+    for (int64_t at = 0; at < places; ++at) {
+      int64_t rank = first_of_merge(at, piece);
+      for (int lane = 0; lane < kWarp; ++lane) {
+        rank += rank_in_piece(keys.data(), places, piece, at, lane);
+      }
+      merged[static_cast<size_t>(rank)] = keys[static_cast<size_t>(at)];
+    }
+    keys = merged;
+  }
+  return keys;
+}
+
+//   dw: what the sums are added to if `adds`; otherwise its values do not count.
+template <class T, bool kPacked>
+std::vector<float> embedding_gradient(const EmbeddingShape& shape, const std::vector<int32_t>& ids,
+                                      const std::vector<T>& dy, float unscale, bool adds,
+                                      std::vector<float> dw) {
+  const EmbeddingPass pass(shape, kPackSize<T>);
+  const std::vector<uint64_t> keys = sorted_keys(ids);
+  std::vector<float> partials(static_cast<size_t>(pass.partials()), NAN);
+  if (!adds) dw.assign(dw.size(), 0.0F);
+  for_each_unit(pass.units(), [&](int64_t unit) {
+    sum_runs<T, kPacked>(pass, unit, keys.data(), dy.data(), unscale, adds, partials.data(),
+                         dw.data());
+  });
+  for (int64_t chunk = 0; chunk + 1 < pass.chunks; ++chunk) {
+    const LongRun run = long_run(pass, keys.data(), chunk);
+    for (int64_t column = 0; column < pass.width && run.chunks > 0; ++column) {
+      float& to = dw[static_cast<size_t>(run.row * pass.width + column)];
+      const double sum = sum_over_warps(run.chunks, [&](int64_t i) {
+        return partial_sum(pass, partials.data(), chunk, column, i);
+      });
+      to = (adds ? to : 0.0F) + unscaled(sum, unscale);
+    }
+  }
+  return dw;
+}
 
 // The whole of attention.cpp in groups of `pairs` heads and blocks of `rows` queries.
 template <class T>

@@ -1,6 +1,7 @@
 // Softmax with cross-entropy: one warp per row, or one block if there are many classes. Forward reads
 // the scores once and keeps two floats per row, from which backward computes the probabilities again.
 #include "models/ops/cross_entropy.h"
+#include "models/ops/cuda/group.cuh"
 #include "models/ops/cuda/heads/cross_entropy_pass.h"
 #include "models/ops/cuda/heads/head_scale.h"
 #include "models/ops/cuda/heads/makers.h"
@@ -12,31 +13,6 @@ namespace pushpull::ops::cuda {
 
 namespace {
 
-__device__ inline RowPart shuffle(const RowPart& part, int reach) {
-  return {__shfl_xor_sync(~0U, part.top, reach), __shfl_xor_sync(~0U, part.label, reach),
-          __shfl_xor_sync(~0U, part.sum, reach), __shfl_xor_sync(~0U, part.scores, reach)};
-}
-
-// Merges the parts of the kWidth threads (a warp or a block) that process one row, in all threads of
-// the first warp.
-template <int kWidth>
-__device__ RowPart merge_group(RowPart part) {
-  PP_UNROLL
-  for (int reach = kWarp / 2; reach > 0; reach /= 2) part.merge(shuffle(part, reach));
-  if constexpr (kWidth > kWarp) {
-    constexpr int kWarps = kWidth / kWarp;
-    static_assert(std::is_trivially_default_constructible_v<RowPart>);
-    __shared__ RowPart of_warp[kWarps];
-    const unsigned lane = threadIdx.x % kWarp;
-    if (lane == 0) of_warp[threadIdx.x / kWarp] = part;
-    __syncthreads();
-    part = of_warp[lane % kWarps];
-    PP_UNROLL
-    for (int reach = kWarps / 2; reach > 0; reach /= 2) part.merge(shuffle(part, reach));
-  }
-  return part;
-}
-
 // Null: losses, predictions or kept are not wanted. Labels are read for losses only.
 struct RowResults {
   float* losses = nullptr;
@@ -44,36 +20,47 @@ struct RowResults {
   KeptRow* kept = nullptr;
 };
 
-template <class T, int kWidth, bool kPacked>
+template <class T, bool kPacked, int kWidth>
 __global__ void __launch_bounds__(kBlock)
     find_losses(const T* x, const int32_t* labels, const CrossEntropyRule rule, int64_t rows,
                 int64_t classes, const RowResults results) {
-  const int64_t row = int64_t{blockIdx.x} * (kBlock / kWidth) + threadIdx.x / kWidth;
+  const int64_t row = row_of_group<kWidth>();
   if (row >= rows) return;  // true for whole groups
-  const int thread = static_cast<int>(threadIdx.x) % kWidth;
+  const int thread = thread_of_group<kWidth>();
   const T* scores = x + row * classes;
-  const RowPart whole = merge_group<kWidth>(part_of<T, kPacked>(scores, classes, thread, kWidth));
-  if (thread != 0) return;
-  if (results.predictions != nullptr) results.predictions[row] = whole.label;
+  RowPart part = part_of<T, kPacked>(scores, row, classes, thread, kWidth);
+  const float top = group_max<kWidth>(part.top);
+  if (results.predictions != nullptr) {
+    const int32_t best = group_min<kWidth>(part.top == top ? part.label : INT32_MAX);
+    if (thread == 0) results.predictions[row] = best;
+  }
   if (results.losses == nullptr) return;
+  part.rescale(top);
+  part.sum = group_sum<kWidth>(part.sum);
+  if (rule.smoothing != 0.0F) part.scores = group_sum<kWidth>(part.scores);
+  if (thread != 0) return;
   const int32_t label = labels[row];
   if (rule.is_ignored(label)) {
     results.losses[row] = 0.0F;
     return;
   }
-  const float loss = loss_of(whole, to_float(scores[label]), classes, rule.smoothing);
+  const float loss = loss_of(part, to_float(scores[label]), classes, rule.smoothing);
   results.losses[row] = loss * rule.weight(label);
   if (results.kept != nullptr) {
-    results.kept[row] = {whole.top, static_cast<float>(1.0 / whole.sum)};
+    results.kept[row] = {part.top, static_cast<float>(1.0 / part.sum)};
   }
 }
 
-template <class T, bool kPacked>
+template <class T, bool kPacked, int kWidth>
 __global__ void __launch_bounds__(kBlock)
-    find_gradients(const T* x, const int32_t* labels, const KeptRow* kept, const Divider by_classes,
-                   const CrossEntropyRule rule, int64_t count, const HeadScale scale, T* dx) {
-  score_gradients<T, kPacked>(x, labels, kept, by_classes, rule, count, scale.value(), blockIdx.x,
-                              static_cast<int>(threadIdx.x), dx);
+    find_gradients(const T* x, const int32_t* labels, const KeptRow* kept,
+                   const CrossEntropyRule rule, int64_t rows, int64_t classes,
+                   const HeadScale scale, T* dx) {
+  const int64_t row = row_of_group<kWidth>();
+  if (row >= rows) return;
+  const int64_t at = row * classes;
+  score_gradients<T, kPacked>(x + at, row, classes, labels[row], kept[row], rule, scale.value(),
+                              thread_of_group<kWidth>(), kWidth, dx + at);
 }
 
 template <class T>
@@ -111,27 +98,26 @@ class CudaCrossEntropy final : public Operation {
     }
     const RowResults results{run.y.floats(), run.predictions.ints(),
                              run.training ? static_cast<KeptRow*>(run.kept) : nullptr};
-    const bool by_warp = shape_.classes <= kWarpClasses;
-    const int64_t blocks = by_warp ? pieces(run.valid, kBlock / kWarp) : run.valid;
-    const bool packed = rows_are_packed(x, shape_.classes);
-    const auto kernel =
-        by_warp ? (packed ? find_losses<T, kWarp, true> : find_losses<T, kWarp, false>)
-                : (packed ? find_losses<T, kBlock, true> : find_losses<T, kBlock, false>);
-    kernel<<<grid(blocks), kBlock, 0, shared_.stream>>>(x, run.x[1].ints(), rule, run.valid,
-                                                        shape_.classes, results);
+    with_rows(is_aligned(x), shape_.classes, [&]<bool kPacked, int kWidth>() {
+      find_losses<T, kPacked, kWidth>
+          <<<row_blocks(run.valid, shape_.classes), kBlock, 0, shared_.stream>>>(
+              x, run.x[1].ints(), rule, run.valid, shape_.classes, results);
+    });
     PP_CUDA_LAUNCHED("cross-entropy");
   }
 
   void backward_weights(const Run& /*run*/) override {}
 
   void backward_data(const Run& run) override {
-    const int64_t count = shape_.samples * shape_.classes;
     const T* x = as<T>(run.x[0].data);
     T* dx = as<T>(run.dx[0].data);
-    const auto kernel = are_aligned({x, dx}) ? find_gradients<T, true> : find_gradients<T, false>;
-    kernel<<<grid(flat_blocks(count)), kBlock, 0, shared_.stream>>>(
-        x, run.x[1].ints(), static_cast<const KeptRow*>(run.kept), Divider(shape_.classes), rule_,
-        count, HeadScale(shared_, run, shape_.samples), dx);
+    const HeadScale scale(shared_, run, shape_.samples);
+    with_rows(are_aligned({x, dx}), shape_.classes, [&]<bool kPacked, int kWidth>() {
+      find_gradients<T, kPacked, kWidth>
+          <<<row_blocks(shape_.samples, shape_.classes), kBlock, 0, shared_.stream>>>(
+              x, run.x[1].ints(), static_cast<const KeptRow*>(run.kept), rule_, shape_.samples,
+              shape_.classes, scale, dx);
+    });
     PP_CUDA_LAUNCHED("cross-entropy's gradients");
   }
 

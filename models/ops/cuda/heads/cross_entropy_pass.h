@@ -1,86 +1,98 @@
-// The per-thread arithmetic of softmax with cross-entropy. A group of `width` threads reads a row
-// once: each thread keeps the largest of its scores and the sum of exponentials below it, which grows
-// with the maximum (Milakov and Gimelshein, arXiv:1805.02867). Sums are f64 over f32 exponentials, as
-// on the CPU: the probability of a certain class is exactly 1. Which thread reads which scores
-// depends on the shape only. Pure.
+// The per-thread arithmetic of softmax with cross-entropy. A group of threads, a warp or a block,
+// reads a row once: each thread keeps the largest of its scores and the sum of exponentials below
+// it, which is rescaled when the maximum grows (Milakov and Gimelshein, arXiv:1805.02867); then all
+// sums are rescaled to the row's maximum. Exponentials are f32. The sum of a pack is f32 and those
+// of packs are f64: the probability of a certain class is exactly 1. Packs are those of the whole
+// tensor, so that they are aligned in every row; a pack that two rows share is read one element at
+// a time. Which thread reads which scores depends on the shape only. Pure.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "models/ops/arithmetic.h"
-#include "models/ops/cuda/flat_pass.h"
 
 namespace pushpull::ops::cuda {
-
-constexpr int64_t kWarpClasses = 1024;  // up to here a warp processes a row, beyond it a block
 
 // Returns e^(x - top); 1 at the top, even if that is infinite.
 PP_HOST_DEVICE inline float exponential_below(float x, float top) {
   return x == top ? 1.0F : expf(x - top);
 }
-PP_HOST_DEVICE inline double exponential_below(double x, double top) {
-  return x == top ? 1.0 : exp(x - top);
-}
 
 // A part of a row: its largest score with the lowest class that has it, the sum of the exponentials
 // of the scores less the largest, and the sum of the scores (for smoothing).
-struct RowPart {  // no initial values, because it is used in shared memory
-  float top;
-  int32_t label;
-  double sum;
-  double scores;
+struct RowPart {
+  float top = -INFINITY;  // a NaN never becomes the largest, but makes the sum NaN
+  int32_t label = INT32_MAX;
+  double sum = 0.0;
+  double scores = 0.0;
 
-  // Returns the part of no scores. A NaN never becomes the largest, but makes the sum NaN.
-  static PP_HOST_DEVICE RowPart none() { return {-INFINITY, INT32_MAX, 0.0, 0.0}; }
+  // Adds the scores of kCount classes from `first` on, which rise from call to call.
+  template <int kCount>
+  PP_HOST_DEVICE void add(const float (&x)[kCount], int64_t first) {
+    float largest = top;
+    PP_UNROLL
+    for (int i = 0; i < kCount; ++i) largest = x[i] > largest ? x[i] : largest;
+    if (label == INT32_MAX) label = static_cast<int32_t>(first);
+    if (largest > top) {
+      PP_UNROLL
+      for (int i = kCount - 1; i >= 0; --i) {
+        if (x[i] == largest) label = static_cast<int32_t>(first + i);
+      }
+      rescale(largest);
+    }
+    float exponentials = 0.0F;
+    float plain = 0.0F;
+    PP_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      exponentials += exponential_below(x[i], largest);
+      plain += x[i];
+    }
+    sum += static_cast<double>(exponentials);
+    scores += static_cast<double>(plain);
+  }
 
-  PP_HOST_DEVICE void merge(const RowPart& other) {
-    const bool is_higher = other.top > top;
-    const bool wins = is_higher || (other.top == top && other.label < label);
-    const auto high = static_cast<double>(is_higher ? other.top : top);
-    sum = sum * exponential_below(static_cast<double>(top), high) +
-          other.sum * exponential_below(static_cast<double>(other.top), high);
-    label = wins ? other.label : label;
-    top = is_higher ? other.top : top;
-    scores += other.scores;
+  // Makes `score`, which is at least the top, the top.
+  PP_HOST_DEVICE void rescale(float score) {
+    sum *= static_cast<double>(exponential_below(top, score));
+    top = score;
   }
 };
 
-// Returns whether a row's packs are whole and aligned.
-template <class T>
-bool rows_are_packed(const T* first, int64_t classes) {
-  return classes % kPackSize<T> == 0 && is_aligned(first);
+// Calls of_pack(first class) for each of a thread's packs that lies within a row, and
+// of_score(class) for its other scores; classes rise.
+//   row: its number; the tensor begins at row 0.
+template <int kCount, class OfPack, class OfScore>
+PP_HOST_DEVICE void for_each_score(int64_t row, int64_t classes, int thread, int threads,
+                                   const OfPack& of_pack, const OfScore& of_score) {
+  const int64_t lead = row * classes % kCount;  // scores of earlier rows in the first pack
+  for (int64_t first = int64_t{thread} * kCount - lead; first < classes;
+       first += int64_t{threads} * kCount) {
+    if (first >= 0 && first + kCount <= classes) {
+      of_pack(first);
+      continue;
+    }
+    const int64_t end = first + kCount < classes ? first + kCount : classes;
+    for (int64_t i = first < 0 ? 0 : first; i < end; ++i) of_score(i);
+  }
 }
 
 // Returns a thread's part of a row.
+//   scores: of the row.
+//   kPacked: the tensor is aligned.
 template <class T, bool kPacked>
-PP_HOST_DEVICE RowPart part_of(const T* row, int64_t classes, int thread, int width) {
+PP_HOST_DEVICE RowPart part_of(const T* scores, int64_t row, int64_t classes, int thread,
+                               int threads) {
   constexpr int kCount = kPackSize<T>;
-  RowPart part = RowPart::none();
-  for (int64_t first = int64_t{thread} * kCount; first < classes;
-       first += int64_t{width} * kCount) {
-    const int64_t count = classes - first;
-    float x[kCount];
-    load_pack<kPacked, kCount>(row + first, count, x);
-    float top = part.top;
-    PP_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      if (i < count && (x[i] > top || part.label == INT32_MAX)) {
-        top = x[i] > top ? x[i] : top;
-        part.label = static_cast<int32_t>(first + i);
-      }
-    }
-    if (top > part.top) {
-      part.sum *= exponential_below(static_cast<double>(part.top), static_cast<double>(top));
-      part.top = top;
-    }
-    PP_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      if (i >= count) continue;
-      part.sum += static_cast<double>(exponential_below(x[i], part.top));
-      part.scores += static_cast<double>(x[i]);
-    }
-  }
+  RowPart part;
+  for_each_score<kCount>(
+      row, classes, thread, threads,
+      [&](int64_t first) {
+        float x[kCount];
+        load_pack<kPacked, kCount>(scores + first, kCount, x);
+        part.add(x, first);
+      },
+      [&](int64_t i) { part.add({to_float(scores[i])}, i); });
   return part;
 }
 
@@ -122,38 +134,29 @@ PP_HOST_DEVICE inline float score_gradient(float p, bool is_label, int64_t class
   return (is_label ? p - (1.0F - smoothing) - share : p - share) * scale;
 }
 
-// Computes a thread's part of dx [N, M] (`count` elements); dx may be x.
+// Computes a thread's part of a row of dx [N, M]; dx may be x.
+//   scores, to: of the row. kPacked: both tensors are aligned.
 template <class T, bool kPacked>
-PP_HOST_DEVICE void score_gradients(const T* x, const int32_t* labels, const KeptRow* kept,
-                                    const Divider& by_classes, const CrossEntropyRule& rule,
-                                    int64_t count, float scale, int64_t block, int thread, T* dx) {
-  const int64_t classes = by_classes.divisor;
-  for_each_pack<kPackSize<T>>(count, block, thread, [&](int64_t first, int64_t elements) {
-    float values[kPackSize<T>];
-    load_pack<kPacked, kPackSize<T>>(x + first, elements, values);
-    uint32_t row = by_classes.quotient(static_cast<uint32_t>(first));
-    int64_t next = (int64_t{row} + 1) * classes;  // first element of the next row
-    int32_t label = labels[row];
-    KeptRow state = kept[row];
-    PP_UNROLL
-    for (int i = 0; i < kPackSize<T>; ++i) {
-      if (i >= elements) continue;
-      if (first + i == next) {
-        ++row;
-        next += classes;
-        label = labels[row];
-        state = kept[row];
-      }
-      if (rule.is_ignored(label)) {
-        values[i] = 0.0F;
-        continue;
-      }
-      const float p = exponential_below(values[i], state.top) * state.inverse;
-      const bool is_label = first + i == next - classes + label;
-      values[i] = score_gradient(p, is_label, classes, rule.smoothing, scale * rule.weight(label));
-    }
-    store_pack<kPacked, kPackSize<T>>(values, elements, dx + first);
-  });
+PP_HOST_DEVICE void score_gradients(const T* scores, int64_t row, int64_t classes, int32_t label,
+                                    const KeptRow& kept, const CrossEntropyRule& rule, float scale,
+                                    int thread, int threads, T* to) {
+  constexpr int kCount = kPackSize<T>;
+  const bool is_ignored = rule.is_ignored(label);
+  const float weighted = is_ignored ? 0.0F : scale * rule.weight(label);
+  const auto gradient = [&](float x, int64_t i) {
+    const float p = exponential_below(x, kept.top) * kept.inverse;
+    return is_ignored ? 0.0F : score_gradient(p, i == label, classes, rule.smoothing, weighted);
+  };
+  for_each_score<kCount>(
+      row, classes, thread, threads,
+      [&](int64_t first) {
+        float x[kCount];
+        load_pack<kPacked, kCount>(scores + first, kCount, x);
+        PP_UNROLL
+        for (int i = 0; i < kCount; ++i) x[i] = gradient(x[i], first + i);
+        store_pack<kPacked, kCount>(x, kCount, to + first);
+      },
+      [&](int64_t i) { to[i] = from_float<T>(gradient(to_float(scores[i]), i)); });
 }
 
 }  // namespace pushpull::ops::cuda

@@ -1,6 +1,6 @@
 // Heads to matrices and back, and the softmax: one warp per row, or one block if there are many keys.
+#include "models/ops/cuda/group.cuh"
 #include "models/ops/cuda/sequence/attention_kernels.h"
-#include "models/ops/cuda/sequence/group.cuh"
 
 namespace pushpull::ops::cuda {
 

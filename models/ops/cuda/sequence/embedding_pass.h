@@ -1,7 +1,10 @@
-// The per-thread part of an embedding. Backward sorts the places by their ids without atomics: the
-// position of a place in the order is the number of places with a smaller id, plus that of earlier
-// places with the same id (enumeration sort; Knuth, The Art of Computer Programming 3, 5.2). A warp
-// counts them for a few places at once. Each row of dw is then summed in that order. Pure.
+// The per-thread part of an embedding. Backward sorts the places by their rows of the table, places of
+// a row in rising order, without atomics: blocks sort tiles by enumeration, then tiles are merged, 32
+// at a time, by binary searches (Knuth, The Art of Computer Programming 3, 5.2). A run is the places
+// of one row in that order. The order is split into chunks of kChunk places. A thread sums the runs
+// of a chunk: the sum of a run within one chunk is final, the sum of a longer run is partial, and a
+// block adds the partial sums of a run. The work does not depend on how the places are spread over
+// the rows. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +14,50 @@
 
 namespace pushpull::ops::cuda {
 
-// The places of an id: [begin, end) in the order. Both are 0 if there are none.
-struct PlaceRange {
-  int32_t begin;
-  int32_t end;
-};
+// A place and its row of the table as one number. Sorted numbers are sorted rows, and the places of
+// a row rise.
+PP_HOST_DEVICE inline uint64_t key_of(int64_t row, int64_t place) {
+  return (static_cast<uint64_t>(row) << 32) | static_cast<uint64_t>(place);
+}
+PP_HOST_DEVICE inline int64_t row_of(uint64_t key) { return static_cast<int64_t>(key >> 32); }
+PP_HOST_DEVICE inline int64_t place_of(uint64_t key) {
+  return static_cast<int64_t>(key & 0xffffffffU);
+}
+constexpr uint64_t kNoKey = ~uint64_t{0};  // behind all keys
 
 struct EmbeddingPass {
-  static constexpr int kPlaces = 4;  // places that a warp ranks
-  static constexpr int kBatch = 8;   // rows of dy in flight
+  static constexpr int64_t kTile = kBlock;  // keys that a block sorts
+  static constexpr int64_t kChunk = 32;     // places
+  static constexpr int kBatch = 8;          // rows of dy in flight
+  enum Part { kGoesOn = 0, kBegins = 1 };   // of a partial sum: the run's first, or a later one
 
   int64_t places = 0;
   int64_t vocabulary = 0;
   int64_t width = 0;
   int64_t packs = 0;  // of a row
+  int64_t chunks = 0;
+  int64_t tiles = 0;  // of a row: columns that a block finishes
   Divider by_width;
   Divider by_packs;
+  Divider by_tiles;
 
   EmbeddingPass(const EmbeddingShape& shape, int pack_size)
       : places(shape.samples * shape.positions),
         vocabulary(shape.vocabulary),
         width(shape.width),
         packs(pieces(width, pack_size)),
+        chunks(pieces(places, kChunk)),
+        tiles(pieces(width, kWarp)),
         by_width(width),
-        by_packs(packs) {}
+        by_packs(packs),
+        by_tiles(tiles) {}
 
-  PP_HOST_DEVICE int64_t units() const { return vocabulary * packs; }
+  PP_HOST_DEVICE int64_t units() const { return chunks * packs; }
+  // Returns the floats of the partial sums, two rows for each chunk.
+  int64_t partials() const { return chunks * 2 * width; }
+  PP_HOST_DEVICE int64_t partial(int64_t chunk, Part part) const {
+    return (chunk * 2 + part) * width;
+  }
   // Returns true if a pack lies within one row, and all its addresses are aligned.
   template <class T>
   bool packed(const void* activations, const void* w) const {
@@ -69,70 +90,115 @@ PP_HOST_DEVICE void read_rows(const EmbeddingPass& pass, int64_t block, int thre
   });
 }
 
-// How many places have a smaller id than one place, the same id and are earlier, or the same id.
-struct Rank {
-  int32_t smaller = 0;
-  int32_t earlier = 0;
-  int32_t equal = 0;
-};
+// Returns the number of keys of a tile, sorted or not, that are below `key`.
+PP_HOST_DEVICE inline int32_t rank_in_tile(const uint64_t* keys, uint64_t key) {
+  int32_t rank = 0;
+  for (int i = 0; i < EmbeddingPass::kTile; ++i) rank += keys[i] < key ? 1 : 0;
+  return rank;
+}
 
-// Counts a thread's share for the places from `first` on.
-PP_HOST_DEVICE inline void count_places(const int32_t* ids, int64_t places, int64_t first,
-                                        int thread, int threads,
-                                        Rank (&ranks)[EmbeddingPass::kPlaces]) {
-  int32_t own[EmbeddingPass::kPlaces];
-  PP_UNROLL
-  for (int p = 0; p < EmbeddingPass::kPlaces; ++p) own[p] = first + p < places ? ids[first + p] : 0;
-  for (int64_t i = thread; i < places; i += threads) {
-    const int32_t id = ids[i];
-    PP_UNROLL
-    for (int p = 0; p < EmbeddingPass::kPlaces; ++p) {
-      ranks[p].smaller += id < own[p] ? 1 : 0;
-      ranks[p].equal += id == own[p] ? 1 : 0;
-      ranks[p].earlier += id == own[p] && i < first + p ? 1 : 0;
-    }
+// Returns the number of the sorted keys that are below `key`.
+PP_HOST_DEVICE inline int64_t count_below(const uint64_t* keys, int64_t count, uint64_t key) {
+  int64_t first = 0;
+  while (count > 0) {
+    const int64_t half = count / 2;
+    const bool is_below = keys[first + half] < key;
+    first = is_below ? first + half + 1 : first;
+    count = is_below ? count - half - 1 : half;
   }
+  return first;
 }
 
-// Puts a place into the order; the first place of an id also writes the id's range.
-PP_HOST_DEVICE inline void put_place(int64_t place, int32_t id, const Rank& rank, int32_t* order,
-                                     PlaceRange* ranges) {
-  order[rank.smaller + rank.earlier] = static_cast<int32_t>(place);
-  if (rank.earlier == 0) ranges[id] = {rank.smaller, rank.smaller + rank.equal};
+// Merging: kWarp sorted pieces of `piece` keys (a power of two) become one.
+PP_HOST_DEVICE inline int64_t first_of_merge(int64_t at, int64_t piece) {
+  return at & ~(piece * kWarp - 1);
+}
+// Returns the number of keys of piece `lane` that are below key `at`, which is in the same merge.
+PP_HOST_DEVICE inline int32_t rank_in_piece(const uint64_t* keys, int64_t places, int64_t piece,
+                                            int64_t at, int lane) {
+  const int64_t first = first_of_merge(at, piece) + piece * lane;
+  const int64_t rest = places > first ? places - first : 0;
+  return static_cast<int32_t>(count_below(keys + first, rest < piece ? rest : piece, keys[at]));
 }
 
-// Computes pack `unit` of dw: the sum over the places of its row, times `unscale` (1 / loss scale).
-//   adds: the sum begins with the value in dw.
+// Sums pack unit % packs of the runs of chunk unit / packs: to dw if a run is whole, times `unscale`
+// (1 / loss scale), otherwise to `partials`.
+//   adds: a sum is added to the value in dw.
 template <class T, bool kPacked>
-PP_HOST_DEVICE void sum_places(const EmbeddingPass& pass, int64_t unit, const T* dy,
-                               const int32_t* order, const PlaceRange* ranges, float unscale,
-                               bool adds, float* dw) {
+PP_HOST_DEVICE void sum_runs(const EmbeddingPass& pass, int64_t unit, const uint64_t* keys,
+                             const T* dy, float unscale, bool adds, float* partials, float* dw) {
   constexpr int kCount = kPackSize<T>;
   constexpr int kBatch = EmbeddingPass::kBatch;
   if (unit >= pass.units()) return;
-  const int64_t id = pass.by_packs.quotient(static_cast<uint32_t>(unit));
-  const int64_t column = (unit - id * pass.packs) * kCount;
+  const int64_t chunk = pass.by_packs.quotient(static_cast<uint32_t>(unit));
+  const int64_t column = (unit - chunk * pass.packs) * kCount;
   const int64_t width = pass.width - column;
-  const PlaceRange range = ranges[id];
-  if (adds && range.begin == range.end) return;
-  float* to = dw + id * pass.width + column;
+  const int64_t first = chunk * EmbeddingPass::kChunk;
+  const int64_t last =
+      pass.places - first < EmbeddingPass::kChunk ? pass.places : first + EmbeddingPass::kChunk;
+  bool began_before = first > 0 && row_of(keys[first - 1]) == row_of(keys[first]);
   float sums[kCount] = {};
-  if (adds) load_pack<kPacked, kCount>(to, width, sums);
-  for (int32_t k = range.begin; k < range.end; k += kBatch) {
+  for (int64_t k = first; k < last; k += kBatch) {
     float values[kBatch][kCount];
+    uint64_t next[kBatch + 1];  // the batch's keys and the one behind it
+    PP_UNROLL
+    for (int i = 0; i <= kBatch; ++i) next[i] = k + i < pass.places ? keys[k + i] : kNoKey;
     PP_UNROLL
     for (int i = 0; i < kBatch; ++i) {  // all loads before the first addition
-      const int64_t place = k + i < range.end ? order[k + i] : 0;
-      load_pack<kPacked, kCount>(dy + place * pass.width + column, k + i < range.end ? width : 0,
-                                 values[i]);
+      const int64_t place = k + i < last ? place_of(next[i]) : 0;
+      const int64_t count = k + i < last ? width : 0;
+      load_pack<kPacked, kCount>(dy + place * pass.width + column, count, values[i]);
     }
     PP_UNROLL
     for (int i = 0; i < kBatch; ++i) {
+      if (k + i >= last) continue;
       PP_UNROLL
-      for (int j = 0; j < kCount; ++j) sums[j] += values[i][j] * unscale;
+      for (int j = 0; j < kCount; ++j) sums[j] += values[i][j];
+      const int64_t row = row_of(next[i]);
+      const bool ends = row_of(next[i + 1]) != row;
+      if (!ends && k + i + 1 < last) continue;
+      if (ends && !began_before) {
+        float* to = dw + row * pass.width + column;
+        float before[kCount] = {};
+        if (adds) load_pack<kPacked, kCount>(to, width, before);
+        PP_UNROLL
+        for (int j = 0; j < kCount; ++j) sums[j] = before[j] + sums[j] * unscale;
+        store_pack<kPacked, kCount>(sums, width, to);
+      } else {
+        const auto part = began_before ? EmbeddingPass::kGoesOn : EmbeddingPass::kBegins;
+        store_pack<kPacked, kCount>(sums, width, partials + pass.partial(chunk, part) + column);
+      }
+      began_before = false;
+      PP_UNROLL
+      for (int j = 0; j < kCount; ++j) sums[j] = 0.0F;
     }
   }
-  store_pack<kPacked, kCount>(sums, width, to);
+}
+
+// A run that crosses chunks.
+struct LongRun {
+  int64_t row = 0;
+  int64_t chunks = 0;  // 0 if there is none
+};
+
+// Returns the run that begins in a chunk and ends in a later one.
+PP_HOST_DEVICE inline LongRun long_run(const EmbeddingPass& pass, const uint64_t* keys,
+                                       int64_t chunk) {
+  const int64_t first = chunk * EmbeddingPass::kChunk;
+  const int64_t next = first + EmbeddingPass::kChunk;
+  if (next >= pass.places) return {};
+  const int64_t row = row_of(keys[next - 1]);
+  const bool began_before = first > 0 && row_of(keys[first - 1]) == row;
+  if (began_before || row_of(keys[next]) != row) return {};
+  const int64_t end = next + count_below(keys + next, pass.places - next, key_of(row + 1, 0));
+  return {row, (end - 1) / EmbeddingPass::kChunk - chunk + 1};
+}
+
+// Returns partial sum i of a column of the long run that begins in `chunk`.
+PP_HOST_DEVICE inline float partial_sum(const EmbeddingPass& pass, const float* partials,
+                                        int64_t chunk, int64_t column, int64_t i) {
+  const auto part = i == 0 ? EmbeddingPass::kBegins : EmbeddingPass::kGoesOn;
+  return partials[pass.partial(chunk + i, part) + column];
 }
 
 }  // namespace pushpull::ops::cuda

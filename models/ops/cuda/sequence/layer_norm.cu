@@ -1,6 +1,8 @@
 // Layer normalisation: one kernel forward; backward one over columns for the parameters, a second one
-// that adds its sums up, and one over rows for dx.
-#include "models/ops/cuda/sequence/group.cuh"
+// (finish_columns) for the sums of its chunks, and one over rows for dx.
+#include "models/ops/cuda/column_sums.cuh"
+#include "models/ops/cuda/elementwise.h"
+#include "models/ops/cuda/group.cuh"
 #include "models/ops/cuda/sequence/layer_norm_pass.h"
 #include "models/ops/cuda/sequence/makers.h"
 
@@ -50,41 +52,20 @@ __global__ void __launch_bounds__(kBlock)
 
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kBlock)
-    sum_chunks_of_rows(const ColumnSums sums, const T* x, const T* dy, const RowStatistics* kept,
-                       float* partials) {
-  const int64_t unit = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  sum_chunk<T, kPacked>(sums, unit, x, dy, kept, partials);
-}
-
-//   dshift: null without centring.
-__global__ void __launch_bounds__(kBlock)
-    finish_parameters(const ColumnSums sums, const float* partials, float unscale, float* dscale,
-                      float* dshift) {
-  const int64_t column = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  if (column >= sums.width) return;
-  dscale[column] = sum_partials(sums, partials + column, unscale);
-  if (dshift != nullptr) {
-    dshift[column] = sum_partials(sums, partials + sums.width + column, unscale);
-  }
-}
-
-// Calls launch<kPacked, kWidth>().
-template <class Launch>
-void with_rows(bool packed, int64_t width, const Launch& launch) {
-  if (by_warp(width)) {
-    if (packed) return launch.template operator()<true, kWarp>();
-    return launch.template operator()<false, kWarp>();
-  }
-  if (packed) return launch.template operator()<true, kBlock>();
-  launch.template operator()<false, kBlock>();
+    sum_all_parameters(const RowPass pass, const T* x, const T* dy, const RowStatistics* kept,
+                       float unscale, float* chunks, const ColumnResults results) {
+  const RowPass::Block block = pass.block(blockIdx.x);
+  float sums[2][kPackSize<T>];
+  sum_parameters<T, kPacked>(pass, block, static_cast<int>(threadIdx.x), x, dy, kept, sums);
+  finish_block(pass, block, sums, unscale, chunks, results);
 }
 
 template <class T>
 class CudaLayerNorm final : public Operation {
  public:
   CudaLayerNorm(Shared& shared, const LayerNormShape& shape)
-      : shared_(shared), shape_(shape), sums_(shape, kPackSize<T>) {
-    shared.need_scratch(static_cast<size_t>(sums_.partials()) * sizeof(float));
+      : shared_(shared), shape_(shape), rows_(shape.rows, shape.width, kPackSize<T>) {
+    shared.need_scratch(static_cast<size_t>(rows_.chunks * 2 * shape.width) * sizeof(float));
   }
 
   Needs needs() const override {
@@ -112,16 +93,14 @@ class CudaLayerNorm final : public Operation {
   void backward_weights(const Run& run) override {
     const auto* x = as<T>(run.x[0].data);
     const auto* dy = as<T>(run.dy.data);
-    auto* partials = static_cast<float*>(shared_.scratch.data());
+    auto* chunks = static_cast<float*>(shared_.scratch.data());
+    const ColumnResults results{{run.dw[0], shape_.centred ? run.dw[1] : nullptr}};
     const auto kernel =
-        is_packed({x, dy}) ? sum_chunks_of_rows<T, true> : sum_chunks_of_rows<T, false>;
-    kernel<<<grid(pieces(sums_.units(), kBlock)), kBlock, 0, shared_.stream>>>(
-        sums_, x, dy, statistics(run), partials);
+        is_packed({x, dy}) ? sum_all_parameters<T, true> : sum_all_parameters<T, false>;
+    kernel<<<grid(rows_.blocks()), kBlock, 0, shared_.stream>>>(
+        rows_, x, dy, statistics(run), 1.0F / shared_.loss_scale, chunks, results);
     PP_CUDA_LAUNCHED("the sums of a layer normalisation's parameters");
-    finish_parameters<<<grid(pieces(shape_.width, kBlock)), kBlock, 0, shared_.stream>>>(
-        sums_, partials, 1.0F / shared_.loss_scale, run.dw[0],
-        shape_.centred ? run.dw[1] : nullptr);
-    PP_CUDA_LAUNCHED("the gradients of a layer normalisation's parameters");
+    finish_columns(shared_, rows_, 2, chunks, results);
   }
 
   void backward_data(const Run& run) override {
@@ -147,7 +126,7 @@ class CudaLayerNorm final : public Operation {
 
   Shared& shared_;
   LayerNormShape shape_;
-  ColumnSums sums_;
+  RowPass rows_;  // for the parameters
 };
 
 }  // namespace

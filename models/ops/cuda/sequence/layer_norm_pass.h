@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "models/ops/arithmetic.h"
+#include "models/ops/cuda/row_pass.h"
 #include "models/ops/layer_norm.h"
 
 namespace pushpull::ops::cuda {
@@ -131,76 +132,39 @@ PP_HOST_DEVICE void row_gradients(const RowStatistics& row, const RowGradient& m
   });
 }
 
-// Splits the sums for dscale and dshift: unit u sums pack u % packs of chunk u / packs.
-struct ColumnSums {
-  static constexpr int64_t kChunk = 64;  // rows, as the specification says
-  static constexpr int kBatch = 4;       // rows in flight
-
-  int64_t rows = 0;
-  int64_t width = 0;
-  int64_t chunks = 0;
-  int64_t packs = 0;
-  Divider by_packs;
-
-  ColumnSums(const LayerNormShape& shape, int pack_size)
-      : rows(shape.rows),
-        width(shape.width),
-        chunks(pieces(rows, kChunk)),
-        packs(pieces(width, pack_size)),
-        by_packs(packs) {}
-
-  PP_HOST_DEVICE int64_t units() const { return chunks * packs; }
-  // Returns the floats of dscale and dshift of all chunks: [chunks, 2, width].
-  int64_t partials() const { return chunks * 2 * width; }
-};
-
+// Computes a thread's part of dscale and dshift: sums its columns over its rows.
 template <class T, bool kPacked>
-PP_HOST_DEVICE void sum_chunk(const ColumnSums& sums, int64_t unit, const T* x, const T* dy,
-                              const RowStatistics* statistics, float* partials) {
+PP_HOST_DEVICE void sum_parameters(const RowPass& pass, const RowPass::Block& block, int thread,
+                                   const T* x, const T* dy, const RowStatistics* statistics,
+                                   float (&sums)[2][kPackSize<T>]) {
   constexpr int kCount = kPackSize<T>;
-  constexpr int kBatch = ColumnSums::kBatch;
-  if (unit >= sums.units()) return;
-  const int64_t chunk = sums.by_packs.quotient(static_cast<uint32_t>(unit));
-  const int64_t column = (unit - chunk * sums.packs) * kCount;
-  const int64_t begin = chunk * ColumnSums::kChunk;
-  const int64_t end =
-      sums.rows - begin < ColumnSums::kChunk ? sums.rows : begin + ColumnSums::kChunk;
-  float dscale[kCount] = {};
-  float dshift[kCount] = {};
-  for (int64_t row = begin; row < end; row += kBatch) {
+  constexpr int kBatch = RowPass::kBatch;
+  const int64_t column = block.column + int64_t{thread % kWarp} * kCount;
+  const int64_t width = column < pass.columns ? pass.columns - column : 0;
+  PP_UNROLL
+  for (int j = 0; j < kCount; ++j) sums[0][j] = sums[1][j] = 0.0F;
+  for (int64_t first = block.first + thread / kWarp; first < block.last;
+       first += RowPass::kWarps * kBatch) {
     float values[kBatch][kCount];
     float gradients[kBatch][kCount];
+    RowStatistics of_rows[kBatch];
     PP_UNROLL
     for (int i = 0; i < kBatch; ++i) {  // all loads before the first addition
-      const int64_t count = row + i < end ? sums.width - column : 0;
-      const int64_t at = (row + i) * sums.width + column;
-      load_pack<kPacked, kCount>(x + at, count, values[i]);
-      load_pack<kPacked, kCount>(dy + at, count, gradients[i]);
+      const int64_t row = first + i * RowPass::kWarps;
+      const int64_t count = row < block.last ? width : 0;
+      load_pack<kPacked, kCount>(x + row * pass.columns + column, count, values[i]);
+      load_pack<kPacked, kCount>(dy + row * pass.columns + column, count, gradients[i]);
+      of_rows[i] = row < block.last ? statistics[row] : RowStatistics{0.0F, 0.0F};
     }
     PP_UNROLL
     for (int i = 0; i < kBatch; ++i) {
-      if (row + i >= end) continue;
-      const RowStatistics of_row = statistics[row + i];
       PP_UNROLL
       for (int j = 0; j < kCount; ++j) {
-        dscale[j] += gradients[i][j] * ((values[i][j] - of_row.mean) * of_row.inverse);
-        dshift[j] += gradients[i][j];
+        sums[0][j] += gradients[i][j] * ((values[i][j] - of_rows[i].mean) * of_rows[i].inverse);
+        sums[1][j] += gradients[i][j];
       }
     }
   }
-  float* to = partials + chunk * 2 * sums.width + column;
-  store_pack<kPacked, kCount>(dscale, sums.width - column, to);
-  store_pack<kPacked, kCount>(dshift, sums.width - column, to + sums.width);
-}
-
-// Returns the sum of a column's partial sums, which follow each other every 2 * width floats.
-PP_HOST_DEVICE inline float sum_partials(const ColumnSums& sums, const float* of_column,
-                                         float unscale) {
-  float sum = of_column[0];
-  for (int64_t chunk = 1; chunk < sums.chunks; ++chunk) {
-    sum += of_column[chunk * 2 * sums.width];
-  }
-  return sum * unscale;
 }
 
 }  // namespace pushpull::ops::cuda

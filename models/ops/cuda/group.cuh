@@ -8,9 +8,6 @@
 
 namespace pushpull::ops::cuda {
 
-// Up to here a warp processes a row, beyond it a block.
-constexpr int64_t kWarpRow = 1024;
-
 inline bool by_warp(int64_t width) { return width <= kWarpRow; }
 inline unsigned row_blocks(int64_t rows, int64_t width) {
   return grid(by_warp(width) ? pieces(rows, kBlock / kWarp) : rows);
@@ -27,15 +24,15 @@ __device__ int thread_of_group() {
 
 // Merges the values of a group's threads along the tree of tree_sum: within the warps, then over
 // them. All threads get the result, and every thread of the group must call it.
-template <int kWidth, class Merge>
-__device__ float merge_group(float value, const Merge& merge) {
+template <int kWidth, class Value, class Merge>
+__device__ Value merge_group(Value value, const Merge& merge) {
   PP_UNROLL
   for (int reach = kWarp / 2; reach > 0; reach /= 2) {
     value = merge(value, __shfl_xor_sync(~0U, value, reach));
   }
   if constexpr (kWidth > kWarp) {
     constexpr int kWarps = kWidth / kWarp;
-    __shared__ float of_warp[kWarps];
+    __shared__ Value of_warp[kWarps];
     const unsigned lane = threadIdx.x % kWarp;
     if (lane == 0) of_warp[threadIdx.x / kWarp] = value;
     __syncthreads();
@@ -48,13 +45,28 @@ __device__ float merge_group(float value, const Merge& merge) {
   }
   return value;
 }
-template <int kWidth>
-__device__ float group_sum(float value) {
-  return merge_group<kWidth>(value, [](float a, float b) { return a + b; });
+template <int kWidth, class Value>
+__device__ Value group_sum(Value value) {
+  return merge_group<kWidth>(value, [](Value a, Value b) { return a + b; });
 }
 template <int kWidth>
 __device__ float group_max(float value) {
   return merge_group<kWidth>(value, [](float a, float b) { return b > a ? b : a; });
+}
+template <int kWidth>
+__device__ int32_t group_min(int32_t value) {
+  return merge_group<kWidth>(value, [](int32_t a, int32_t b) { return b < a ? b : a; });
+}
+
+// Calls launch<kPacked, kWidth>() with the width of the group for a row.
+template <class Launch>
+void with_rows(bool packed, int64_t width, const Launch& launch) {
+  if (by_warp(width)) {
+    if (packed) return launch.template operator()<true, kWarp>();
+    return launch.template operator()<false, kWarp>();
+  }
+  if (packed) return launch.template operator()<true, kBlock>();
+  launch.template operator()<false, kBlock>();
 }
 
 }  // namespace pushpull::ops::cuda
