@@ -50,6 +50,8 @@ limited() {
   wait "$running"
   code=$?
   [ "$signal" = 0 ] || wait "$running" 2>/dev/null
+  # A signal between its fork and the next instruction ends `timeout` without its child, which is in its process group.
+  [ "$signal" = 0 ] || kill -KILL -- "-$running" 2>/dev/null
   running=
   took=$((SECONDS - begin))
   # Exceeding its own limit is a verdict on the command; exceeding the limit of the part or of the check is not.
