@@ -4,10 +4,11 @@
 #include <array>
 
 #include "common/base/error.h"
+#include "common/base/simd.h"
 
 namespace pushpull {
 
-double block_squares(const float* x, int64_t n) {
+PUSHPULL_SIMD double block_squares(const float* x, int64_t n) {
   constexpr int64_t kSums = 8;
   std::array<double, kSums> sums{};
   int64_t i = 0;

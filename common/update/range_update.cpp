@@ -22,6 +22,11 @@ PUSHPULL_SIMD void add_floats(const float* a, const float* b, int64_t n, float* 
   for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
 }
 
+PUSHPULL_SIMD void divide_floats(const float* x, float divisor, int64_t n, float* out) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] / divisor;
+}
+
 }  // namespace
 
 // ---- TreeSum ----
@@ -236,9 +241,9 @@ double RangeUpdate::squares(Range block, const float* sum, double divisor) const
     if (segment.tensor.rule != UpdateRule::kOptimizer) continue;
     const int64_t first = std::max(block.lo, segment.elements.lo);
     const int64_t last = std::min(block.hi, segment.elements.hi);
-    for (int64_t i = first; i < last; ++i) {
-      mean[static_cast<size_t>(i - block.lo)] = sum[i - block.lo] / static_cast<float>(divisor);
-    }
+    if (first >= last) continue;
+    divide_floats(sum + (first - block.lo), static_cast<float>(divisor), last - first,
+                  mean.data() + (first - block.lo));
   }
   return block_squares(mean.data(), block.size());
 }

@@ -40,8 +40,9 @@ bool ChosenSet::on_chosen(const wire::Chosen& chosen) {
   if (!pushes_.choose({chosen.lo().begin(), chosen.lo().end()})) return false;
   arrived_.reset();
   if (setup_.job.clip_norm > 0) {
-    norms_.start(floor_, shard(), sums(), pushes_.pushes(),
-                 static_cast<double>(pushes_.micro_batches()), setup_.parallel);
+    norms_.add(shard(), sums(), pushes_.pushes(), static_cast<double>(pushes_.micro_batches()),
+               setup_.parallel);
+    norms_.finish(floor_);
     return false;
   }
   apply(1.0);

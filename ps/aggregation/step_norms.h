@@ -19,11 +19,14 @@ class StepNorms {
   // incarnation: of this server.
   explicit StepNorms(uint64_t incarnation) : incarnation_(incarnation) {}
 
-  // Computes the squares of the sums of all slices. The step then waits for the total over all
-  // servers.
+  // Computes the squares of the sums of slices that are complete, while gradients of other slices
+  // are still on their way. Each slice is added once per step.
   //   leaves, divisor: see Shard::norms.
-  void start(int64_t step, Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves,
-             double divisor, Parallel& parallel);
+  void add(Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves, double divisor,
+           Parallel& parallel);
+  // Ends the sums of the step: all slices are added. The step then waits for the total over all
+  // servers.
+  void finish(int64_t step);
   // The squares to resend until `take`; empty if no step waits.
   const std::optional<wire::Norms>& waiting() const { return waiting_; }
   // Ends the wait. Returns the gradient's clipping factor, or nothing if `total` is for another
@@ -32,6 +35,7 @@ class StepNorms {
 
  private:
   uint64_t incarnation_;
+  wire::Norms sums_;  // of the slices added so far
   std::optional<wire::Norms> waiting_;
 };
 

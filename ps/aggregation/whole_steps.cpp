@@ -95,10 +95,9 @@ bool WholeSteps::apply_due() {
   bool opened = false;
   // The workers of local:H clip by themselves.
   if (!changes() && setup_.job.clip_norm > 0) {
-    if (sums_.all_complete() && !norms_.waiting()) {
-      norms_.start(floor_, shard(), sums_of(shard().slices()), sums_.leaves(),
-                   static_cast<double>(leaves_), setup_.parallel);
-    }
+    norms_.add(shard(), sums_of(due_), sums_.leaves(), static_cast<double>(leaves_),
+               setup_.parallel);
+    if (sums_.all_complete()) norms_.finish(floor_);
   } else {
     opened = apply(due_, 1.0);
   }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -69,6 +72,39 @@ TEST_F(WholeStepsTest, ClippingWaitsForTheNormOfAllServers) {
   EXPECT_TRUE(rule_->on_norm_total(total));
   EXPECT_FALSE(rule_->waiting_norms());
   EXPECT_NEAR(weight(), before - 0.25F, 1e-5);
+}
+
+// Squares are summed slice by slice, as slices become complete.
+TEST_F(WholeStepsTest, NormsDoNotDependOnTheOrderOfSlices) {
+  make("lr = 1\nclip-norm = 1\n");
+  const auto norms_of_step = [&](int64_t step, std::vector<int> slices, bool one_by_one) {
+    ReceivedPush push;
+    push.step = step;
+    push.range = {0, 4};
+    for (const int slice : slices) {
+      EXPECT_FALSE(rule_->waiting_norms());
+      const auto value = static_cast<float>(1 + slice);
+      rule_->take_part(push, slice, {push.range, constant_payload(1024, value)});
+      if (one_by_one) rule_->apply_due();
+    }
+    rule_->apply_due();
+    EXPECT_TRUE(rule_->waiting_norms());
+    std::map<int64_t, double> squares;
+    for (const wire::NormNode& node : rule_->waiting_norms()->nodes()) {
+      EXPECT_TRUE(squares.emplace(node.lo(), node.squares()).second);
+    }
+    EXPECT_EQ(rule_->waiting_norms()->step(), step);
+    wire::NormTotal total;
+    total.set_step(step);
+    total.set_norm(1.0);
+    EXPECT_TRUE(rule_->on_norm_total(total));
+    return squares;
+  };
+  // 100 elements of slice 1 are running statistics
+  const std::map<int64_t, double> want = {{0, 1024.0 / 16}, {1, 4.0 * (1024 - 100) / 16}};
+  EXPECT_EQ(norms_of_step(0, {0, 1}, false), want);
+  EXPECT_EQ(norms_of_step(1, {0, 1}, true), want);
+  EXPECT_EQ(norms_of_step(2, {1, 0}, true), want);
 }
 
 TEST_F(WholeStepsTest, RoundOfLocalStepsAdvancesTheVersionByItsSteps) {
