@@ -51,6 +51,37 @@ struct SlotLayout {
 
 using Place = DeviceTimes::Place;
 
+// Nodes of forward that start together, once all their weights are on the device. The last part is
+// followed by the heads and by backward.
+struct Part {
+  size_t begin = 0;  // nodes [begin, end)
+  size_t end = 0;
+  size_t tensors = 0;  // it and the parts before it read tensors [0, tensors)
+};
+
+// Splits forward into parts that have at least this many parameters each, but for the last one.
+std::vector<Part> parts_of(const Graph& graph, int64_t parameters) {
+  std::vector<Part> parts(1);
+  int64_t floats = 0;  // of the last part
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    size_t tensors = parts.back().tensors;
+    int64_t more = 0;
+    for (const int32_t param : graph.nodes[i].params) {
+      for (; tensors <= static_cast<size_t>(param); ++tensors) {
+        more += graph.table.tensors[tensors].size;
+      }
+    }
+    if (more > 0 && floats > 0 && floats >= parameters) {
+      parts.push_back({.begin = i});
+      floats = 0;
+    }
+    parts.back().end = i + 1;
+    parts.back().tensors = tensors;
+    floats += more;
+  }
+  return parts;
+}
+
 class GraphStep final : public DeviceStep {
  public:
   GraphStep(PlannedGraph& graph, uint64_t seed, const DeviceStepLimits& limits);
@@ -72,10 +103,13 @@ class GraphStep final : public DeviceStep {
 
  private:
   void enqueue(const Place& place, const GradientReady& enqueued, const WeightsNeeded& needed);
-  void train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
-             const std::function<void()>& forward_done);
-  device::Graph* graph_at(const Place& place);
-  void need(size_t tensor, const WeightsNeeded& needed);
+  // Enqueues a part of a run; `ready` and `forward_done` are called in the last one.
+  void compute(const Place& place, const Part& part, const GradientReady& ready,
+               const std::function<void()>& forward_done);
+  // The graphs of all parts, in order.
+  using Graphs = std::vector<std::unique_ptr<device::Graph>>;
+  const Graphs* graphs_at(const Place& place);
+  void need(size_t end, const WeightsNeeded& needed);
   void upload(size_t end);
   int64_t begin_of(size_t tensor) const;
   void fill(Slot& slot, const Samples& samples) const;
@@ -90,7 +124,7 @@ class GraphStep final : public DeviceStep {
   const uint64_t seed_;
   const size_t results_;  // losses of a micro-batch
   const SlotLayout layout_;
-  const bool is_small_;
+  const std::vector<Part> parts_;
 
   ops::Buffer weights_;
   std::vector<std::unique_ptr<Event>> gradients_;  // one per tensor
@@ -111,8 +145,8 @@ class GraphStep final : public DeviceStep {
   std::vector<float> handed_out_;
 
   bool has_graphs_ = true;
-  std::map<Place, std::unique_ptr<device::Graph>> graphs_;  // null if it ran only once
-  std::vector<size_t> order_;                               // tensors in backward order
+  std::map<Place, Graphs> graphs_;  // of places with a complete run; empty after only one
+  std::vector<size_t> order_;       // tensors in backward order, from the first complete run
 
   std::unique_ptr<device::Stream> in_;  // destroyed first: ends all copies
 };
@@ -126,7 +160,7 @@ GraphStep::GraphStep(PlannedGraph& graph, uint64_t seed, const DeviceStepLimits&
       seed_(seed),
       results_(graph.result_words()),
       layout_(graph.layout().words(), graph.random_nodes(), graph.graph().heads.size()),
-      is_small_(table_.total <= limits.first_graph_parameters) {
+      parts_(parts_of(graph.graph(), limits.graph_parameters)) {
   const ops::Backend::Scope scope(graph.backend());
   const FloatAllocator pinned =
       device::registered(device_, heap_floats, [this](const std::string& why) {
@@ -214,29 +248,32 @@ void GraphStep::run(float* gradients, const GradientReady& enqueued, const Weigh
 void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
                         const WeightsNeeded& needed) {
   Slot& slot = slots_.at(place.first);
-  const size_t tensors = table_.tensors.size();
   compute_.wait(*slot.copied);
   if (times_) times_->begin_run(*in_, compute_, ran_);
-  if (is_small_ && tensors_here_ < tensors) {
-    for (size_t tensor = 0; needed && tensor < tensors; ++tensor) needed(tensor);
-    upload(tensors);
+  const Graphs* const graphs = graphs_at(place);
+  std::vector<size_t> order;
+  const GradientReady ready = [&](size_t tensor) {
+    order.push_back(tensor);
+    compute_.record(*gradients_[tensor]);
+    enqueued(tensor);
+  };
+  const auto forward_done = [this] {
+    if (times_) times_->end_forward(compute_, ran_);
+  };
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    need(parts_[i].tensors, needed);
+    if (graphs != nullptr) {
+      compute_.launch(*(*graphs)[i]);
+    } else {
+      compute(place, parts_[i], ready, forward_done);
+    }
   }
-  if (device::Graph* graph = graph_at(place); graph != nullptr) {
-    compute_.launch(*graph);
+  if (graphs != nullptr) {
     if (times_) times_->launched(place, ran_);
     for (const size_t tensor : order_) enqueued(tensor);
   } else {
-    order_.clear();
-    const GradientReady ready = [this, &enqueued](size_t tensor) {
-      order_.push_back(tensor);
-      compute_.record(*gradients_[tensor]);
-      enqueued(tensor);
-    };
-    const auto forward_done = [this] {
-      if (times_) times_->end_forward(compute_, ran_);
-    };
-    train(
-        place, ready, [this, &needed](size_t tensor) { need(tensor, needed); }, forward_done);
+    order_ = std::move(order);
+    if (graphs_.size() < limits_.graphs) graphs_.try_emplace(place);
   }
   if (times_) times_->end_run(compute_, ran_);
   compute_.record(*slot.used);
@@ -247,51 +284,52 @@ void GraphStep::enqueue(const Place& place, const GradientReady& enqueued,
   ++ran_;
 }
 
-void GraphStep::train(const Place& place, const GradientReady& ready, const WeightsNeeded& needed,
-                      const std::function<void()>& forward_done) {
+void GraphStep::compute(const Place& place, const Part& part, const GradientReady& ready,
+                        const std::function<void()>& forward_done) {
   const ops::Buffer& inputs = slots_.at(place.first).device;
   const auto total = static_cast<size_t>(table_.total);
-  graph_.train({.weights = {weights_.data(), total},
-                .block = inputs.data(),
-                .keys = reinterpret_cast<const uint64_t*>(inputs.data() + layout_.keys),
-                .scales = inputs.data() + layout_.scales,
-                .gradients = {place.second, total}},
-               {ready, needed, forward_done});
+  const PlannedGraph::Batch batch = {
+      .weights = {weights_.data(), total},
+      .block = inputs.data(),
+      .keys = reinterpret_cast<const uint64_t*>(inputs.data() + layout_.keys),
+      .scales = inputs.data() + layout_.scales,
+      .gradients = {place.second, total}};
+  graph_.forward(batch, part.begin, part.end);
+  if (part.end < graph_.graph().nodes.size()) return;
+  forward_done();
+  graph_.backward(batch, ready);
 }
 
-// Returns the graph to launch, or null to enqueue the run without one: if weights are still missing,
-// and in the first run at each place, because libraries load and allocate on first use, which cannot
-// be captured.
-device::Graph* GraphStep::graph_at(const Place& place) {
+// Returns the graphs to launch, or null to enqueue the run without them: in the first run at each
+// place, because libraries load and allocate on first use, which cannot be captured.
+const GraphStep::Graphs* GraphStep::graphs_at(const Place& place) {
   if (!has_graphs_) return nullptr;
   const auto found = graphs_.find(place);
-  if (found == graphs_.end()) {
-    if (graphs_.size() < limits_.graphs) graphs_.emplace(place, nullptr);
+  if (found == graphs_.end()) return nullptr;
+  if (!found->second.empty()) return &found->second;
+  const GradientReady ready = [this](size_t tensor) { compute_.record(*gradients_[tensor]); };
+  const auto forward_done = [&] {
+    if (times_) times_->end_forward(compute_, place);
+  };
+  Graphs graphs;
+  for (const Part& part : parts_) {
+    graphs.push_back(compute_.capture([&] { compute(place, part, ready, forward_done); }));
+    if (graphs.back()) continue;
+    has_graphs_ = false;
     return nullptr;
   }
-  if (tensors_here_ < table_.tensors.size()) return nullptr;
-  if (!found->second) {
-    const GradientReady ready = [this](size_t tensor) { compute_.record(*gradients_[tensor]); };
-    const auto forward_done = [&] {
-      if (times_) times_->end_forward(compute_, place);
-    };
-    found->second = compute_.capture([&] { train(place, ready, {}, forward_done); });
-    has_graphs_ = found->second != nullptr;
-  }
-  return found->second.get();
+  found->second = std::move(graphs);
+  return &found->second;
 }
 
-// Called before forward reads the tensor.
-void GraphStep::need(size_t tensor, const WeightsNeeded& needed) {
-  if (tensor < tensors_here_) return;
-  size_t end = tensor + 1;
-  if (needed) {
-    needed(tensor);
-  } else {
-    while (end < table_.tensors.size() && begin_of(end) - begin_of(tensor) < limits_.upload_floats)
-      ++end;
+// Enqueues the copies of tensors [0, end) that are not on the device yet. Called before the work
+// that reads them is enqueued.
+void GraphStep::need(size_t end, const WeightsNeeded& needed) {
+  for (size_t tensor = tensors_here_; tensor < end; ++tensor) {
+    if (needed) needed(tensor);
+    const int64_t floats = begin_of(tensor + 1) - begin_of(tensors_here_);
+    if (floats >= limits_.upload_floats || tensor + 1 == end) upload(tensor + 1);
   }
-  upload(end);
 }
 
 // Copies the tensors that are not on the device yet, up to `end`.

@@ -58,18 +58,17 @@ class DeviceStep {
 };
 
 struct DeviceStepLimits {
-  // A run is a CUDA graph if all weights are on the device: launching a kernel takes longer than
-  // running a small one. Up to this many parameters the first run of a step waits for them. A larger
-  // network starts its first run with the layers that have their weights, kernel by kernel, which
-  // hides their copies; its later runs of a step are graphs.
-  int64_t first_graph_parameters = int64_t{4} << 20;
-  // Graphs kept, one per pair of input slot and gradient buffer. A sum of n micro-batches along the
+  // Launching a kernel takes longer than running a small one, so a run is launched as CUDA graphs.
+  // Forward is split into graphs of at least this many parameters. Each is launched when its weights
+  // are on the device, which hides the copies of later weights; backward belongs to the last one.
+  int64_t graph_parameters = int64_t{4} << 20;
+  // Pairs of input slot and gradient buffer whose graphs are kept. A sum of n micro-batches along the
   // tree uses one buffer per level, log2(n) + 1, and servers may still be reading the last ones: 22
-  // graphs at 256 micro-batches. With several devices each subtree of a share has its own. Graphs
+  // pairs at 256 micro-batches. With several devices each subtree of a share has its own. Graphs
   // hold calls and no tensors, so they are small compared to the gradients. Runs beyond the limit
   // are enqueued without a graph.
   size_t graphs = 128;
-  int64_t upload_floats = int64_t{1} << 20;  // floats in one copy, at least, unless fewer are left
+  int64_t upload_floats = int64_t{1} << 20;  // floats in one copy, at least, but for a part's last
   size_t losses = 64;                        // runs with losses in flight to the host
 };
 

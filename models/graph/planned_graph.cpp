@@ -185,35 +185,17 @@ ops::Run PlannedGraph::bind_head(size_t h, const Batch& batch) const {
   return run;
 }
 
-void PlannedGraph::compute(const Batch& batch, const Hooks& hooks, bool training) {
-  size_t tensor = 0;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (hooks.needed) {
-      for (const int32_t param : graph_.nodes[i].params) {
-        while (tensor <= index(param)) hooks.needed(tensor++);
-      }
-    }
-    ops::Run run = bind(i, batch);
-    run.training = training;
-    if (nodes_[i].needs.is_view) {
-      views_[view_of(graph_.nodes[i].output, batch.slot)] = nodes_[i].op->view(run);
-    } else {
-      nodes_[i].op->forward(run);
-    }
+void PlannedGraph::forward_node(size_t i, const Batch& batch, bool training) {
+  ops::Run run = bind(i, batch);
+  run.training = training;
+  if (nodes_[i].needs.is_view) {
+    views_[view_of(graph_.nodes[i].output, batch.slot)] = nodes_[i].op->view(run);
+  } else {
+    nodes_[i].op->forward(run);
   }
 }
 
-void PlannedGraph::train(const Batch& batch, const Hooks& hooks) {
-  forward(batch, hooks);
-  if (hooks.forward_done) hooks.forward_done();
-  backward(batch, hooks);
-}
-
-void PlannedGraph::forward(const Batch& batch, const Hooks& hooks) {
-  PP_ASSERT(batch.weights.size() == static_cast<size_t>(table().total));
-  PP_ASSERT(batch.gradients.size() == batch.weights.size());
-  const ops::Backend::Scope scope(*backend_);
-  compute(batch, hooks, true);
+void PlannedGraph::forward_heads(const Batch& batch) {
   for (size_t h = 0; h < heads_.size(); ++h) {
     ops::Run run = bind_head(h, batch);
     run.predictions.data = nullptr;
@@ -221,10 +203,37 @@ void PlannedGraph::forward(const Batch& batch, const Hooks& hooks) {
   }
 }
 
-void PlannedGraph::backward(const Batch& batch, const Hooks& hooks) {
+void PlannedGraph::train(const Batch& batch, const Hooks& hooks) {
+  forward(batch, hooks);
+  if (hooks.forward_done) hooks.forward_done();
+  backward(batch, hooks.ready);
+}
+
+void PlannedGraph::forward(const Batch& batch, const Hooks& hooks) {
+  size_t tensor = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (hooks.needed) {
+      for (const int32_t param : graph_.nodes[i].params) {
+        while (tensor <= index(param)) hooks.needed(tensor++);
+      }
+    }
+    forward(batch, i, i + 1);
+  }
+}
+
+void PlannedGraph::forward(const Batch& batch, size_t begin, size_t end) {
+  PP_ASSERT(batch.weights.size() == static_cast<size_t>(table().total));
+  PP_ASSERT(batch.gradients.size() == batch.weights.size());
+  PP_ASSERT(begin <= end && end <= nodes_.size());
+  const ops::Backend::Scope scope(*backend_);
+  for (size_t i = begin; i < end; ++i) forward_node(i, batch, true);
+  if (end == nodes_.size()) forward_heads(batch);
+}
+
+void PlannedGraph::backward(const Batch& batch, const std::function<void(size_t tensor)>& ready) {
   const ops::Backend::Scope scope(*backend_);
   for (size_t h = heads_.size(); h-- > 0;) backward_head(h, batch);
-  for (size_t i = nodes_.size(); i-- > 0;) backward_node(i, batch, hooks);
+  for (size_t i = nodes_.size(); i-- > 0;) backward_node(i, batch, ready);
 }
 
 void PlannedGraph::add_to(const Sum& sum, void* total, const void* part) const {
@@ -247,7 +256,8 @@ void PlannedGraph::backward_head(size_t h, const Batch& batch) {
   if (sum >= 0) add_to(heads_[h].sums[0], total, run.dx[0].data);
 }
 
-void PlannedGraph::backward_node(size_t i, const Batch& batch, const Hooks& hooks) {
+void PlannedGraph::backward_node(size_t i, const Batch& batch,
+                                 const std::function<void(size_t tensor)>& ready) {
   const GraphNode& node = graph_.nodes[i];
   const int32_t dy = memory_.gradients[index(node.output)];
   if (dy < 0) return;
@@ -261,7 +271,7 @@ void PlannedGraph::backward_node(size_t i, const Batch& batch, const Hooks& hook
     if (place >= 0) run.dx.at(k).data = at(place, batch.slot);
   }
   nodes_[i].op->backward_weights(run);
-  for (const size_t tensor : nodes_[i].ready_early) hooks.ready(tensor);
+  for (const size_t tensor : nodes_[i].ready_early) ready(tensor);
   nodes_[i].op->backward_data(run);
   for (const Sum& sum : nodes_[i].sums) {
     const int32_t total = memory_.gradients[index(node.inputs[sum.input])];
@@ -271,16 +281,14 @@ void PlannedGraph::backward_node(size_t i, const Batch& batch, const Hooks& hook
     const auto offset = static_cast<size_t>(table().tensors[index(node.params[sum.input])].offset);
     add_to(sum, batch.gradients.data() + offset, run.dw.at(sum.input));
   }
-  for (const size_t tensor : nodes_[i].ready) hooks.ready(tensor);
+  for (const size_t tensor : nodes_[i].ready) ready(tensor);
 }
 
 void PlannedGraph::evaluate(std::span<const float> weights, const float* block, int64_t valid) {
   PP_ASSERT(weights.size() == static_cast<size_t>(table().total));
   const ops::Backend::Scope scope(*backend_);
   const Batch batch{.weights = weights, .block = block};
-  const std::function<void(size_t)> none;
-  const std::function<void()> nothing;
-  compute(batch, {none, none, nothing}, false);
+  for (size_t i = 0; i < nodes_.size(); ++i) forward_node(i, batch, false);
   for (size_t h = 0; h < heads_.size(); ++h) {
     ops::Run run = bind_head(h, batch);
     run.training = false;

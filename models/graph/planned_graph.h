@@ -56,7 +56,9 @@ class PlannedGraph {
   // The two halves of `train`. Between them other micro-batches may run in other slots. Both need
   // all of the batch: statistics are reported by forward.
   void forward(const Batch& batch, const Hooks& hooks);
-  void backward(const Batch& batch, const Hooks& hooks);
+  void backward(const Batch& batch, const std::function<void(size_t tensor)>& ready);
+  // Part of forward: nodes [begin, end), and after the last node the heads.
+  void forward(const Batch& batch, size_t begin, size_t end);
   // Computes losses and predictions of the first `valid` samples in slot 0.
   void evaluate(std::span<const float> weights, const float* block, int64_t valid);
 
@@ -97,9 +99,11 @@ class PlannedGraph {
   ops::Run bind(size_t node, const Batch& batch) const;
   ops::Run bind_head(size_t head, const Batch& batch) const;
   size_t view_of(int32_t value, size_t slot) const;
-  void compute(const Batch& batch, const Hooks& hooks, bool training);
+  void forward_node(size_t node, const Batch& batch, bool training);
+  void forward_heads(const Batch& batch);
   void backward_head(size_t head, const Batch& batch);
-  void backward_node(size_t node, const Batch& batch, const Hooks& hooks);
+  void backward_node(size_t node, const Batch& batch,
+                     const std::function<void(size_t tensor)>& ready);
   void add_to(const Sum& sum, void* total, const void* part) const;
 
   std::unique_ptr<ops::Backend> backend_;  // outlives the members below

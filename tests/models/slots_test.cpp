@@ -62,7 +62,7 @@ Gradients gradients_of(PlannedGraph& graph, const Blocks& blocks, bool interleav
   };
   if (interleaved) {
     for (const size_t i : {0, 1}) graph.forward(batch(i), hooks);
-    for (const size_t i : {0, 1}) graph.backward(batch(i), hooks);
+    for (const size_t i : {0, 1}) graph.backward(batch(i), hooks.ready);
   } else {
     for (const size_t i : {0, 1}) graph.train(batch(i), hooks);
   }
