@@ -183,6 +183,7 @@ GraphStep::GraphStep(PlannedGraph& graph, uint64_t seed, const DeviceStepLimits&
 }
 
 void GraphStep::keep_times() {
+  if (times_) return;
   PP_ASSERT(staged_ == 0);
   times_ = std::make_unique<DeviceTimes>(device_, limits_.losses + slots_.size());
 }

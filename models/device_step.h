@@ -49,7 +49,8 @@ class DeviceStep {
   // next call. Throws Error(kDevice) if the device fails or takes more than a minute.
   virtual std::span<const float> wait() = 0;
 
-  // Makes `wait` also collect timings. Call it before the first run.
+  // Makes `wait` also collect timings. Call it before the first micro-batch is staged; later calls
+  // change nothing.
   virtual void keep_times() = 0;
   // Returns timings of the runs that the latest `wait` returned, and of their copies, in seconds
   // since `clock`, which does not change until the next run.

@@ -103,6 +103,22 @@ TEST_F(OnDevice, CudaGivesItsNativeHandles) {
   EXPECT_NE(native_stream(*device->stream()), nullptr);
 }
 
+// The caller then makes the same calls without a graph, so an allocation must not end the worker.
+TEST_F(OnDevice, CudaHasNoGraphOfACallThatCannotBeCaptured) {
+  const auto device = open({DeviceName::kCuda, 0});
+  const auto stream = device->stream();
+  const Memory memory = device->allocate(sizeof(float));
+  const auto add = [&] { stream->add(memory.floats(), memory.floats(), 1); };
+  EXPECT_EQ(stream->capture([&] {
+    add();
+    device->allocate(sizeof(float));
+  }),
+            nullptr);
+  EXPECT_NE(stream->capture(add), nullptr);
+  add();
+  stream->synchronize(1000);
+}
+
 TEST_F(OnDevice, CudaGivesUpAtTheDeadline) {
   const auto device = open({DeviceName::kCuda, 0});
   const auto stream = device->stream();

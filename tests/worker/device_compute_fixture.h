@@ -197,6 +197,10 @@ class Bench {
     out.data = hash.bytes();
     return out;
   }
+  // Begins a term of the job: the model stays, as in a worker's life.
+  void begin_term() {
+    compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over; });
+  }
   void trace_to(Trace& trace) { compute_->set_trace(trace); }
   // Drops the data hash, as a worker does that gives up a step.
   void forget() { compute_->take_data_hash(); }

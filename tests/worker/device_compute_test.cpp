@@ -193,6 +193,29 @@ TEST(DeviceCompute, WithoutUnstageItComputesTheHintedStep) {
   EXPECT_GT(wrong, 5);
 }
 
+// A term ends after the first micro-batch of the next step was copied to the device.
+TEST(DeviceCompute, BeginsATermWithoutInputsOfTheLastOne) {
+  const std::string file = testing::TempDir() + "term-trace-" + std::to_string(getpid());
+  Bench plain(small_job(), {});
+  for (const int devices : {1, 2}) {
+    for (const bool is_traced : {false, true}) {
+      Trace trace(file);
+      Bench bench(small_job(), fake({.seed = 4}, devices));
+      if (is_traced) bench.trace_to(trace);
+      const int before = bench.asked.ahead;
+      bench.work({1, {{0, 4}}}, {2, {{4, 8}}});
+      EXPECT_EQ(bench.asked.ahead - before, devices) << "nothing was staged ahead";
+      bench.begin_term();
+      if (is_traced) bench.trace_to(trace);
+      for (const int64_t step : {1, 2, 3}) {
+        const Work work{step, {{0, 2}, {2, 4}}};
+        EXPECT_EQ(bench.work(work), plain.work(work)) << step;
+      }
+    }
+  }
+  std::filesystem::remove(file);
+}
+
 // A thread reads large micro-batches ahead, and may be late.
 TEST(DeviceCompute, ComputesMicroBatchesThatAThreadReadsAhead) {
   const Job job = parse_job_text(

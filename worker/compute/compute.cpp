@@ -38,6 +38,8 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       ahead_(devices_.size()),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
+  // an earlier term of the job may have left a micro-batch of its next step on the model's devices
+  for (DeviceStep* device : devices_) device->unstage();
   if (job.on_bad_gradient == OnBadGradient::kSkip) {
     skipped_.emplace(model.table(), devices_.empty());
   }

@@ -197,7 +197,8 @@ class StreamOfCuda : public Stream {
     try {
       enqueue();
     } catch (...) {
-      end_capture(recorded);
+      // an error of a call that cannot be captured, and of every call after it
+      if (end_capture(recorded) == cudaErrorStreamCaptureInvalidated) return nullptr;
       throw;
     }
     if (end_capture(recorded) != cudaSuccess) return nullptr;

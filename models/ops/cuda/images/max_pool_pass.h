@@ -95,7 +95,7 @@ PP_HOST_DEVICE void pool_forward(const PoolPass& pass, uint32_t index, const T* 
     }
   }
   float values[kWindows];
-  uint8_t places[kWindows];
+  alignas(kWindows) uint8_t places[kWindows];
   PP_UNROLL
   for (int i = 0; i < kWindows; ++i) {
     Winner winner{rows[0][2 * i], 0};
@@ -118,7 +118,7 @@ PP_HOST_DEVICE void pool_backward(const PoolPass& pass, uint32_t index, const T*
   const PoolPass::Unit unit = pass.unit(index);
   float gradients[kWindows];
   load_vector<kWindows>(dy + unit.out, gradients);
-  uint8_t places[kWindows];
+  alignas(kWindows) uint8_t places[kWindows];
   move_bytes<kWindows>(winners + unit.out, places);
   float rows[3][2 * kWindows];  // the third row is zero
   PP_UNROLL
