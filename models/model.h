@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +54,12 @@ class Model {
   virtual float train(std::span<const float> weights, const Samples& samples,
                       std::span<float> gradients, const GradientReady& ready,
                       const WeightsNeeded& needed = {}) = 0;
+
+  // Returns an upper bound of the absolute values of a tensor's gradient in the latest `train`, once
+  // it is ready, if the model knows one without reading it; otherwise infinity or NaN.
+  virtual double gradient_bound(size_t /*tensor*/) const {
+    return std::numeric_limits<double>::infinity();
+  }
 
   // Computes one chunk in evaluation mode. The block always has job.micro_batch samples: those with
   // indices count, the rest is padding.

@@ -61,6 +61,7 @@ void PlannedGraph::plan() {
   plan_sums();
   plan_ready();
   views_.assign(slots_ * graph_.values.size(), nullptr);
+  bounds_.assign(graph_.table.tensors.size(), 0.0);
   arena_ = backend_->allocate(arena_bytes() / sizeof(float));
 }
 
@@ -232,6 +233,7 @@ void PlannedGraph::forward(const Batch& batch, size_t begin, size_t end) {
 
 void PlannedGraph::backward(const Batch& batch, const std::function<void(size_t tensor)>& ready) {
   const ops::Backend::Scope scope(*backend_);
+  std::ranges::fill(bounds_, 0.0);
   for (size_t h = heads_.size(); h-- > 0;) backward_head(h, batch);
   for (size_t i = nodes_.size(); i-- > 0;) backward_node(i, batch, ready);
 }
@@ -271,6 +273,7 @@ void PlannedGraph::backward_node(size_t i, const Batch& batch,
     if (place >= 0) run.dx.at(k).data = at(place, batch.slot);
   }
   nodes_[i].op->backward_weights(run);
+  add_bounds(i, run);
   for (const size_t tensor : nodes_[i].ready_early) ready(tensor);
   nodes_[i].op->backward_data(run);
   for (const Sum& sum : nodes_[i].sums) {
@@ -282,6 +285,14 @@ void PlannedGraph::backward_node(size_t i, const Batch& batch,
     add_to(sum, batch.gradients.data() + offset, run.dw.at(sum.input));
   }
   for (const size_t tensor : nodes_[i].ready) ready(tensor);
+}
+
+// A tensor that several nodes read has the sum of their gradients.
+void PlannedGraph::add_bounds(size_t i, const ops::Run& run) {
+  const std::vector<int32_t>& params = graph_.nodes[i].params;
+  if (params.empty()) return;
+  const ops::GradientBounds bounds = nodes_[i].op->bounds(run);
+  for (size_t k = 0; k < params.size(); ++k) bounds_[index(params[k])] += bounds.at(k);
 }
 
 void PlannedGraph::evaluate(std::span<const float> weights, const float* block, int64_t valid) {

@@ -59,6 +59,9 @@ class PlannedGraph {
   void backward(const Batch& batch, const std::function<void(size_t tensor)>& ready);
   // Part of forward: nodes [begin, end), and after the last node the heads.
   void forward(const Batch& batch, size_t begin, size_t end);
+  // Returns an upper bound of the absolute values of a tensor's gradient in the latest backward,
+  // once it is ready; infinity or NaN if there is none.
+  double gradient_bound(size_t tensor) const { return bounds_.at(tensor); }
   // Computes losses and predictions of the first `valid` samples in slot 0.
   void evaluate(std::span<const float> weights, const float* block, int64_t valid);
 
@@ -105,6 +108,7 @@ class PlannedGraph {
   void backward_node(size_t node, const Batch& batch,
                      const std::function<void(size_t tensor)>& ready);
   void add_to(const Sum& sum, void* total, const void* part) const;
+  void add_bounds(size_t node, const ops::Run& run);
 
   std::unique_ptr<ops::Backend> backend_;  // outlives the members below
   Graph graph_;
@@ -115,6 +119,7 @@ class PlannedGraph {
   std::vector<Node> heads_;
   size_t random_nodes_ = 0;
   std::vector<const void*> views_;  // of each value that is a view, slot by slot
+  std::vector<double> bounds_;      // of each tensor's gradient
   ops::Buffer arena_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -110,6 +111,15 @@ struct Needs {
   uint32_t adds = 0;    // bit k: can add to dw[k]; otherwise the graph adds
 };
 
+// An upper bound of the absolute values of a gradient, one per parameter; infinity or NaN if there
+// is none.
+using GradientBounds = std::array<double, kMaxParams>;
+constexpr GradientBounds no_bounds() {
+  GradientBounds bounds{};
+  bounds.fill(std::numeric_limits<double>::infinity());
+  return bounds;
+}
+
 // A plan: made once for its shapes. A run neither allocates nor creates anything. On the CPU a run
 // is done on return; on a device it is enqueued behind earlier runs. The caller's alignment of
 // parameters (to a float) never changes a bit. Not thread-safe.
@@ -121,6 +131,9 @@ class Operation {
   // Both are called for each backward, in this order; an operation may do all its work in one.
   virtual void backward_weights(const Run& run) = 0;
   virtual void backward_data(const Run& run) = 0;
+  // Returns bounds of what the latest backward_weights, with the same `run`, has written or added to
+  // dw, where they cost much less than reading dw. Call it before backward_data.
+  virtual GradientBounds bounds(const Run& /*run*/) const { return no_bounds(); }
   // Returns where y is, for a view: x[0] unless the backend converts it.
   virtual const void* view(const Run& run) { return run.x[0].data; }
 };

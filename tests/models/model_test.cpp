@@ -221,6 +221,30 @@ TEST_P(ModelOn, ReportsEachFinalGradientOnceAndTheLastLayerFirst) {
 }
 
 // Weights are NaN until they are requested, and no bit changes: nothing reads them earlier.
+TEST(Model, BoundsOfGradientsHold) {
+  const Case c{.input = {1, 8, 8}, .classes = 5, .micro_batch = 3, .hidden = {64, 48}};
+  const auto model = c.make();
+  std::vector<float> weights = initial_weights(model->table(), 3);
+  const Inputs inputs(c, 4);
+  std::vector<float> gradients(weights.size());
+  const auto bounds = [&] {
+    std::vector<double> out(model->table().tensors.size());
+    model->train(weights, inputs.view(), gradients,
+                 [&](size_t tensor) { out[tensor] = model->gradient_bound(tensor); });
+    return out;
+  };
+  const std::vector<double> found = bounds();
+  for (size_t t = 0; t < found.size(); ++t) {
+    const TensorInfo& info = model->table().tensors[t];
+    for (int64_t i = info.offset; i < info.offset + info.size; ++i) {
+      EXPECT_LE(std::abs(gradients[static_cast<size_t>(i)]), found[t]) << info.name;
+    }
+    EXPECT_EQ(std::isfinite(found[t]), t < 4) << "the last layer is too narrow: " << info.name;
+  }
+  weights.back() = std::numeric_limits<float>::quiet_NaN();
+  for (const double bound : bounds()) EXPECT_FALSE(std::isfinite(bound));
+}
+
 TEST_P(ModelOn, RequestsEachTensorBeforeForwardReadsItAndTheFirstLayerFirst) {
   for (const Case& c : on(all_cases())) {
     SCOPED_TRACE(describe(c));

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
@@ -89,6 +92,57 @@ TEST(GradientSum, SliceIsDeliveredAsSoonAsItsLastTensorIsFinal) {
   sum->tensor_ready(0, ready);
   EXPECT_EQ(given, (std::vector<int>{4, 3, 1, 2, 0}));
   sum->end_leaf();
+}
+
+// Slices of 1024 floats: t0 t1 | t1 | t1. Returns whether each is finite, with `bad` at `place` of
+// the last of two micro-batches and these bounds of t0 and t1 in each.
+std::vector<bool> finite(size_t place, float bad,
+                         const std::vector<std::pair<double, double>>& bounds) {
+  TensorTable table;
+  for (const int64_t size : {100, 2972}) {
+    TensorInfo info;
+    info.shape = {size};
+    table.add(info);
+  }
+  const auto sum = make_host_sum(table, SliceMap(table.total, 4096, 1));
+  std::vector<bool> out(3);
+  sum->begin(2);
+  for (const size_t i : {0, 1}) {
+    const std::span<float> gradient = sum->leaf();
+    std::ranges::fill(gradient, 1.0F);
+    if (i == 1) gradient[place] = bad;
+    for (const size_t tensor : {1, 0}) {
+      if (!bounds.empty()) sum->bound(tensor, tensor == 0 ? bounds[i].first : bounds[i].second);
+      if (!sum->in_last_leaf()) continue;
+      sum->tensor_ready(tensor, [&](int slice, const Payload& part) {
+        out[static_cast<size_t>(slice)] = sum->finite(slice, part);
+      });
+    }
+    sum->end_leaf();
+  }
+  return out;
+}
+
+TEST(GradientSum, FindsWhatIsNotFinite) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  using Bounds = std::vector<std::pair<double, double>>;
+  using Finite = std::vector<bool>;
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_EQ(finite(99, bad, {}), (Finite{false, true, true}));
+    EXPECT_EQ(finite(100, bad, {}), (Finite{false, true, true}));
+    EXPECT_EQ(finite(1024, bad, {}), (Finite{true, false, true}));
+    EXPECT_EQ(finite(3071, bad, {}), (Finite{true, true, false}));
+    // bounds that are unknown in either micro-batch, or too large
+    for (const double none : {kInf, -std::nan(""), 1e31}) {
+      EXPECT_EQ(finite(1024, bad, Bounds{{1, none}, {1, 1}}), (Finite{true, false, true}));
+      EXPECT_EQ(finite(1024, bad, Bounds{{1, 1}, {1, none}}), (Finite{true, false, true}));
+      EXPECT_EQ(finite(99, bad, Bounds{{1, 1}, {none, 1}}), (Finite{false, true, true}));
+    }
+    // a bounded tensor is not read, but its neighbour in the slice is
+    EXPECT_EQ(finite(100, bad, Bounds{{kInf, 1}, {kInf, 1}}), (Finite{true, true, true}));
+    EXPECT_EQ(finite(99, bad, Bounds{{kInf, 1}, {kInf, 1}}), (Finite{false, true, true}));
+  }
 }
 
 TEST(GradientSum, PartHeldByASocketIsNotOverwritten) {

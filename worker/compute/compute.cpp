@@ -135,6 +135,7 @@ bool Compute::on_host(const Node& node, std::vector<float>& losses) {
   double forward_s = 0.0;  // when forward ended; 0 if it has not
   const GradientReady tensor_ready = [&](size_t tensor) {
     if (traced() && forward_s == 0.0) forward_s = now_seconds();
+    gradient_->bound(tensor, model_.gradient_bound(tensor));
     if (gradient_->in_last_leaf() && !skipped_) gradient_->tensor_ready(tensor, node.ready);
   };
   for (int64_t m = node.range.lo; m < node.range.hi; ++m) {

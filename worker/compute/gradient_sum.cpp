@@ -1,6 +1,8 @@
 #include "worker/compute/gradient_sum.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "common/base/error.h"
@@ -27,17 +29,34 @@ PUSHPULL_SIMD void add_range(const float* left, float* right, int64_t lo, int64_
   for (int64_t i = lo; i < hi; ++i) right[i] = left[i] + right[i];
 }
 
+// Sums of floats with a smaller bound do not overflow, whatever their rounding adds.
+constexpr double kSafe = 1e30;
+
 class HostSum final : public GradientSum {
  public:
   HostSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory)
-      : GradientSum(table, map), pool_(total(), std::move(memory)) {}
+      : GradientSum(table, map), pool_(total(), std::move(memory)), bounds_(table.tensors.size()) {}
 
   std::span<const float> sum() const override { return {top(), total()}; }
-  bool finite(int /*slice*/, const Payload& part) const override {
-    return all_finite(part.floats(), static_cast<int64_t>(part.float_count()));
+  void bound(size_t tensor, double bound) override {
+    bounds_[tensor] = in_first_leaf() ? bound : bounds_[tensor] + bound;
+  }
+  bool finite(int slice, const Payload& part) const override {
+    const Range s = map().elements(slice);
+    const auto& tensors = tensor_elements();
+    const auto first = std::ranges::upper_bound(tensors, s.lo, {}, &Range::hi);
+    for (auto t = first; t != tensors.end() && t->lo < s.hi; ++t) {
+      if (bounds_[static_cast<size_t>(t - tensors.begin())] < kSafe) continue;
+      const Range here{std::max(t->lo, s.lo), std::min(t->hi, s.hi)};
+      if (!all_finite(part.floats() + (here.lo - s.lo), here.size())) return false;
+    }
+    return true;
   }
 
  private:
+  void begin_node() override {
+    std::ranges::fill(bounds_, std::numeric_limits<double>::infinity());
+  }
   std::shared_ptr<float[]> take() override { return pool_.get(); }
   void add(const float* left, float* right, Range range) override {
     add_range(left, right, range.lo, range.hi);
@@ -52,6 +71,7 @@ class HostSum final : public GradientSum {
   }
 
   BufferPool pool_;
+  std::vector<double> bounds_;  // of each tensor's sum
 };
 
 }  // namespace

@@ -39,6 +39,10 @@ class GradientSum {
   // Calls tensor_ready for all tensors, from the last to the first.
   void all_ready(const SliceReady& ready);
   bool in_last_leaf() const { return next_leaf_ + 1 == leaves_; }
+  // Gives an upper bound of the absolute values of a tensor in the current micro-batch (infinity or
+  // NaN if it is unknown), before tensor_ready. For a bounded tensor `finite` need not read the sum.
+  // For all micro-batches of a node or for none.
+  virtual void bound(size_t /*tensor*/, double /*bound*/) {}
   // Ends the micro-batch. After the last one the sum is complete.
   void end_leaf();
   // Passes on the next slice that tensor_ready could not. Returns false if there is none. Call
@@ -69,6 +73,8 @@ class GradientSum {
   GradientSum(const TensorTable& table, const SliceMap& map);
 
   const SliceMap& map() const { return map_; }
+  const std::vector<Range>& tensor_elements() const { return tensor_elements_; }
+  bool in_first_leaf() const { return next_leaf_ == 0; }
   size_t total() const { return static_cast<size_t>(total_); }
   // Returns the sum. Call after the last leaf.
   const float* top() const { return stack_.back().get(); }

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "common/base/error.h"
 #include "models/ops/add.h"
@@ -99,6 +103,52 @@ std::vector<ops::LinearShape> linear_shapes() {
 
 TEST(LinearOperation, AgreesWithALoopInDouble) {
   for (const ops::LinearShape& shape : linear_shapes()) expect_agreement_with_double(shape);
+}
+
+double largest(const std::vector<float>& values) {
+  double most = 0.0;
+  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
+// Bounds are given where they cost less than reading the gradient, and hold also if rounding adds.
+TEST(LinearOperation, BoundsItsGradients) {
+  for (const bool transposed : {false, true}) {
+    const ops::LinearShape shape{
+        .samples = 4, .inputs = 40, .outputs = 60, .relu = true, .transposed = transposed};
+    const ops::LinearSpec spec(shape);
+    OperationRun op(1, spec, {ops::activation({4, 40})});
+    fill_linear(op, shape, 1);
+    op.forward();
+    std::vector<float> dy = test::numbers(4 * 60, 4);
+    const ops::GradientBounds bounds = op.bounds(dy);
+    for (const size_t i : {0, 1}) {
+      EXPECT_GE(bounds.at(i), largest(op.dw(i)));
+      EXPECT_LE(bounds.at(i), 100 * largest(op.dw(i)));
+    }
+    const std::vector<float> ones(4 * 40, 1.0F);
+    op.set_input(0, ones);
+    op.set_param(0, std::vector<float>(40 * 60, 1.0F));
+    op.forward();
+    EXPECT_EQ(op.bounds(std::vector<float>(4 * 60, -2.0F))[0], 8.0);
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::quiet_NaN()}) {
+      dy.assign(4 * 60, 1.0F);
+      dy[77] = bad;
+      EXPECT_FALSE(std::isfinite(op.bounds(dy)[0]));
+      EXPECT_FALSE(std::isfinite(op.bounds(dy)[1]));
+      std::vector<float> x = ones;
+      x[99] = bad;
+      op.set_input(0, x);
+      EXPECT_FALSE(std::isfinite(op.bounds(std::vector<float>(4 * 60, 1.0F))[0]));
+      op.set_input(0, ones);
+    }
+  }
+  const ops::LinearSpec narrow({.samples = 40, .inputs = 40, .outputs = 60});
+  OperationRun op(1, narrow, {ops::activation({40, 40})});
+  fill_linear(op, narrow.shape(), 1);
+  op.forward();
+  EXPECT_TRUE(std::isinf(op.bounds(test::numbers(40 * 60, 4))[0]));
 }
 
 TEST(LinearOperation, GivesTheBitsOfItsInputsAlone) {

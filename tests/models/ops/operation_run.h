@@ -126,6 +126,13 @@ class OperationRun {
     op_->forward(run);
     return y_[0].copy_from(run.y.data);
   }
+  // Returns the bounds of the gradients of parameters, after backward_weights. dy is kept.
+  ops::GradientBounds bounds(const std::vector<float>& dy) {
+    dy_[0].set(dy);
+    const ops::Backend::Scope scope(*backend_);
+    op_->backward_weights(run);
+    return op_->bounds(run);
+  }
   // Overwrites all gradients unless run.adds says otherwise.
   void backward(const std::vector<float>& dy) {
     for (const Value& dx : dx_) dx.fill(kPoison);
