@@ -9,6 +9,7 @@ import statistics
 import sys
 
 KINDS = ("compute", "push", "wait", "evaluate")  # "pull" takes no time by itself
+SHOWN_MS = 0.001  # shorter waits are not listed: a network has one for each tensor
 OUTSIDE = ("wait for the first weights", "end of push")
 
 
@@ -40,7 +41,9 @@ def main(files):
         medians = "  ".join(f"{k} {1e3 * statistics.median(s[k] for s in steps.values()):.3f}" for k in KINDS)
         print(f"{name}: {len(steps)} steps, median ms per step: {medians}")
         for what, seconds in waits.most_common():
-            print(f"    {1e3 * seconds / len(steps):9.3f} ms per step (mean)  {what}")
+            mean_ms = 1e3 * seconds / len(steps)
+            if mean_ms >= SHOWN_MS:
+                print(f"    {mean_ms:9.3f} ms per step (mean)  {what}")
     return 0
 
 
