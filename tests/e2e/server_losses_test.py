@@ -137,6 +137,21 @@ def all_reduce_continues_after_a_server_loss(lab):
     lab.side_by_side(outlives_a_server, (False,), (True,))
 
 
+def workers_on_devices_continue_after_a_server_loss(lab):
+    """Nothing that a device holds for the step that was interrupted is used in the next term."""
+    keys = keys_of(lab)
+    want = calm(lab, keys)
+    lab.on_fake_devices()
+
+    def outlives_a_server(more, flags):
+        run = lab.launch(lab.job({**keys, **more}), 2, 2, device="cuda", **flags)
+        kill_at(lab, run, 400, coordinator=False)
+        expect(run.ends(120) == 0, run.output()[-800:])
+        same(want, summary_of(run.out), "weights_sha256")
+    by_peers = {"recovery": "peers", "checkpoint-every": 0}
+    lab.side_by_side(outlives_a_server, ({}, {}), (by_peers, {}), ({}, {"trace": lab.folder / "trace"}))
+
+
 def the_same_command_restarts_a_coordinator(lab):
     keys = keys_of(lab)
     want = calm(lab, keys)
