@@ -4,12 +4,11 @@
 #include "models/ops/linear.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "common/base/simd.h"
+#include "models/ops/cpu/largest_absolute.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {
@@ -148,25 +147,6 @@ void sum_columns(const Bf16* rows, int64_t count, int64_t stride, int64_t column
   }
 }
 
-// Returns the largest absolute value; infinity or NaN if there is one.
-PUSHPULL_SIMD float largest(const float* x, int64_t count) {
-  uint32_t bits = 0;  // absolute values order as their bits do
-  for (int64_t i = 0; i < count; ++i) {
-    bits = std::max(bits, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
-  }
-  return std::bit_cast<float>(bits);
-}
-float largest(const Bf16* x, int64_t count) {
-  float most = 0.0F;
-  for (int64_t i = 0; i < count; i += kPiece) {
-    const int64_t n = std::min(kPiece, count - i);
-    const Reads<Bf16> part(x + i, n);
-    const float here = largest(part.data(), n);
-    if (!(here <= most)) most = here;
-  }
-  return most;
-}
-
 // The weight as a factor of products: the caller's floats, or a copy in bf16 that is made once for
 // forward and backward.
 template <class T>
@@ -229,8 +209,8 @@ class CpuLinear final : public Operation {
     const auto [n, k, m, relu, bias, transposed] = shape_;
     GradientBounds bounds = no_bounds();
     if (2 * n * (k + m) > k * m) return bounds;
-    bounds[1] = static_cast<double>(n) * largest(elements<T>(run.dy), n * m);
-    bounds[0] = bounds[1] * largest(elements<T>(run.x[0]), n * k);
+    bounds[1] = static_cast<double>(n) * largest_absolute(elements<T>(run.dy), n * m);
+    bounds[0] = bounds[1] * largest_absolute(elements<T>(run.x[0]), n * k);
     return bounds;
   }
 

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "models/ops/add.h"
+#include "models/ops/cpu/largest_absolute.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {
@@ -109,6 +110,24 @@ double largest(const std::vector<float>& values) {
   double most = 0.0;
   for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
   return most;
+}
+
+// Numbers that are not finite are found at every place, whatever follows them.
+TEST(LinearOperation, LargestValueIsNotFiniteIfOneIsNot) {
+  constexpr int64_t kCount = 3000;
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float bad : {kInf, -kInf, std::nanf(""), -std::nanf("")}) {
+    for (const size_t place : {0, 5, 1500, 2999}) {
+      std::vector<float> wide(kCount, -3.0F);
+      std::vector<ops::Bf16> narrow(kCount, ops::from_float<ops::Bf16>(-3.0F));
+      EXPECT_EQ(ops::cpu::largest_absolute(wide.data(), kCount), 3.0F);
+      EXPECT_EQ(ops::cpu::largest_absolute(narrow.data(), kCount), 3.0F);
+      wide[place] = bad;
+      narrow[place] = ops::from_float<ops::Bf16>(bad);
+      EXPECT_FALSE(std::isfinite(ops::cpu::largest_absolute(wide.data(), kCount))) << place;
+      EXPECT_FALSE(std::isfinite(ops::cpu::largest_absolute(narrow.data(), kCount))) << place;
+    }
+  }
 }
 
 // Bounds are given where they cost less than reading the gradient, and hold also if rounding adds.
