@@ -23,7 +23,8 @@ bool BackupSet::choose(const std::set<int64_t>& lo) {
   int64_t leaf = 0;
   for (const int64_t first : chosen_) {
     for (auto& [slice, part] : pushes_.at(first).parts) {
-      parts_[slice].push_back({{leaf, leaf + 1}, std::move(part.payload)});
+      parts_[slice].push_back(
+          {{leaf, leaf + 1}, std::exchange(part.payload, Payload{}), part.kept});
     }
     ++leaf;
   }

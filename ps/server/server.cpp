@@ -1,6 +1,8 @@
 #include "ps/server/server.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/make_aggregation.h"
@@ -108,6 +110,24 @@ void Server::keep_waiting() {
   aggregation_->for_waiting(add);
   pushes_.for_waiting(add);
   if (!waiting_.empty()) shard_.keep(waiting_);
+}
+
+// Does the same for the payloads of a message. Leaves out those that cannot be slices: the message
+// will be refused when its step begins.
+void Server::keep(std::vector<Payload>& payloads) {
+  const auto is_slice = [this](const Payload& payload) {
+    const auto count = static_cast<int64_t>(payload.float_count());
+    return std::ranges::any_of(shard_.slices(),
+                               [&](int slice) { return shard_.elements(slice) == count; });
+  };
+  std::vector<PartialSum> parts;
+  std::vector<PartialSum*> there;
+  for (Payload& payload : payloads) parts.push_back({{}, std::move(payload)});
+  for (PartialSum& part : parts) {
+    if (part.payload.on_device && is_slice(part.payload)) there.push_back(&part);
+  }
+  if (!there.empty()) shard_.keep(there);
+  for (size_t i = 0; i < parts.size(); ++i) payloads[i] = std::move(parts[i].payload);
 }
 
 Checked Server::check_run(const wire::Sender& sender) const {
@@ -221,6 +241,7 @@ Checked Server::keep_early(const PeerId& peer, const wire::Exchange& exchange,
   if (refusal) return refusal;
   EarlyPushes::Early early{peer, exchange, std::move(payloads)};
   early.exchange.clear_pull();
+  if (shard_.keeps_parts()) keep(early.payloads);
   early_.keep(std::move(early));
   return {};
 }

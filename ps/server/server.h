@@ -93,6 +93,7 @@ class Server {
   bool take_early();
   Checked on_received(const wire::Received& received);
   void keep_waiting();
+  void keep(std::vector<Payload>& payloads);
   void answer_all() { pulls_.answer_all(outbox_); }
 
   const ServerSetup setup_;

@@ -41,6 +41,13 @@ class Lab {
     return out;
   }
 
+  // Overwrites a payload on the device, as another process does that owns its memory.
+  void overwrite(const Payload& payload, float value) const {
+    const std::vector<float> values(payload.float_count(), value);
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the owner's own memory
+    stream_->copy_in(values.data(), payload.bytes.size(), const_cast<float*>(payload.address()));
+  }
+
   enum Place { kHeap, kPinned, kOnDevice, kOnDeviceUnaligned, kPlaces };
   Payload put(const std::vector<float>& values, Place place) const {
     const size_t skip = place == kOnDeviceUnaligned ? 1 : 0;

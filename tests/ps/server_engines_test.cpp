@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -103,6 +104,41 @@ TEST_P(ServerOn, DeviceAnswersWithTheHostsBits) {
       pair.pull(kBert, step + 1, step);
     }
     EXPECT_GE(pair.compared(), 10) << keys;
+  }
+}
+
+// A replacement server gets pushes of later steps, and the worker may end before their step begins.
+TEST_P(ServerOn, PushesOfLaterStepsAreKeptInTheServersMemory) {
+  const Lab lab(GetParam().make(4));
+  ServerSetup setup = server_setup(job_of("lr = 1\n"), 5000);
+  setup.replays = true;
+  Server host(setup, nullptr);
+  setup.engine = lab.engine();
+  Server device(setup, nullptr);
+  for (Server* server : {&host, &device}) server->on_state(state_with_workers({kAnna, kBert}));
+  const auto push = [&](uint64_t who, int64_t step, Range share, float value) {
+    Message message = push_message(setup, who, step + 1, step, share, value);
+    EXPECT_TRUE(taken(host.on_data(std::to_string(who), message)));
+    for (Payload& payload : message.payloads) {
+      payload = lab.put(floats_of(payload), Lab::kOnDevice);
+    }
+    EXPECT_TRUE(taken(device.on_data(std::to_string(who), message)));
+    for (const Payload& payload : message.payloads) lab.overwrite(payload, std::nanf(""));
+  };
+  push(kAnna, 1, {0, 2}, 0.5F);
+  push(kBert, 1, {2, 4}, 1.5F);
+  push(kAnna, 0, {0, 2}, 2.0F);
+  push(kBert, 0, {2, 4}, 3.0F);
+  for (Server* server : {&host, &device}) {
+    EXPECT_TRUE(taken(server->on_data("anna", pull_message(kAnna, 1, 2))));
+  }
+  const std::vector<Outgoing> want = host.take_outgoing();
+  const std::vector<Outgoing> got = device.take_outgoing();
+  ASSERT_EQ(got.size(), want.size());
+  ASSERT_FALSE(want.back().message.payloads.empty());
+  for (size_t i = 0; i < want.back().message.payloads.size(); ++i) {
+    EXPECT_TRUE(same_bits(lab.read(got.back().message.payloads[i]),
+                          floats_of(want.back().message.payloads[i])));
   }
 }
 
