@@ -137,6 +137,26 @@ void Trainer::wait() {
 }
 
 JobEnd Trainer::run() {
+  try {
+    JobEnd end = train();
+    if (end.signal != 0 || end.next_term) let_go();
+    return end;
+  } catch (const Error&) {
+    let_go();  // the job may continue without this worker
+    throw;
+  }
+}
+
+// Waits until servers no longer read this worker's gradients.
+void Trainer::let_go() {
+  try {
+    links_.wait_for_readers();
+  } catch (const Error& error) {
+    Log("worker").warn(error.what());
+  }
+}
+
+JobEnd Trainer::train() {
   links_.attach();
   while (!control_.over()) {
     exchange();
@@ -152,9 +172,7 @@ JobEnd Trainer::run() {
       wait();
     }
   }
-  JobEnd end = *control_.end();
-  if (end.signal != 0 || end.next_term) links_.wait_for_readers();
-  return end;
+  return *control_.end();
 }
 
 // ---- a training task ----

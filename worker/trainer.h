@@ -49,6 +49,8 @@ class Trainer : private TaskHost {
   // finds it.
   void note_not_finite() override;
 
+  JobEnd train();
+  void let_go();
   void exchange();
   void wait();
   // Adds a trace event for each slice in `message`.
