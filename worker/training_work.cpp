@@ -1,9 +1,12 @@
 #include "worker/training_work.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/job/job.h"
 #include "common/keys/data_proof.h"
 #include "common/keys/key_flags.h"
@@ -95,7 +98,8 @@ std::string TrainingWork::listen_for_peers() {
                                          listener_name(control.incarnation())));
     control.report_refused(handler);
   }
-  peers_ = std::make_unique<Router>(*handler, listen.to_string(), EndpointLimits{});
+  peers_ = listen_on(*handler, listen.to_string());
+  has_listened_ = true;
   Address endpoint = parse_address(peers_->address(), "listen");
   if (!port_.advertise.empty()) {
     check_host(port_.advertise, "advertise");
@@ -104,6 +108,21 @@ std::string TrainingWork::listen_for_peers() {
     endpoint.host = local_address_towards(joined);
   }
   return endpoint.to_string();
+}
+
+// libzmq closes a socket in the background: the port of the last term may still be in use.
+std::unique_ptr<Router> TrainingWork::listen_on(ZapHandler& handler,
+                                                const std::string& address) const {
+  constexpr int64_t kClosedMs = 5000;
+  const int64_t until_ms = has_listened_ ? now_ms() + kClosedMs : 0;
+  while (true) {
+    try {
+      return std::make_unique<Router>(handler, address, EndpointLimits{});
+    } catch (const Error&) {
+      if (now_ms() >= until_ms) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
 }
 
 JobEnd TrainingWork::run(const JobView& view) {

@@ -42,12 +42,14 @@ class TrainingWork final : public Work {
 
  private:
   std::string listen_for_peers();
+  std::unique_ptr<Router> listen_on(ZapHandler& handler, const std::string& address) const;
   JobEnd wait_for_share();
 
   const WorkerParts parts_;
   const PeerPort port_;
   Computation computation_;
   wire::Declare declaration_;
+  bool has_listened_ = false;  // in an earlier term
   std::unique_ptr<Router>
       peers_;  // of the term, until it runs; null unless the job is an all-reduce
 };

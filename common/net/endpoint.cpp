@@ -136,6 +136,7 @@ Router::Router(zmq::context_t& context, ZapHandler* handler, const std::string& 
   try {
     uninterrupted([&] { socket_.bind(address); });
   } catch (const zmq::error_t& e) {
+    if (handler_ != nullptr) handler_->release(socket_);
     throw Error(ErrorCode::kUsage, "[listen] cannot listen on " + address + ": " + e.what() +
                                        "; choose another port or tcp://127.0.0.1:* for a free one");
   }

@@ -3,6 +3,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 
 import lab as base
 from lab import LONG, MLP, expect, living_below, summary_of
@@ -40,6 +41,12 @@ def server_of(run, coordinator):
         if words[0].endswith("pushpull-server") and ("--job" in words) == coordinator:
             return pid
     raise base.Failed(f"no such server: {run.output()[-600:]}")
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def newest_step(run):
@@ -135,6 +142,20 @@ def all_reduce_continues_after_a_server_loss(lab):
         expect(run.ends(120) == 0, run.output()[-800:])
         same(want, summary_of(run.out), "weights_sha256")
     lab.side_by_side(outlives_a_server, (False,), (True,))
+
+
+def all_reduce_workers_listen_again_on_their_ports(lab):
+    keys = keys_of(lab, strategy="allreduce:tree")
+    want = calm(lab, keys)
+    cluster = lab.cluster(lab.job(keys), 2, 0, workers=2)
+    for _ in range(2):
+        cluster.add_worker("--listen", f"tcp://127.0.0.1:{free_port()}")
+    for step in (400, 1000):
+        cluster.reaches(at(lab, step))
+        os.kill(cluster.servers[1].pid, signal.SIGKILL)
+        cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+        cluster.servers[0].prints("training goes on")
+    same(want, cluster.ends_well(), "weights_sha256")
 
 
 def workers_on_devices_continue_after_a_server_loss(lab):

@@ -35,7 +35,7 @@ void WorkerTerms::prepare() {
   later(cluster_.dice().between(0, 50'000), [this, run = run_] {
     if (run != run_) return;  // a newer term has begun
     prepared_ = true;
-    member_.declare(cluster_.declaration(newcomer_.digest));
+    member_.declare(run, cluster_.declaration(newcomer_.digest));
     member_.offer_weights(cluster_.toy().own_weights());
     send();
   });

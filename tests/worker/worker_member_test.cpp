@@ -68,7 +68,7 @@ TEST_F(WorkerMemberTest, DeclaresEverySecondUntilAStateAcknowledgesIt) {
   join();
   wire::Declare declare;
   declare.set_data_digest("digest");
-  member_.declare(declare);
+  member_.declare(5, declare);
   tick();
   auto words = sent();
   ASSERT_EQ(words.size(), 1U);
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Ranges, ImpossibleQuestion,
 
 TEST_F(WorkerMemberTest, DeclaresAgainAfterItRejoins) {
   join();
-  member_.declare({});
+  member_.declare(5, {});
   send_state(1, wire::PHASE_GATHERING, true);
   send_state(2, wire::PHASE_GATHERING, false);
   tick(1000);
@@ -143,7 +143,7 @@ TEST_F(WorkerMemberTest, DeclaresAgainAfterItRejoins) {
 
 TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowledged) {
   join();
-  member_.declare({});
+  member_.declare(5, {});
   send_state(1, wire::PHASE_TRAINING, true);
   wire::EvalResult result;
   result.set_step(4);
@@ -179,6 +179,17 @@ TEST_F(WorkerMemberTest, ResultOfAnEarlierTermIsDropped) {
   tick(1000);
   EXPECT_EQ(member_.open_results(), 0U);
   EXPECT_TRUE(sent().empty());
+}
+
+// A term may end while its declaration is made.
+TEST_F(WorkerMemberTest, DeclarationOfAnEarlierTermIsDropped) {
+  join();
+  member_.declare(4, {});
+  tick(1000);
+  EXPECT_TRUE(sent().empty());
+  member_.declare(5, {});
+  tick(1000);
+  EXPECT_EQ(sent().size(), 1U);
 }
 
 TEST_F(WorkerMemberTest, FinishedJobEndsWell) {

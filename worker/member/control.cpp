@@ -66,7 +66,7 @@ bool Control::wait_for_reason() {
 
 void Control::declare(wire::Declare declare) {
   const std::lock_guard lock(mutex_);
-  member_.declare(std::move(declare));
+  member_.declare(run_, std::move(declare));
   posted_.wake();
 }
 

@@ -137,7 +137,9 @@ bool WorkerMember::stop_is_late(int64_t now_ms) const {
   return end_ && now_ms - end_ms_ > kStopDeadlineMs;
 }
 
-void WorkerMember::declare(wire::Declare declare) {
+// The declaration of an earlier term may name an address where this worker no longer listens.
+void WorkerMember::declare(uint64_t term, wire::Declare declare) {
+  if (term != run()) return;
   declare.set_incarnation(incarnation());
   declare_ = std::move(declare);
   requests_.expire();

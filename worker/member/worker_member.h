@@ -35,8 +35,9 @@ class WorkerMember {
   void fail(ErrorCode code, const std::string& text);
 
   // Sends the declaration, and resends it until the coordinator acknowledges it or the term ends;
-  // declare again in each term. Sets the incarnation itself.
-  void declare(wire::Declare declare);
+  // declare again in each term. Drops it if its term has ended. Sets the incarnation itself.
+  //   term: its run number.
+  void declare(uint64_t term, wire::Declare declare);
   // Answers the coordinator's requests for initial weights from these, from now on; empty: answers
   // no longer. Borrows them.
   void offer_weights(std::span<const float> weights) { own_weights_ = weights; }
