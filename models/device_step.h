@@ -63,7 +63,7 @@ struct DeviceStepLimits {
   // Forward is split into graphs of at least this many parameters. Each is launched when its weights
   // are on the device, which hides the copies of later weights; backward belongs to the last one.
   int64_t graph_parameters = int64_t{4} << 20;
-  // Pairs of input slot and gradient buffer whose graphs are kept. A sum of n micro-batches along the
+  // Pairs of input slot and gradient buffer that keep their graphs. A sum of n micro-batches along the
   // tree uses one buffer per level, log2(n) + 1, and servers may still be reading the last ones: 22
   // pairs at 256 micro-batches. With several devices each subtree of a share has its own. Graphs
   // hold calls and no tensors, so they are small compared to the gradients. Runs beyond the limit

@@ -385,8 +385,8 @@ TEST(DeviceStep, LargeNetworkStartsBeforeAllWeightsHaveArrived) {
   }
 }
 
-// Also in the first run of a step, whose weights arrive while it computes. Each of the three layers
-// is a graph, or two of them are.
+// Also in the first run of a step: its weights arrive while it computes. Each of the three layers is
+// a graph, or two of them are.
 TEST(DeviceStep, RunsOfALargeNetworkAreGraphs) {
   const auto device = std::make_shared<FakeDevice>(FakeOptions{.seed = 1});
   const auto& weights = expected(kMlp).weights[0];

@@ -38,8 +38,7 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       ahead_(devices_.size()),
       over_(std::move(over)),
       straggling_(now_seconds, [this](double seconds) { sleep(seconds); }) {
-  // an earlier term of the job may have left a micro-batch of its next step on the model's devices
-  for (DeviceStep* device : devices_) device->unstage();
+  for (DeviceStep* device : devices_) device->unstage();  // inputs of an earlier term
   if (job.on_bad_gradient == OnBadGradient::kSkip) {
     skipped_.emplace(model.table(), devices_.empty());
   }
@@ -116,7 +115,7 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
         compute({step, range, is_first, checked, needed ? tensor_needed : WeightsNeeded{}}, losses);
   } catch (...) {
     work_ = {};
-    for (size_t i = 0; i < devices_.size(); ++i) devices_[i]->unstage();
+    for (DeviceStep* device : devices_) device->unstage();
     ahead_.assign(devices_.size(), {});
     throw;
   }
@@ -299,15 +298,13 @@ void Compute::check_finite(int64_t step, int slice, const Payload& part) const {
   const Payload here = team_ ? part : gradient_->on_host(part);
   int64_t i = 0;
   while (std::isfinite(here.floats()[i])) ++i;
-  const TensorInfo* found = nullptr;
-  for (const TensorInfo& tensor : model_.table().tensors) {
-    if (tensor.offset <= first + i) found = &tensor;
-  }
-  PP_ASSERT(found != nullptr);
-  const std::string what = found->rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
+  const auto next =
+      std::ranges::upper_bound(model_.table().tensors, first + i, {}, &TensorInfo::offset);
+  const TensorInfo& found = *(next - 1);
+  const std::string what = found.rule == UpdateRule::kAverage ? "batch statistic" : "gradient";
   throw Error(ErrorCode::kNotFinite, "[train] the " + what + " of worker " + std::to_string(rank_) +
                                          " at step " + std::to_string(step) +
-                                         " is not finite in tensor " + found->name + advice(job_));
+                                         " is not finite in tensor " + found.name + advice(job_));
 }
 
 }  // namespace pushpull
