@@ -10,12 +10,6 @@ namespace pushpull::ops {
 
 namespace {
 
-// Returns how many windows of `kernel` elements fit on a side with `padding` more at both ends.
-int64_t windows(int64_t side, int64_t kernel, int64_t padding, int64_t stride) {
-  const int64_t last = side + 2 * padding - kernel;
-  return last < 0 ? 0 : last / stride + 1;
-}
-
 constexpr std::array kPrecisions{
     std::pair{"fp32", Precision::kFp32}, std::pair{"tf32", Precision::kTf32},
     std::pair{"bf16", Precision::kBf16}, std::pair{"fp16", Precision::kFp16}};
@@ -53,14 +47,12 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   return make_cpu_backend(options.threads, options.precision);
 }
 
-ImageShape ConvolutionShape::output() const {
-  return {input.samples, outputs, windows(input.height, kernel, padding, stride),
-          windows(input.width, kernel, padding, stride)};
-}
-
-ImageShape MaxPoolShape::output() const {
-  return {image.samples, image.channels, windows(image.height, kernel, padding, stride),
-          windows(image.width, kernel, padding, stride)};
+ImageShape ImageShape::windows(int64_t kernel, int64_t padding, int64_t stride) const {
+  const auto on_side = [&](int64_t side) {
+    const int64_t last = side + 2 * padding - kernel;
+    return last < 0 ? 0 : last / stride + 1;
+  };
+  return {samples, channels, on_side(height), on_side(width)};
 }
 
 }  // namespace pushpull::ops

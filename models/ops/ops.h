@@ -59,51 +59,9 @@ struct ImageShape {
   int64_t height = 0;
   int64_t width = 0;
   int64_t size() const { return samples * channels * height * width; }
-};
-
-// y = x wᵀ + b, then max(y, 0) if `relu`.
-//   x [N, K], w [M, K] ([K, M] if `transposed`), b [M] -> y [N, M].
-struct LinearShape {
-  int64_t samples = 0;  // N
-  int64_t inputs = 0;   // K
-  int64_t outputs = 0;  // M
-  bool relu = false;
-  bool bias = true;
-  bool transposed = false;
-};
-
-// y = x * w + b: cross-correlation, as torch.nn.Conv2d.
-//   x [N, C, H, W], w [O, C, k, k], b [O] -> y [N, O, (H + 2 padding - k) / stride + 1, ...],
-//   kNative; the division rounds down.
-struct ConvolutionShape {
-  ImageShape input;
-  int64_t outputs = 0;                    // O
-  int64_t kernel = 1;                     // k
-  int64_t padding = 0;                    // zeros at each edge
-  Layout input_layout = Layout::kNative;  // of x; kPlain is for the first layer
-  bool input_gradient = true;             // backward_data will be called; needs kNative
-  int64_t stride = 1;
-  bool bias = true;
-  ImageShape output() const;
-};
-
-// y = (x - mean) / sqrt(variance + epsilon) * scale + shift per channel, then max(y, 0) if `relu`.
-// All image tensors are kNative; vectors [C]. Source: Ioffe & Szegedy, arXiv 1502.03167.
-struct BatchNormShape {
-  ImageShape image;  // samples * height * width > 1
-  float epsilon = 1e-5F;
-  bool relu = false;
-};
-
-// Maximum of each k x k window, as torch.nn.MaxPool2d: rows and columns that fill no window are
-// dropped, and padding never wins.
-//   x [N, C, H, W] -> y [N, C, (H + 2 padding - k) / stride + 1, ...], both kNative.
-struct MaxPoolShape {
-  ImageShape image;
-  int64_t kernel = 2;  // k
-  int64_t stride = 2;
-  int64_t padding = 0;  // at each edge, at most k / 2
-  ImageShape output() const;
+  // Returns the shape of the windows of kernel x kernel elements, with `padding` more elements at
+  // each edge. Rows and columns that fill no window are dropped.
+  ImageShape windows(int64_t kernel, int64_t padding, int64_t stride) const;
 };
 
 class Operation;

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "common/base/host_device.h"
-#include "models/ops/ops.h"
+#include "models/ops/convolution.h"
 
 namespace pushpull::ops::cuda {
 

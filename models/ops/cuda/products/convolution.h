@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "models/ops/convolution.h"
 #include "models/ops/cuda/shared.h"
-#include "models/ops/operation.h"
 
 namespace pushpull::ops::cuda {
 
