@@ -15,8 +15,8 @@
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
+#include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/matmul.h"
-#include "models/ops/cuda/operations.h"
 
 namespace pushpull::ops::cuda {
 namespace {
@@ -125,11 +125,7 @@ device::Memory numbers(Shared& shared, int64_t count, uint32_t seed) {
   const device::Memory floats = shared.device->allocate(bytes);
   PP_CUDA(cudaMemcpy(floats.data(), host.data(), bytes, cudaMemcpyHostToDevice));
   device::Memory made = shared.device->allocate(bytes);
-  const auto elements = make_elements(shared, count);
-  const Activation* cast = elements->in(floats.floats());
-  PP_CUDA(cudaMemcpyAsync(made.data(), cast,
-                          host.size() * bytes_of(activation_type(shared.precision)),
-                          cudaMemcpyDeviceToDevice, shared.stream));
+  cast_weights(shared, floats.floats(), count, made.data());
   PP_CUDA(cudaStreamSynchronize(shared.stream));
   return made;
 }

@@ -1,13 +1,20 @@
-// The cost of one micro-batch: every operation alone, and whole training steps of both models.
+// The cost of one micro-batch: the operations of mlp and convnet alone, and whole training steps of
+// both.
 //   ops_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "common/job/job.h"
 #include "models/model.h"
-#include "models/ops/ops.h"
+#include "models/ops/batch_norm.h"
+#include "models/ops/convolution.h"
+#include "models/ops/cross_entropy.h"
+#include "models/ops/flatten.h"
+#include "models/ops/linear.h"
+#include "models/ops/max_pool.h"
 
 namespace pushpull {
 namespace {
@@ -20,20 +27,56 @@ std::vector<float> numbers(size_t count, float bound = 1.0F) {
   return values;
 }
 
-struct Arena {
-  explicit Arena(ops::Backend& owner) : backend(owner) {}
-  float* image(const ops::ImageShape& shape, ops::Layout layout) {
-    return floats(backend.image_floats(shape, layout));
+// The plan of an operation on the CPU, with memory for one run.
+class Planned {
+ public:
+  Planned(const ops::Spec& spec, const std::vector<ops::ValueType>& inputs)
+      : backend_(ops::make_cpu_backend(1)) {
+    spec.check("operation", inputs);
+    op_ = backend_->plan(spec);
+    run.training = true;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      run.x[i].data = value(inputs[i]);
+      run.dx[i].data = value(inputs[i]);
+    }
+    run.y.data = value(spec.output());
+    run.dy.data = value(spec.output());
+    const std::vector<ops::Shape> params = spec.params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      run.w[i] = floats(static_cast<size_t>(params[i].size()));
+      run.dw[i] = floats(static_cast<size_t>(params[i].size()));
+    }
+    run.kept = floats(op_->needs().kept_bytes / sizeof(float) + 1);
   }
+
+  // Measures a part: 0 forward, 1 backward to the weights, 2 backward to the data. Forward runs once
+  // before it.
+  void measure(benchmark::State& state, int64_t part) {
+    const ops::Backend::Scope scope(*backend_);
+    const bool training = run.training;
+    run.training = true;
+    op_->forward(run);
+    run.training = training;
+    while (state.KeepRunning()) {
+      if (part == 0) op_->forward(run);
+      if (part == 1) op_->backward_weights(run);
+      if (part == 2) op_->backward_data(run);
+    }
+  }
+
+  ops::Run run;
+
+ private:
+  void* value(const ops::ValueType& type) { return floats(ops::floats_of(*backend_, type)); }
   float* floats(size_t count) {
-    buffers.push_back(backend.allocate(count));
-    const std::vector<float> values = numbers(count);
-    std::copy(values.begin(), values.end(), buffers.back().data());
-    return buffers.back().data();
+    buffers_.push_back(backend_->allocate(count));
+    std::ranges::copy(numbers(count), buffers_.back().data());
+    return buffers_.back().data();
   }
-  float* floats(int64_t count) { return floats(static_cast<size_t>(count)); }
-  ops::Backend& backend;
-  std::vector<ops::Buffer> buffers;
+
+  std::unique_ptr<ops::Backend> backend_;
+  std::unique_ptr<ops::Operation> op_;
+  std::vector<ops::Buffer> buffers_;
 };
 
 void finish(benchmark::State& state, double operations) {
@@ -44,19 +87,8 @@ void finish(benchmark::State& state, double operations) {
 // args: N, K, M, part (0 forward, 1 backward weights, 2 backward data)
 void linear(benchmark::State& state) {
   const ops::LinearShape shape{state.range(0), state.range(1), state.range(2), true};
-  const auto backend = ops::make_cpu_backend(1);
-  const auto op = ops::make_linear(*backend, shape);
-  Arena arena(*backend);
-  float* x = arena.floats(shape.samples * shape.inputs);
-  float* w = arena.floats(shape.outputs * shape.inputs);
-  float* b = arena.floats(shape.outputs);
-  float* y = arena.floats(shape.samples * shape.outputs);
-  const ops::Backend::Scope scope(*backend);
-  while (state.KeepRunning()) {
-    if (state.range(3) == 0) op->forward(x, w, b, y);
-    if (state.range(3) == 1) op->backward_weights(x, y, y, w, b);
-    if (state.range(3) == 2) op->backward_data(y, w, x);
-  }
+  Planned(ops::LinearSpec(shape), {ops::activation({shape.samples, shape.inputs})})
+      .measure(state, state.range(3));
   finish(state, 2.0 * static_cast<double>(shape.samples * shape.inputs * shape.outputs));
 }
 
@@ -70,82 +102,52 @@ void convolution(benchmark::State& state) {
       .padding = 2,
       .input_layout = first ? ops::Layout::kPlain : ops::Layout::kNative,
       .input_gradient = !first};
-  const auto backend = ops::make_cpu_backend(1);
-  const auto op = ops::make_convolution(*backend, shape);
-  Arena arena(*backend);
-  float* x = arena.image(shape.input, shape.input_layout);
-  float* w = arena.floats(shape.outputs * shape.input.channels * 25);
-  float* b = arena.floats(shape.outputs);
-  float* y = arena.image(shape.output(), ops::Layout::kNative);
-  const ops::Backend::Scope scope(*backend);
-  op->forward(x, w, b, y);
-  while (state.KeepRunning()) {
-    if (state.range(4) == 0) op->forward(x, w, b, y);
-    if (state.range(4) == 1) op->backward_weights(x, y, w, b);
-    if (state.range(4) == 2) op->backward_data(y, w, x);
-  }
+  ops::ValueType input = ops::native_image(shape.input);
+  input.layout = shape.input_layout;
+  Planned(ops::ConvolutionSpec(shape), {input}).measure(state, state.range(4));
   finish(state, 2.0 * 25.0 * static_cast<double>(shape.input.size() * shape.outputs));
 }
 
 // args: N, C, H = W, part (0 forward, 1 inference, 2 backward)
 void batch_norm(benchmark::State& state) {
   const ops::ImageShape image{state.range(0), state.range(1), state.range(2), state.range(2)};
-  const auto backend = ops::make_cpu_backend(1);
-  const auto op = ops::make_batch_norm(*backend, {.image = image, .relu = true});
-  Arena arena(*backend);
-  float* x = arena.image(image, ops::Layout::kNative);
-  float* y = arena.image(image, ops::Layout::kNative);
-  float* dx = arena.image(image, ops::Layout::kNative);
-  std::vector<float*> v(6);
-  for (float*& vector : v) vector = arena.floats(image.channels);
-  const ops::Backend::Scope scope(*backend);
-  op->forward(x, v[0], v[1], v[2], v[3], y);
-  while (state.KeepRunning()) {
-    if (state.range(3) == 0) op->forward(x, v[0], v[1], v[2], v[3], y);
-    if (state.range(3) == 1) op->infer(x, v[0], v[1], v[2], v[3], y);
-    if (state.range(3) == 2) op->backward(x, y, v[0], v[1], dx, v[4], v[5]);
-  }
+  const ops::BatchNormSpec spec({.image = image, .relu = true});
+  Planned planned(spec, {ops::native_image(image)});
+  const std::vector<float> variance(static_cast<size_t>(image.channels), 1.0F);
+  planned.run.w[3] = variance.data();
+  planned.run.training = state.range(3) != 1;
+  planned.measure(state, state.range(3) == 2 ? 2 : 0);
 }
 
 // args: N, C, H = W, part (0 pool forward, 1 pool backward, 2 to plain, 3 to native)
 void pool_and_relayout(benchmark::State& state) {
   const ops::ImageShape image{state.range(0), state.range(1), state.range(2), state.range(2)};
-  const ops::MaxPoolShape shape{image};
-  const auto backend = ops::make_cpu_backend(1);
-  const auto pool = ops::make_max_pool(*backend, shape);
-  const auto relayout = ops::make_relayout(*backend, image);
-  Arena arena(*backend);
-  float* x = arena.image(image, ops::Layout::kNative);
-  float* y = arena.image(shape.output(), ops::Layout::kNative);
-  float* plain = arena.image(image, ops::Layout::kPlain);
-  const ops::Backend::Scope scope(*backend);
-  pool->forward(x, y);
-  while (state.KeepRunning()) {
-    if (state.range(3) == 0) pool->forward(x, y);
-    if (state.range(3) == 1) pool->backward(y, x);
-    if (state.range(3) == 2) relayout->to_plain(x, plain);
-    if (state.range(3) == 3) relayout->to_native(plain, x);
+  const std::vector inputs{ops::native_image(image)};
+  const int64_t part = state.range(3) % 2 == 0 ? 0 : 2;
+  if (state.range(3) < 2) {
+    Planned(ops::MaxPoolSpec({image}), inputs).measure(state, part);
+  } else {
+    Planned(ops::FlattenSpec(image), inputs).measure(state, part);
   }
 }
 
-// args: N, M, part (0 forward, 1 backward, 2 predict)
+// args: N, M, part (0 forward, 1 backward, 2 evaluation with predictions)
 void cross_entropy(benchmark::State& state) {
   const int64_t n = state.range(0);
-  const auto backend = ops::make_cpu_backend(1);
-  const auto op = ops::make_cross_entropy(*backend, {n, state.range(1)});
-  Arena arena(*backend);
-  float* logits = arena.floats(n * state.range(1));
-  float* dlogits = arena.floats(n * state.range(1));
+  const ops::CrossEntropySpec spec({n, state.range(1)}, {});
+  Planned planned(
+      spec, {ops::activation({n, state.range(1)}), {ops::Element::kInt, ops::Layout::kPlain, {n}}});
   const std::vector<int32_t> labels(static_cast<size_t>(n), 1);
-  std::vector<float> losses(labels.size());
   std::vector<int32_t> predictions(labels.size());
-  const ops::Backend::Scope scope(*backend);
-  op->forward(logits, labels.data(), n, losses.data());
-  while (state.KeepRunning()) {
-    if (state.range(2) == 0) op->forward(logits, labels.data(), n, losses.data());
-    if (state.range(2) == 1) op->backward(labels.data(), dlogits);
-    if (state.range(2) == 2) op->predict(logits, n, predictions.data());
+  const float scale = 1.0F / static_cast<float>(n);
+  planned.run.x[1].data = labels.data();
+  planned.run.scale = &scale;
+  planned.run.valid = n;
+  if (state.range(2) == 2) {
+    planned.run.training = false;
+    planned.run.predictions.data = predictions.data();
   }
+  planned.measure(state, state.range(2) == 1 ? 2 : 0);
 }
 
 void run_model(benchmark::State& state, const Job& job, const InputShape& input, bool training) {

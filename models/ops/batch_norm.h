@@ -1,12 +1,20 @@
-// Batch normalisation of images, as torch.nn.BatchNorm2d; see BatchNormShape. Parameters: scale,
-// shift, mean, variance [C]. Training uses the batch's own statistics and reports them in the place
-// of the gradients of mean and variance (the unbiased variance, which PyTorch's running_var
-// accumulates; y itself uses the biased one). Evaluation uses the given ones.
+// Batch normalisation of images in kNative, as torch.nn.BatchNorm2d, then max(y, 0) if `relu`:
+//   y = (x - mean) / sqrt(variance + epsilon) * scale + shift, per channel.
+// Parameters: scale, shift, mean, variance [C]. Training uses the batch's own statistics and
+// reports them in the place of the gradients of mean and variance (the unbiased variance, which
+// PyTorch's running_var accumulates; y itself uses the biased one). Evaluation uses the given ones.
+// Source: Ioffe & Szegedy, arXiv 1502.03167.
 #pragma once
 
 #include "models/ops/operation.h"
 
 namespace pushpull::ops {
+
+struct BatchNormShape {
+  ImageShape image;  // samples * height * width > 1
+  float epsilon = 1e-5F;
+  bool relu = false;
+};
 
 class BatchNormSpec final : public Spec {
  public:

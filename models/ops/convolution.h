@@ -1,9 +1,28 @@
-// Convolution (cross-correlation) of images, as torch.nn.Conv2d; see ConvolutionShape.
+// Convolution (cross-correlation) of images, as torch.nn.Conv2d: y = x * w + b.
+//   x [N, C, H, W], w [O, C, k, k], b [O], if there is one ->
+//   y [N, O, (H + 2 padding - k) / stride + 1, ...], kNative; the division rounds down.
 #pragma once
 
 #include "models/ops/operation.h"
 
 namespace pushpull::ops {
+
+struct ConvolutionShape {
+  ImageShape input;
+  int64_t outputs = 0;                    // O
+  int64_t kernel = 1;                     // k
+  int64_t padding = 0;                    // zeros at each edge
+  Layout input_layout = Layout::kNative;  // of x; kPlain is for the first layer
+  bool input_gradient = true;             // dx may be wanted; needs kNative
+  int64_t stride = 1;
+  bool bias = true;
+
+  ImageShape output() const {
+    ImageShape y = input.windows(kernel, padding, stride);
+    y.channels = outputs;
+    return y;
+  }
+};
 
 class ConvolutionSpec final : public Spec {
  public:

@@ -13,6 +13,11 @@
 
 namespace pushpull::ops {
 
+struct CrossEntropyShape {
+  int64_t samples = 0;  // N
+  int64_t classes = 0;  // M
+};
+
 struct CrossEntropyOptions {
   std::optional<int32_t> ignored;
   float smoothing = 0.0F;            // 0 to 1

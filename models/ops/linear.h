@@ -10,6 +10,15 @@
 
 namespace pushpull::ops {
 
+struct LinearShape {
+  int64_t samples = 0;  // N
+  int64_t inputs = 0;   // K
+  int64_t outputs = 0;  // M
+  bool relu = false;
+  bool bias = true;
+  bool transposed = false;
+};
+
 class LinearSpec final : public Spec {
  public:
   static constexpr const char* kName = "linear";

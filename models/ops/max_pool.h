@@ -1,9 +1,20 @@
-// Maximum of each window of images; see MaxPoolShape. The gradient goes to the first maximum.
+// Maximum of each k x k window of images, as torch.nn.MaxPool2d: rows and columns that fill no
+// window are dropped, and padding never wins. The gradient goes to the first maximum.
+//   x [N, C, H, W] -> y [N, C, (H + 2 padding - k) / stride + 1, ...], both kNative.
 #pragma once
 
 #include "models/ops/operation.h"
 
 namespace pushpull::ops {
+
+struct MaxPoolShape {
+  ImageShape image;
+  int64_t kernel = 2;  // k
+  int64_t stride = 2;
+  int64_t padding = 0;  // at each edge, at most k / 2
+
+  ImageShape output() const { return image.windows(kernel, padding, stride); }
+};
 
 class MaxPoolSpec final : public Spec {
  public:

@@ -1,28 +1,23 @@
-// The operations that layers are built from. Each operation is a plan: created once for its shapes,
-// then run on raw pointers any number of times; a run neither allocates nor creates anything.
-// Backends implement them (cpu: oneDNN; cuda: cuBLASLt, cuDNN and our own kernels). A backend is
-// not thread-safe.
+// The backends of operations, with their memory (cpu: oneDNN; cuda: cuBLASLt, cuDNN and our own
+// kernels). A backend plans an operation from its specification (models/ops/operation.h). A backend
+// is not thread-safe.
 //
 // All pointers are memory of the backend. Runs take effect in order: on the CPU a run is done on
 // return; on a device it is enqueued behind earlier runs. Parameters (w, b, scale, ...) and their
 // gradients are f32 in PyTorch's layout and need only be aligned to a float. Activations have the
-// backend's own type, are in C order and live in its Buffers. The caller's alignment never changes
-// a bit of a result (P1).
+// type given by Precision, are in C order unless they are images in kNative, and live in the
+// backend's Buffers. The caller's alignment never changes a bit of a result (P1).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "common/device/device.h"
 
 namespace pushpull::ops {
-
-// An element of an image, a row, or their gradients: of the type given by Precision.
-using Activation = void;
 
 // Arithmetic of a backend. Sums, parameters and their gradients are always f32.
 enum class Precision {
@@ -64,146 +59,10 @@ struct ImageShape {
   int64_t height = 0;
   int64_t width = 0;
   int64_t size() const { return samples * channels * height * width; }
+  // Returns the shape of the windows of kernel x kernel elements, with `padding` more elements at
+  // each edge. Rows and columns that fill no window are dropped.
+  ImageShape windows(int64_t kernel, int64_t padding, int64_t stride) const;
 };
-
-// y = x wᵀ + b, then max(y, 0) if `relu`.
-//   x [N, K], w [M, K] ([K, M] if `transposed`), b [M] -> y [N, M].
-struct LinearShape {
-  int64_t samples = 0;  // N
-  int64_t inputs = 0;   // K
-  int64_t outputs = 0;  // M
-  bool relu = false;
-  bool bias = true;
-  bool transposed = false;
-};
-
-class Linear {
- public:
-  virtual ~Linear() = default;
-  // b, db: not used without a bias.
-  virtual void forward(const Activation* x, const float* w, const float* b, Activation* y) = 0;
-  // x, y: as in forward.
-  // dy [N, M]: gradient of y; masked in place if `relu`, as backward_data requires.
-  // dw [M, K], db [M]: overwritten.
-  virtual void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
-                                float* db) = 0;
-  // dx [N, K]: overwritten. Call after backward_weights.
-  virtual void backward_data(const Activation* dy, const float* w, Activation* dx) = 0;
-};
-
-// y = x * w + b: cross-correlation, as torch.nn.Conv2d.
-//   x [N, C, H, W], w [O, C, k, k], b [O] -> y [N, O, (H + 2 padding - k) / stride + 1, ...],
-//   kNative; the division rounds down.
-struct ConvolutionShape {
-  ImageShape input;
-  int64_t outputs = 0;                    // O
-  int64_t kernel = 1;                     // k
-  int64_t padding = 0;                    // zeros at each edge
-  Layout input_layout = Layout::kNative;  // of x; kPlain is for the first layer
-  bool input_gradient = true;             // backward_data will be called; needs kNative
-  int64_t stride = 1;
-  bool bias = true;
-  ImageShape output() const;
-};
-
-class Convolution {
- public:
-  virtual ~Convolution() = default;
-  // b, db: not used without a bias.
-  virtual void forward(const Activation* x, const float* w, const float* b, Activation* y) = 0;
-  // dw [O, C, k, k], db [O]: overwritten.
-  virtual void backward_weights(const Activation* x, const Activation* dy, float* dw,
-                                float* db) = 0;
-  // dx: overwritten.
-  virtual void backward_data(const Activation* dy, const float* w, Activation* dx) = 0;
-};
-
-// y = (x - mean) / sqrt(variance + epsilon) * scale + shift per channel, then max(y, 0) if `relu`.
-// All image tensors are kNative; vectors [C]. Source: Ioffe & Szegedy, arXiv 1502.03167.
-struct BatchNormShape {
-  ImageShape image;  // samples * height * width > 1
-  float epsilon = 1e-5F;
-  bool relu = false;
-};
-
-class BatchNorm {
- public:
-  virtual ~BatchNorm() = default;
-  // Uses the batch's own statistics and returns them: mean and unbiased variance, which PyTorch's
-  // running_var accumulates (y itself uses the biased one).
-  virtual void forward(const Activation* x, const float* scale, const float* shift, float* mean,
-                       float* variance, Activation* y) = 0;
-  // Uses the given statistics.
-  virtual void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
-                     const float* variance, Activation* y) = 0;
-  // x, scale, shift: as in the latest forward.
-  // dx, dscale, dshift: overwritten.
-  virtual void backward(const Activation* x, const Activation* dy, const float* scale,
-                        const float* shift, Activation* dx, float* dscale, float* dshift) = 0;
-};
-
-// Maximum of each k x k window, as torch.nn.MaxPool2d: rows and columns that fill no window are
-// dropped, and padding never wins.
-//   x [N, C, H, W] -> y [N, C, (H + 2 padding - k) / stride + 1, ...], both kNative.
-struct MaxPoolShape {
-  ImageShape image;
-  int64_t kernel = 2;  // k
-  int64_t stride = 2;
-  int64_t padding = 0;  // at each edge, at most k / 2
-  ImageShape output() const;
-};
-
-class MaxPool {
- public:
-  virtual ~MaxPool() = default;
-  virtual void forward(const Activation* x, Activation* y) = 0;
-  // Backward of the latest forward.
-  //   dx: overwritten.
-  virtual void backward(const Activation* dy, Activation* dx) = 0;
-};
-
-// Converts an image tensor between the two layouts.
-class Relayout {
- public:
-  virtual ~Relayout() = default;
-  virtual void to_plain(const Activation* native, Activation* plain) = 0;
-  virtual void to_native(const Activation* plain, Activation* native) = 0;
-};
-
-// Converts floats to activations and back, element by element, for inputs and for inspection.
-class Elements {
- public:
-  virtual ~Elements() = default;
-  // Returns `floats` itself if activations are f32, or a copy that is valid until the next call.
-  virtual const Activation* in(const float* floats) = 0;
-  virtual void out(const Activation* activations, float* floats) = 0;
-};
-
-// Softmax and cross-entropy against one label per sample, by the log-sum-exp trick.
-//   logits [N, M].
-//   labels [N], 0 <= label < M; use check_labels while they are still on the host.
-struct CrossEntropyShape {
-  int64_t samples = 0;  // N
-  int64_t classes = 0;  // M
-};
-
-class CrossEntropy {
- public:
-  virtual ~CrossEntropy() = default;
-  // Writes losses[n] of the first `count` samples and does not read the others.
-  virtual void forward(const Activation* logits, const int32_t* labels, int64_t count,
-                       float* losses) = 0;
-  // Gradient of the latest forward, which must have had count = N: of the *mean* loss, times the
-  // backend's loss scale (parameters' gradients are divided by it again).
-  //   dlogits [N, M]: written.
-  virtual void backward(const int32_t* labels, Activation* dlogits) = 0;
-  // Writes the index of the largest logit of each of the first `count` samples, the lowest among
-  // equal ones.
-  virtual void predict(const Activation* logits, int64_t count, int32_t* predictions) = 0;
-};
-
-// Checks labels in host memory. An invalid one is a programming error (PP_ASSERT).
-void check_labels(const CrossEntropyShape& shape, std::span<const int32_t> labels);
 
 class Operation;
 class Spec;
@@ -256,20 +115,12 @@ class Backend {
   // ignores it. Throws Error(kProtocol) for an invalid text.
   virtual void choose(const std::string& /*choices*/) {}
 
-  // Plans an operation. Throws Error(kUsage) that names it and the device, if there is no kernel for
-  // it or for its shape.
+  // Plans an operation. Call Spec::check first. Throws Error(kUsage) that names the operation and
+  // the device, if there is no kernel for it or for its shape; Error(kFailed | kDevice) if memory
+  // is short.
   virtual std::unique_ptr<Operation> plan(const Spec& spec);
   // Returns the name of the device for messages.
   std::string device_name() const;
-
-  // Called by the make_... functions below, which check the shapes.
-  virtual std::unique_ptr<Linear> linear(const LinearShape& shape) = 0;
-  virtual std::unique_ptr<Convolution> convolution(const ConvolutionShape& shape) = 0;
-  virtual std::unique_ptr<BatchNorm> batch_norm(const BatchNormShape& shape) = 0;
-  virtual std::unique_ptr<MaxPool> max_pool(const MaxPoolShape& shape) = 0;
-  virtual std::unique_ptr<Relayout> relayout(const ImageShape& shape) = 0;
-  virtual std::unique_ptr<Elements> elements(int64_t count) = 0;
-  virtual std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) = 0;
 
  private:
   virtual int enter() = 0;
@@ -295,15 +146,5 @@ std::unique_ptr<Backend> make_cpu_backend(int threads, Precision precision = Pre
 bool cpu_has_bf16();
 // Throws Error(kDevice) in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
-
-// Create plans. An impossible shape is a programming error (PP_ASSERT). Throw Error(kFailed |
-// kDevice) if memory is short.
-std::unique_ptr<Linear> make_linear(Backend& backend, const LinearShape& shape);
-std::unique_ptr<Convolution> make_convolution(Backend& backend, const ConvolutionShape& shape);
-std::unique_ptr<BatchNorm> make_batch_norm(Backend& backend, const BatchNormShape& shape);
-std::unique_ptr<MaxPool> make_max_pool(Backend& backend, const MaxPoolShape& shape);
-std::unique_ptr<Relayout> make_relayout(Backend& backend, const ImageShape& shape);
-std::unique_ptr<Elements> make_elements(Backend& backend, int64_t count);
-std::unique_ptr<CrossEntropy> make_cross_entropy(Backend& backend, const CrossEntropyShape& shape);
 
 }  // namespace pushpull::ops

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/ops/ops.h"
+#include "models/ops/convolution.h"
 #include "tests/cuda_on_host/bytes.h"
 #include "tests/cuda_on_host/libs/cudnn_convolution.h"
 #include "tests/cuda_on_host/opened.h"

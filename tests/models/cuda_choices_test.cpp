@@ -1,5 +1,5 @@
-// Tests of the CUDA backend on a device that tests/models/ops_test.cpp does not cover: both
-// algorithms of a convolution, choices of another backend, and bits that do not depend on the
+// Tests of linear layers and convolutions on CUDA beyond tests/models/cuda/operations_test.cpp:
+// both algorithms of a convolution, choices of another backend, and bits that do not depend on the
 // address of parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,10 @@
 
 #include "common/base/error.h"
 #include "models/ops/choices.h"
-#include "models/ops/ops.h"
+#include "models/ops/convolution.h"
+#include "models/ops/linear.h"
 #include "tests/device/need_device.h"
+#include "tests/models/cuda/both_backends.h"
 #include "tests/models/reference.h"
 
 namespace pushpull::cuda_choices_test {
@@ -35,7 +37,7 @@ Floats numbers(int64_t count, double seed) {
 
 reference::Values wide(const Floats& v) { return {v.begin(), v.end()}; }
 
-std::unique_ptr<ops::Backend> make(Precision precision, bool measure = false) {
+std::shared_ptr<ops::Backend> make(Precision precision, bool measure = false) {
   ops::BackendOptions options;
   options.device = {device::DeviceName::kCuda, 0};
   options.precision = precision;
@@ -43,91 +45,10 @@ std::unique_ptr<ops::Backend> make(Precision precision, bool measure = false) {
   return ops::make_backend(options);
 }
 
-// Floats of a backend, at `shift` floats after an aligned address.
-class Array {
- public:
-  Array(ops::Backend& backend, const Floats& values, size_t shift = 0)
-      : backend_(backend), size_(values.size()), shift_(shift) {
-    buffer_ = backend.allocate(size_ + shift);
-    backend.write(values.data(), size_ * sizeof(float), data());
-  }
-  float* data() const { return buffer_.data() + shift_; }
-  Floats values() const {
-    Floats host(size_);
-    backend_.read(data(), size_ * sizeof(float), host.data());
-    return host;
-  }
-
- private:
-  ops::Backend& backend_;
-  ops::Buffer buffer_;
-  size_t size_;
-  size_t shift_;
-};
-
-// Activations of a backend, converted from floats and back.
-class Tensor {
- public:
-  Tensor(ops::Backend& backend, const Floats& values)
-      : backend_(backend),
-        floats_(backend, values),
-        elements_(ops::make_elements(backend, static_cast<int64_t>(values.size()))),
-        // the floats themselves or memory of `elements_`: writing to either is allowed
-        data_(const_cast<ops::Activation*>(elements_->in(floats_.data()))) {}
-  ops::Activation* data() const { return data_; }
-  Floats values() const {
-    const Array out(backend_, Floats(floats_.values().size()));
-    elements_->out(data_, out.data());
-    return out.values();
-  }
-
- private:
-  ops::Backend& backend_;
-  Array floats_;
-  std::unique_ptr<ops::Elements> elements_;
-  ops::Activation* data_;
-};
-
 struct Results {
   Floats y, dw, db, dx;
   bool operator==(const Results&) const = default;
 };
-
-Results run_linear(ops::Backend& backend, size_t shift) {
-  const auto [n, k, m, relu, bias, transposed] = kLinear;
-  const auto op = ops::make_linear(backend, kLinear);
-  const ops::Backend::Scope scope(backend);
-  const Tensor x(backend, numbers(n * k, 1));
-  const Array w(backend, numbers(m * k, 2), shift);
-  const Array b(backend, numbers(m, 3), shift);
-  const Tensor y(backend, numbers(n * m, 9));
-  const Tensor dy(backend, numbers(n * m, 4));
-  const Array dw(backend, numbers(m * k, 9), shift);
-  const Array db(backend, numbers(m, 9), shift);
-  const Tensor dx(backend, numbers(n * k, 9));
-  op->forward(x.data(), w.data(), b.data(), y.data());
-  op->backward_weights(x.data(), y.data(), dy.data(), dw.data(), db.data());
-  op->backward_data(dy.data(), w.data(), dx.data());
-  return {y.values(), dw.values(), db.values(), dx.values()};
-}
-
-Results run_convolution(ops::Backend& backend, const ops::ConvolutionShape& shape, size_t shift) {
-  const auto op = ops::make_convolution(backend, shape);
-  const ops::Backend::Scope scope(backend);
-  const int64_t weights = shape.outputs * shape.input.channels * shape.kernel * shape.kernel;
-  const Tensor x(backend, numbers(shape.input.size(), 1));
-  const Array w(backend, numbers(weights, 2), shift);
-  const Array b(backend, numbers(shape.outputs, 3), shift);
-  const Tensor y(backend, numbers(shape.output().size(), 9));
-  const Tensor dy(backend, numbers(shape.output().size(), 4));
-  const Array dw(backend, numbers(weights, 9), shift);
-  const Array db(backend, numbers(shape.outputs, 9), shift);
-  const Tensor dx(backend, numbers(shape.input.size(), 9));
-  op->forward(x.data(), w.data(), b.data(), y.data());
-  op->backward_weights(x.data(), dy.data(), dw.data(), db.data());
-  op->backward_data(dy.data(), w.data(), dx.data());
-  return {y.values(), dw.values(), db.values(), dx.values()};
-}
 
 // Compares sums of `terms` products of order one. Stored values are rounded by `unit`, mostly in
 // different directions, so the root of the terms counts. The order of f32 sums may cost another
@@ -154,18 +75,44 @@ class CudaChoices : public testing::TestWithParam<Precision> {
         return std::ldexp(1.0, -11);
     }
   }
+
+  // Runs forward and backward of a layer with a bias.
+  //   aligned: its parameters and their gradients, or they are aligned to a float only.
+  static Results run(const std::shared_ptr<ops::Backend>& backend, const ops::Spec& spec,
+                     const ops::ValueType& input, bool aligned) {
+    const std::vector<ops::Shape> params = spec.params();
+    const test::Outcome out =
+        test::Side(backend, GetParam())
+            .run({.spec = spec,
+                  .inputs = {input},
+                  .x = {numbers(input.shape.size(), 1)},
+                  .w = {numbers(params[0].size(), 2), numbers(params[1].size(), 3)},
+                  .dy = numbers(spec.output().shape.size(), 4),
+                  .aligned_params = aligned});
+    return {out.y, out.dw[0], out.dw[1], out.dx[0]};
+  }
+  static Results run_linear(const std::shared_ptr<ops::Backend>& backend, bool aligned = true) {
+    const ops::ValueType input = ops::activation({kLinear.samples, kLinear.inputs});
+    return run(backend, ops::LinearSpec(kLinear), input, aligned);
+  }
+  static Results run_convolution(const std::shared_ptr<ops::Backend>& backend,
+                                 const ops::ConvolutionShape& shape = kConvolution,
+                                 bool aligned = true) {
+    return run(backend, ops::ConvolutionSpec(shape), ops::native_image(shape.input), aligned);
+  }
 };
 
 TEST_P(CudaChoices, AddressOfParametersChangesNoBit) {
   const auto backend = make(GetParam());
-  EXPECT_EQ(run_linear(*backend, 0), run_linear(*backend, 1));
-  EXPECT_EQ(run_convolution(*backend, kConvolution, 0), run_convolution(*backend, kConvolution, 1));
+  EXPECT_EQ(run_linear(backend, true), run_linear(backend, false));
+  EXPECT_EQ(run_convolution(backend, kConvolution, true),
+            run_convolution(backend, kConvolution, false));
 }
 
 TEST_P(CudaChoices, UnrolledConvolutionEqualsItsReference) {
   const auto backend = make(GetParam());
   backend->choose(convolution_key + " im2col\n");
-  const Results seen = run_convolution(*backend, kConvolution, 1);
+  const Results seen = run_convolution(backend, kConvolution, false);
   EXPECT_THAT(backend->choices(), testing::HasSubstr(convolution_key + " im2col\n"));
   const auto x = wide(numbers(kConvolution.input.size(), 1));
   const auto w = wide(numbers(8 * 4 * 3 * 3, 2));
@@ -184,7 +131,7 @@ TEST_P(CudaChoices, UnrolledConvolutionIsSplitIntoChunksOfSamples) {
       .input = {7, 32, 64, 64}, .outputs = 2, .kernel = 5, .padding = 2};
   const auto backend = make(GetParam());
   backend->choose("convolution/7x32x64x64/o2k5p2 im2col\n");
-  const Results seen = run_convolution(*backend, shape, 0);
+  const Results seen = run_convolution(backend, shape);
   EXPECT_THAT(backend->choices(), testing::HasSubstr("matmul/20480x2x800nt/"));
   EXPECT_THAT(backend->choices(), testing::HasSubstr("matmul/8192x2x800nt/"));
   const auto x = wide(numbers(shape.input.size(), 1));
@@ -200,14 +147,14 @@ TEST_P(CudaChoices, UnrolledConvolutionIsSplitIntoChunksOfSamples) {
 // If no algorithm has an epilogue for a shape, our kernel adds the bias.
 TEST_P(CudaChoices, BiasAndReluMayFollowTheProduct) {
   const auto first = make(GetParam());
-  const Results fused = run_linear(*first, 0);
+  const Results fused = run_linear(first);
   std::string text = first->choices();
   const size_t at = text.find("fused ");
   if (at != std::string::npos) text.replace(at, 6, "apart ");
   const auto second = make(GetParam());
   second->choose(text);
   try {
-    const Results apart = run_linear(*second, 0);
+    const Results apart = run_linear(second);
     expect_near(apart.y, wide(fused.y), 24, unit());
     expect_near(apart.dw, wide(fused.dw), 5, unit());
   } catch (const Error& error) {
@@ -221,15 +168,15 @@ TEST_P(CudaChoices, BiasAndReluMayFollowTheProduct) {
 TEST_P(CudaChoices, OrderOfTheLibraryGivesEachBackendTheSameBits) {
   const auto first = make(GetParam());
   const auto second = make(GetParam());
-  EXPECT_EQ(run_linear(*second, 0), run_linear(*first, 0));
-  EXPECT_EQ(run_convolution(*second, kConvolution, 0), run_convolution(*first, kConvolution, 0));
+  EXPECT_EQ(run_linear(second), run_linear(first));
+  EXPECT_EQ(run_convolution(second), run_convolution(first));
   EXPECT_EQ(second->choices(), first->choices());
 }
 
 TEST_P(CudaChoices, AnotherBackendUsesThemAndComputesTheSameBits) {
   const auto first = make(GetParam(), true);
-  const Results linear = run_linear(*first, 0);
-  const Results convolution = run_convolution(*first, kConvolution, 0);
+  const Results linear = run_linear(first);
+  const Results convolution = run_convolution(first);
   const std::string text = first->choices();
   EXPECT_THAT(text, testing::HasSubstr("matmul/5x16x24nt/"));
   EXPECT_THAT(text, testing::HasSubstr(convolution_key + " "));
@@ -237,14 +184,14 @@ TEST_P(CudaChoices, AnotherBackendUsesThemAndComputesTheSameBits) {
 
   const auto second = make(GetParam(), true);
   second->choose(text);
-  EXPECT_EQ(run_linear(*second, 0), linear);
-  EXPECT_EQ(run_convolution(*second, kConvolution, 0), convolution);
+  EXPECT_EQ(run_linear(second), linear);
+  EXPECT_EQ(run_convolution(second), convolution);
   EXPECT_EQ(second->choices(), text);
 }
 
 TEST_P(CudaChoices, InvalidAlgorithmsAreRefused) {
   const auto backend = make(GetParam());
-  run_linear(*backend, 0);
+  run_linear(backend);
   const std::string text = backend->choices();
   const std::string key = text.substr(0, text.find(' '));
   const auto refused = [&](const std::string& line, auto plan) {
@@ -259,10 +206,11 @@ TEST_P(CudaChoices, InvalidAlgorithmsAreRefused) {
   const std::vector<std::string> values = {
       "x", "fused", "apart 00", "apart " + std::string(128, 'g'), "apart " + std::string(128, 'f')};
   for (const std::string& value : values) {
-    refused(key + " " + value, [&] { ops::make_linear(*backend, kLinear); });
+    refused(key + " " + value, [&] { backend->plan(ops::LinearSpec(kLinear)); });
   }
   for (const char* value : {"x", "cudnn", "cudnn 1/1", "cudnn 99/0 99/0 99/0"}) {
-    refused(convolution_key + " " + value, [&] { ops::make_convolution(*backend, kConvolution); });
+    refused(convolution_key + " " + value,
+            [&] { backend->plan(ops::ConvolutionSpec(kConvolution)); });
   }
 }
 

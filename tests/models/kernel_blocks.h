@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "models/ops/batch_norm.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/heads/cross_entropy_pass.h"
 #include "models/ops/cuda/images/batch_norm_pass.h"

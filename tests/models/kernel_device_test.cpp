@@ -9,8 +9,16 @@
 
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/native.h"
+#include "models/ops/batch_norm.h"
+#include "models/ops/cross_entropy.h"
 #include "models/ops/cuda/elementwise.h"
-#include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/heads/makers.h"
+#include "models/ops/cuda/images/makers.h"
+#include "models/ops/cuda/passes.h"
+#include "models/ops/cuda/pointwise/makers.h"
+#include "models/ops/elements.h"
+#include "models/ops/flatten.h"
+#include "models/ops/max_pool.h"
 #include "tests/device/need_device.h"
 #include "tests/models/kernel_blocks.h"
 #include "tests/models/kernel_numbers.h"
@@ -51,6 +59,10 @@ class KernelsOnDevice : public testing::Test {
                             shared_.stream));
     PP_CUDA(cudaStreamSynchronize(shared_.stream));
     return first;
+  }
+  void* room(size_t bytes) {
+    memory_.push_back(shared_.device->allocate(bytes));
+    return memory_.back().data();
   }
   template <class N>
   std::vector<N> download(const N* from, size_t count) {
@@ -94,24 +106,28 @@ TYPED_TEST(KernelsOnDevice, NormaliseBatchesLikeTheHost) {
     host.infer(x.data(), scale.data(), shift.data(), host.mean.data(), host.variance.data(),
                inferred.data());
 
-    const auto op = cuda::make_batch_norm(this->shared_, shape);
+    const auto op = cuda::make_batch_norm(this->shared_, BatchNormSpec(shape));
     for (const size_t step : {0, 1}) {
-      const T* dev_x = this->upload(x, step);
-      T* out = this->upload(std::vector<T>(x.size()), step);
-      float* dev_scale = this->upload(scale, step);
-      float* dev_shift = this->upload(shift, step);
-      float* first = this->upload(std::vector<float>(channels), step);
-      float* second = this->upload(std::vector<float>(channels), step);
-      op->forward(dev_x, dev_scale, dev_shift, first, second, out);
-      EXPECT_EQ(floats(this->download(out, x.size())), floats(y));
-      EXPECT_EQ(this->download(first, channels), host.mean);
-      EXPECT_EQ(this->download(second, channels), host.variance);
-      op->infer(dev_x, dev_scale, dev_shift, first, second, out);
-      EXPECT_EQ(floats(this->download(out, x.size())), floats(inferred));
-      op->backward(dev_x, this->upload(dy, step), dev_scale, dev_shift, out, first, second);
-      EXPECT_EQ(floats(this->download(out, x.size())), floats(dx));
-      EXPECT_EQ(this->download(first, channels), host.dscale);
-      EXPECT_EQ(this->download(second, channels), host.dshift);
+      Run run;
+      run.x[0].data = this->upload(x, step);
+      run.y.data = run.dx[0].data = this->upload(std::vector<T>(x.size()), step);
+      run.w = {this->upload(scale, step), this->upload(shift, step), this->upload(host.mean, step),
+               this->upload(host.variance, step)};
+      for (float*& dw : run.dw) dw = this->upload(std::vector<float>(channels), step);
+      run.kept = this->room(op->needs().kept_bytes);
+      run.training = true;
+      op->forward(run);
+      EXPECT_EQ(floats(this->download(static_cast<T*>(run.y.data), x.size())), floats(y));
+      EXPECT_EQ(this->download(run.dw[2], channels), host.mean);
+      EXPECT_EQ(this->download(run.dw[3], channels), host.variance);
+      run.dy.data = this->upload(dy, step);
+      op->backward_data(run);
+      EXPECT_EQ(floats(this->download(static_cast<T*>(run.dx[0].data), x.size())), floats(dx));
+      EXPECT_EQ(this->download(run.dw[0], channels), host.dscale);
+      EXPECT_EQ(this->download(run.dw[1], channels), host.dshift);
+      run.training = false;
+      op->forward(run);
+      EXPECT_EQ(floats(this->download(static_cast<T*>(run.y.data), x.size())), floats(inferred));
     }
   }
 }
@@ -167,14 +183,20 @@ TYPED_TEST(KernelsOnDevice, AddBiasesAndCastLikeTheHost) {
       const float* dev_wide = this->upload(wide, step);
       cuda::cast_weights(this->shared_, dev_wide, image.size(), dev);
       EXPECT_EQ(floats(this->download(dev, y.size())), floats(y));
-      const auto elements = cuda::make_elements(this->shared_, image.size());
-      const auto* in = static_cast<const T*>(elements->in(dev_wide));
+      const Shape all{image.samples, image.channels, image.height, image.width};
+      Run run;
+      run.x[0].data = dev_wide;
+      run.kept = this->room(y.size() * sizeof(T));
+      const auto elements = cuda::make_elements(this->shared_, ElementsSpec(all));
+      const auto* in = static_cast<const T*>(elements->view(run));
       EXPECT_EQ(floats(this->download(in, y.size())), floats(y));
       float* back = this->upload(std::vector<float>(y.size()), step);
-      elements->out(dev, back);
+      cuda::widen(this->shared_, dev, image.size(), 1.0F, back);
       EXPECT_EQ(this->download(back, y.size()), floats(y));
       T* copy = this->upload(std::vector<T>(y.size()), step);
-      cuda::make_relayout(this->shared_, image)->to_plain(dev, copy);
+      run.x[0].data = dev;
+      run.y.data = copy;
+      cuda::make_flatten(this->shared_, FlattenSpec(image))->forward(run);
       EXPECT_EQ(floats(this->download(copy, y.size())), floats(y));
     }
   }
@@ -197,13 +219,19 @@ TYPED_TEST(KernelsOnDevice, PoolLikeTheHost) {
       cuda::pool_forward<1>(pass, u, x.data(), y.data(), winners.data());
       cuda::pool_backward<1>(pass, u, dy.data(), winners.data(), dx.data());
     }
-    const auto op = cuda::make_max_pool(this->shared_, shape);
+    const auto op = cuda::make_max_pool(this->shared_, MaxPoolSpec(shape));
     for (const size_t step : {0, 1}) {
       T* out = this->upload(std::vector<T>(windows), step);
-      op->forward(this->upload(x, step), out);
-      EXPECT_EQ(floats(this->download(out, windows)), floats(y));
       T* back = this->upload(converted<T>(ordinary(image.size(), 9)), step);  // must be overwritten
-      op->backward(this->upload(dy, step), back);
+      Run run;
+      run.x[0].data = this->upload(x, step);
+      run.y.data = out;
+      run.dy.data = this->upload(dy, step);
+      run.dx[0].data = back;
+      run.kept = this->room(op->needs().kept_bytes);
+      op->forward(run);
+      EXPECT_EQ(floats(this->download(out, windows)), floats(y));
+      op->backward_data(run);
       EXPECT_EQ(floats(this->download(back, x.size())), floats(dx));
     }
   }
@@ -228,14 +256,22 @@ TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsLikeTheHost) {
       losses.push_back(cuda::loss_of(whole, to_float(row[labels.back()]), classes, 0.0F));
       kept.push_back(blocks::kept_of(whole));
     }
-    const auto op = cuda::make_cross_entropy(this->shared_, CrossEntropyShape{kSamples, classes});
+    const CrossEntropySpec spec({kSamples, classes}, {});
+    const auto op = cuda::make_cross_entropy(this->shared_, spec);
     for (const size_t step : {0, 1}) {
-      const T* dev = this->upload(logits, step);
-      int32_t* dev_labels = this->upload(labels, step);
       float* dev_losses = this->upload(std::vector<float>(kSamples), step);
       T* d = this->upload(std::vector<T>(logits.size()), step);
-      op->forward(dev, dev_labels, kSamples, dev_losses);
-      op->backward(dev_labels, d);
+      Run run;
+      run.x[0].data = this->upload(logits, step);
+      run.x[1].data = this->upload(labels, step);
+      run.y.data = dev_losses;
+      run.dx[0].data = d;
+      run.kept = this->room(op->needs().kept_bytes);
+      run.scale = this->upload(std::vector<float>{1.0F / kSamples}, 0);
+      run.valid = kSamples;
+      run.training = true;
+      op->forward(run);
+      op->backward_data(run);
       const auto got = this->download(dev_losses, kSamples);
       for (size_t n = 0; n < got.size(); ++n) EXPECT_NEAR(got[n], losses[n], 1e-6F * 20.0F);
       const auto gradients = floats(this->download(d, logits.size()));
@@ -248,8 +284,11 @@ TYPED_TEST(KernelsOnDevice, FindLossesAndPredictionsLikeTheHost) {
         // one unit of the stored type, and a few of an f32 exponential
         ASSERT_NEAR(gradients[i], want, 0x1p-7F * std::fabs(want) + 1e-6F);
       }
-      op->predict(dev, kSamples, dev_labels);
-      EXPECT_EQ(this->download(dev_labels, kSamples), best);
+      int32_t* predictions = this->upload(std::vector<int32_t>(kSamples), step);
+      run.y.data = nullptr;
+      run.predictions.data = predictions;
+      op->forward(run);
+      EXPECT_EQ(this->download(predictions, kSamples), best);
     }
   }
 }

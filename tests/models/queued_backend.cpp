@@ -10,8 +10,6 @@ namespace pushpull {
 
 namespace {
 
-using ops::Activation;
-
 constexpr int64_t kDeadlineMs = 60'000;
 
 // The stream that operations are queued on, and the CPU backend that runs them in turn.
@@ -26,112 +24,6 @@ struct Queued {
       const ops::Backend::Scope scope(*cpu);
       run();
     });
-  }
-};
-
-template <class Op>
-class On : public Op {
- public:
-  On(Queued& queued, std::unique_ptr<Op> op) : queued_(queued), op_(std::move(op)) {}
-
- protected:
-  template <class Run>
-  void put(Run run) {
-    queued_.put([op = op_, run] { run(*op); });
-  }
-  Queued& queued_;
-  std::shared_ptr<Op> op_;  // queued operations hold it too
-};
-
-class QueuedLinear final : public On<ops::Linear> {
- public:
-  using On::On;
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    put([=](ops::Linear& op) { op.forward(x, w, b, y); });
-  }
-  void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
-                        float* db) override {
-    put([=](ops::Linear& op) { op.backward_weights(x, y, dy, dw, db); });
-  }
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    put([=](ops::Linear& op) { op.backward_data(dy, w, dx); });
-  }
-};
-
-class QueuedConvolution final : public On<ops::Convolution> {
- public:
-  using On::On;
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    put([=](ops::Convolution& op) { op.forward(x, w, b, y); });
-  }
-  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    put([=](ops::Convolution& op) { op.backward_weights(x, dy, dw, db); });
-  }
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    put([=](ops::Convolution& op) { op.backward_data(dy, w, dx); });
-  }
-};
-
-class QueuedBatchNorm final : public On<ops::BatchNorm> {
- public:
-  using On::On;
-  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
-               float* variance, Activation* y) override {
-    put([=](ops::BatchNorm& op) { op.forward(x, scale, shift, mean, variance, y); });
-  }
-  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
-             const float* variance, Activation* y) override {
-    put([=](ops::BatchNorm& op) { op.infer(x, scale, shift, mean, variance, y); });
-  }
-  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
-                Activation* dx, float* dscale, float* dshift) override {
-    put([=](ops::BatchNorm& op) { op.backward(x, dy, scale, shift, dx, dscale, dshift); });
-  }
-};
-
-class QueuedMaxPool final : public On<ops::MaxPool> {
- public:
-  using On::On;
-  void forward(const Activation* x, Activation* y) override {
-    put([=](ops::MaxPool& op) { op.forward(x, y); });
-  }
-  void backward(const Activation* dy, Activation* dx) override {
-    put([=](ops::MaxPool& op) { op.backward(dy, dx); });
-  }
-};
-
-class QueuedRelayout final : public On<ops::Relayout> {
- public:
-  using On::On;
-  void to_plain(const Activation* native, Activation* plain) override {
-    put([=](ops::Relayout& op) { op.to_plain(native, plain); });
-  }
-  void to_native(const Activation* plain, Activation* native) override {
-    put([=](ops::Relayout& op) { op.to_native(plain, native); });
-  }
-};
-
-class QueuedElements final : public On<ops::Elements> {
- public:
-  using On::On;
-  const Activation* in(const float* floats) override { return op_->in(floats); }  // f32: no copy
-  void out(const Activation* activations, float* floats) override {
-    put([=](ops::Elements& op) { op.out(activations, floats); });
-  }
-};
-
-class QueuedCrossEntropy final : public On<ops::CrossEntropy> {
- public:
-  using On::On;
-  void forward(const Activation* logits, const int32_t* labels, int64_t count,
-               float* losses) override {
-    put([=](ops::CrossEntropy& op) { op.forward(logits, labels, count, losses); });
-  }
-  void backward(const int32_t* labels, Activation* dlogits) override {
-    put([=](ops::CrossEntropy& op) { op.backward(labels, dlogits); });
-  }
-  void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
-    put([=](ops::CrossEntropy& op) { op.predict(logits, count, predictions); });
   }
 };
 
@@ -189,36 +81,10 @@ class QueuedBackend final : public ops::Backend {
   std::unique_ptr<ops::Operation> plan(const ops::Spec& spec) override {
     return std::make_unique<QueuedOperation>(queued_, queued_.cpu->plan(spec));
   }
-  std::unique_ptr<ops::Linear> linear(const ops::LinearShape& shape) override {
-    return make<QueuedLinear>(ops::make_linear(*queued_.cpu, shape));
-  }
-  std::unique_ptr<ops::Convolution> convolution(const ops::ConvolutionShape& shape) override {
-    return make<QueuedConvolution>(ops::make_convolution(*queued_.cpu, shape));
-  }
-  std::unique_ptr<ops::BatchNorm> batch_norm(const ops::BatchNormShape& shape) override {
-    return make<QueuedBatchNorm>(ops::make_batch_norm(*queued_.cpu, shape));
-  }
-  std::unique_ptr<ops::MaxPool> max_pool(const ops::MaxPoolShape& shape) override {
-    return make<QueuedMaxPool>(ops::make_max_pool(*queued_.cpu, shape));
-  }
-  std::unique_ptr<ops::Relayout> relayout(const ops::ImageShape& shape) override {
-    return make<QueuedRelayout>(ops::make_relayout(*queued_.cpu, shape));
-  }
-  std::unique_ptr<ops::Elements> elements(int64_t count) override {
-    return make<QueuedElements>(ops::make_elements(*queued_.cpu, count));
-  }
-  std::unique_ptr<ops::CrossEntropy> cross_entropy(const ops::CrossEntropyShape& shape) override {
-    return make<QueuedCrossEntropy>(ops::make_cross_entropy(*queued_.cpu, shape));
-  }
 
  private:
   int enter() override { return 0; }
   void leave(int /*saved*/) override {}
-
-  template <class Wrapper, class Op>
-  std::unique_ptr<Wrapper> make(std::unique_ptr<Op> op) {
-    return std::make_unique<Wrapper>(queued_, std::move(op));
-  }
 
   Queued queued_;
   std::string choices_ = "first";

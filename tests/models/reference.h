@@ -7,7 +7,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/ops/ops.h"
+#include "models/ops/batch_norm.h"
+#include "models/ops/convolution.h"
+#include "models/ops/linear.h"
+#include "models/ops/max_pool.h"
 
 namespace pushpull::reference {
 

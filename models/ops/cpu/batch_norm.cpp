@@ -162,58 +162,10 @@ class CpuBatchNorm final : public Operation {
   Buffer scale_, shift_, given_mean_, given_variance_, dscale_, dshift_;
 };
 
-// The operation behind the interface of ops.h, which lets backward read the latest forward.
-class OldBatchNorm final : public BatchNorm {
- public:
-  OldBatchNorm(Shared& shared, const BatchNormShape& shape)
-      : operation_(shared, shape), kept_(allocate(operation_.needs().kept_bytes / sizeof(float))) {}
-
-  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
-               float* variance, Activation* y) override {
-    Run run = run_of(x, scale, shift);
-    run.training = true;
-    run.dw = {nullptr, nullptr, mean, variance};
-    run.y.data = y;
-    operation_.forward(run);
-  }
-  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
-             const float* variance, Activation* y) override {
-    Run run = run_of(x, scale, shift);
-    run.w[2] = mean;
-    run.w[3] = variance;
-    run.y.data = y;
-    operation_.forward(run);
-  }
-  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
-                Activation* dx, float* dscale, float* dshift) override {
-    Run run = run_of(x, scale, shift);
-    run.dw = {dscale, dshift};
-    run.dx[0].data = dx;
-    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    operation_.backward_data(run);
-  }
-
- private:
-  Run run_of(const Activation* x, const float* scale, const float* shift) const {
-    Run run;
-    run.x[0].data = x;
-    run.w = {scale, shift};
-    run.kept = kept_.data();
-    return run;
-  }
-
-  CpuBatchNorm operation_;
-  Buffer kept_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_batch_norm(Shared& shared, const Spec& spec) {
   return std::make_unique<CpuBatchNorm>(shared, spec_as<BatchNormSpec>(spec).shape());
-}
-
-std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape) {
-  return std::make_unique<OldBatchNorm>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

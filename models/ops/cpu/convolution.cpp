@@ -260,45 +260,10 @@ class CpuConvolution final : public Operation {
   std::optional<Kernel> data_;
 };
 
-// The operation behind the interface of ops.h.
-class OldConvolution final : public Convolution {
- public:
-  OldConvolution(Shared& shared, const ConvolutionShape& shape) : operation_(shared, shape) {}
-
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    Run run;
-    run.x[0].data = x;
-    run.w = {w, b};
-    run.y.data = y;
-    operation_.forward(run);
-  }
-  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    Run run;
-    run.x[0].data = x;
-    run.dw = {dw, db};
-    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    operation_.backward_weights(run);
-  }
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    Run run;
-    run.w[0] = w;
-    run.dx[0].data = dx;
-    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    operation_.backward_data(run);
-  }
-
- private:
-  CpuConvolution operation_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_convolution(Shared& shared, const Spec& spec) {
   return std::make_unique<CpuConvolution>(shared, spec_as<ConvolutionSpec>(spec).shape());
-}
-
-std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape) {
-  return std::make_unique<OldConvolution>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

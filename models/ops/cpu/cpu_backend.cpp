@@ -54,28 +54,6 @@ class CpuBackend final : public Backend {
     return this->Backend::plan(spec);
   }
 
-  std::unique_ptr<Linear> linear(const LinearShape& shape) override {
-    return planned("matrix product", [&] { return cpu::make_linear(shared_, shape); });
-  }
-  std::unique_ptr<Convolution> convolution(const ConvolutionShape& shape) override {
-    return planned("convolution", [&] { return cpu::make_convolution(shared_, shape); });
-  }
-  std::unique_ptr<BatchNorm> batch_norm(const BatchNormShape& shape) override {
-    return planned("batch normalisation", [&] { return cpu::make_batch_norm(shared_, shape); });
-  }
-  std::unique_ptr<MaxPool> max_pool(const MaxPoolShape& shape) override {
-    return planned("pooling", [&] { return cpu::make_max_pool(shared_, shape); });
-  }
-  std::unique_ptr<Relayout> relayout(const ImageShape& shape) override {
-    return planned("change of layout", [&] { return cpu::make_relayout(shared_, shape); });
-  }
-  std::unique_ptr<Elements> elements(int64_t count) override {
-    return cpu::make_elements(shared_, count);
-  }
-  std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
-    return planned("softmax", [&] { return cpu::make_cross_entropy(shared_, shape); });
-  }
-
  private:
   // oneDNN splits work, and with it the order of sums, by the number of threads. The job sets that
   // number, regardless of OMP_NUM_THREADS and OMP_DYNAMIC.

@@ -149,73 +149,11 @@ class CpuCrossEntropy final : public Operation {
   RowBuffers<T> rows_;
 };
 
-// The operation behind the interface of ops.h. It copies the scores, which the caller of backward no
-// longer has.
-template <class T>
-class OldCrossEntropy final : public CrossEntropy {
- public:
-  OldCrossEntropy(const Shared& shared, const CrossEntropyShape& shape)
-      : shape_(shape),
-        operation_(shared, CrossEntropySpec(shape, {})),
-        scores_(allocate(static_cast<size_t>(shape.samples * shape.classes))),
-        kept_(allocate((operation_.needs().kept_bytes + 3) / sizeof(float))),
-        scale_(1.0F / static_cast<float>(shape.samples)) {}
-
-  void forward(const Activation* logits, const int32_t* labels, int64_t count,
-               float* losses) override {
-    std::copy_n(static_cast<const T*>(logits), count * shape_.classes, scores());
-    Run run = run_on(labels);
-    run.y.data = losses;
-    run.valid = count;
-    run.training = true;
-    operation_.forward(run);
-  }
-
-  void backward(const int32_t* labels, Activation* dlogits) override {
-    Run run = run_on(labels);
-    run.dx[0].data = dlogits;
-    run.scale = &scale_;
-    operation_.backward_data(run);
-  }
-
-  void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
-    for (int64_t n = 0; n < count; ++n) {
-      const T* row = static_cast<const T*>(logits) + n * shape_.classes;
-      const auto less = [](T a, T b) { return to_float(a) < to_float(b); };
-      // max_element returns the first of equal ones
-      predictions[n] =
-          static_cast<int32_t>(std::max_element(row, row + shape_.classes, less) - row);
-    }
-  }
-
- private:
-  T* scores() const { return reinterpret_cast<T*>(scores_.data()); }
-  Run run_on(const int32_t* labels) const {
-    Run run;
-    run.x[0].data = scores_.data();
-    run.x[1].data = labels;
-    run.kept = kept_.data();
-    return run;
-  }
-
-  CrossEntropyShape shape_;
-  CpuCrossEntropy<T> operation_;
-  Buffer scores_;  // of the latest forward
-  Buffer kept_;
-  float scale_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec) {
   return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
     return std::make_unique<CpuCrossEntropy<T>>(shared, spec_as<CrossEntropySpec>(spec));
-  });
-}
-
-std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape) {
-  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<CrossEntropy> {
-    return std::make_unique<OldCrossEntropy<T>>(shared, shape);
   });
 }
 

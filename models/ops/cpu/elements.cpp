@@ -1,8 +1,6 @@
 // Fields of floats as activations: nothing is copied unless activations are bf16.
 #include "models/ops/elements.h"
 
-#include <algorithm>
-
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/split.h"
 
@@ -34,46 +32,11 @@ class CpuShortElements final : public Operation {
   int64_t count_;
 };
 
-// The interface of ops.h.
-class OldElements final : public Elements {
- public:
-  explicit OldElements(int64_t count) : count_(count) {}
-  const Activation* in(const float* from) override { return from; }
-  void out(const Activation* activations, float* to) override {
-    std::copy_n(static_cast<const float*>(activations), count_, to);
-  }
-
- private:
-  int64_t count_;
-};
-
-class OldShortElements final : public Elements {
- public:
-  explicit OldShortElements(int64_t count)
-      : count_(count), in_(allocate(static_cast<size_t>(count + 1) / 2)) {}
-  const Activation* in(const float* from) override {
-    narrow(from, count_, reinterpret_cast<Bf16*>(in_.data()));
-    return in_.data();
-  }
-  void out(const Activation* activations, float* to) override {
-    widen(static_cast<const Bf16*>(activations), count_, to);
-  }
-
- private:
-  int64_t count_;
-  Buffer in_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_elements(Shared& shared, const Spec& spec) {
   if (shared.activation == Type::f32) return std::make_unique<CpuElements>();
   return std::make_unique<CpuShortElements>(spec_as<ElementsSpec>(spec).shape().size());
-}
-
-std::unique_ptr<Elements> make_elements(Shared& shared, int64_t count) {
-  if (shared.activation == Type::f32) return std::make_unique<OldElements>(count);
-  return std::make_unique<OldShortElements>(count);
 }
 
 }  // namespace pushpull::ops::cpu

@@ -7,23 +7,23 @@ namespace pushpull::ops::cpu {
 
 namespace {
 
-class CpuRelayout final : public Relayout {
+class CpuFlatten final : public Operation {
  public:
-  CpuRelayout(Shared& shared, const ImageShape& shape)
-      : to_plain_(make_reorder(shared, describe(dims_of(shape), native_tag(), shared.activation),
-                               describe(dims_of(shape), Tag::nchw, shared.activation))),
-        to_native_(make_reorder(shared, describe(dims_of(shape), Tag::nchw, shared.activation),
-                                describe(dims_of(shape), native_tag(), shared.activation))) {}
+  CpuFlatten(Shared& shared, const ImageShape& image)
+      : to_plain_(make_reorder(shared, describe(dims_of(image), native_tag(), shared.activation),
+                               describe(dims_of(image), Tag::nchw, shared.activation))),
+        to_native_(make_reorder(shared, describe(dims_of(image), Tag::nchw, shared.activation),
+                                describe(dims_of(image), native_tag(), shared.activation))) {}
 
-  void to_plain(const Activation* native, Activation* plain) override {
-    run(to_plain_, native, plain);
-  }
-  void to_native(const Activation* plain, Activation* native) override {
-    run(to_native_, plain, native);
+  Needs needs() const override { return {}; }
+  void forward(const Run& run) override { copy(to_plain_, run.x[0].data, run.y.data); }
+  void backward_weights(const Run& /*run*/) override {}
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data != nullptr) copy(to_native_, run.dy.data, run.dx[0].data);
   }
 
  private:
-  static void run(Primitive& reorder, const Activation* from, Activation* to) {
+  static void copy(Primitive& reorder, const void* from, void* to) {
     reorder.bind(DNNL_ARG_FROM, from);
     reorder.bind(DNNL_ARG_TO, to);
     reorder.run();
@@ -33,29 +33,10 @@ class CpuRelayout final : public Relayout {
   Primitive to_native_;
 };
 
-class CpuFlatten final : public Operation {
- public:
-  CpuFlatten(Shared& shared, const ImageShape& image) : relayout_(shared, image) {}
-
-  Needs needs() const override { return {}; }
-  void forward(const Run& run) override { relayout_.to_plain(run.x[0].data, run.y.data); }
-  void backward_weights(const Run& /*run*/) override {}
-  void backward_data(const Run& run) override {
-    if (run.dx[0].data != nullptr) relayout_.to_native(run.dy.data, run.dx[0].data);
-  }
-
- private:
-  CpuRelayout relayout_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_flatten(Shared& shared, const Spec& spec) {
   return std::make_unique<CpuFlatten>(shared, spec_as<FlattenSpec>(spec).image());
-}
-
-std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape) {
-  return std::make_unique<CpuRelayout>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

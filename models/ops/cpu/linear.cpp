@@ -250,52 +250,11 @@ class CpuLinear final : public Operation {
   Product backward_data_;
 };
 
-// The operation behind the interface of ops.h.
-template <class T>
-class OldLinear final : public Linear {
- public:
-  OldLinear(Shared& shared, const LinearShape& shape) : operation_(shared, shape) {}
-
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    Run run;
-    run.x[0].data = x;
-    run.w = {w, b};
-    run.y.data = y;
-    operation_.forward(run);
-  }
-  void backward_weights(const Activation* x, const Activation* y, Activation* dy, float* dw,
-                        float* db) override {
-    Run run;
-    run.x[0].data = x;
-    run.dy.data = dy;
-    run.dw = {dw, db};
-    run.y.data = const_cast<Activation*>(y);  // NOLINT(cppcoreguidelines-pro-type-const-cast): read
-    operation_.backward_weights(run);
-  }
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    Run run;
-    run.w[0] = w;
-    run.dx[0].data = dx;
-    run.dy.data =
-        const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast): read
-    operation_.backward_data(run);
-  }
-
- private:
-  CpuLinear<T> operation_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_linear(Shared& shared, const Spec& spec) {
   return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
     return std::make_unique<CpuLinear<T>>(shared, spec_as<LinearSpec>(spec).shape());
-  });
-}
-
-std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape) {
-  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Linear> {
-    return std::make_unique<OldLinear<T>>(shared, shape);
   });
 }
 

@@ -68,40 +68,10 @@ class CpuMaxPool final : public Operation {
   size_t workspace_;  // floats
 };
 
-// The operation behind the interface of ops.h, which lets backward read the latest forward.
-class OldMaxPool final : public MaxPool {
- public:
-  OldMaxPool(Shared& shared, const MaxPoolShape& shape)
-      : operation_(shared, shape), kept_(allocate(operation_.needs().kept_bytes / sizeof(float))) {}
-
-  void forward(const Activation* x, Activation* y) override {
-    Run run;
-    run.x[0].data = x;
-    run.y.data = y;
-    run.kept = kept_.data();
-    operation_.forward(run);
-  }
-  void backward(const Activation* dy, Activation* dx) override {
-    Run run;
-    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    run.dx[0].data = dx;
-    run.kept = kept_.data();
-    operation_.backward_data(run);
-  }
-
- private:
-  CpuMaxPool operation_;
-  Buffer kept_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_max_pool(Shared& shared, const Spec& spec) {
   return std::make_unique<CpuMaxPool>(shared, spec_as<MaxPoolSpec>(spec).shape());
-}
-
-std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape) {
-  return std::make_unique<OldMaxPool>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cpu

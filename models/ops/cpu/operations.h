@@ -1,5 +1,5 @@
-// Makers of the CPU operations, one file each; called by cpu_backend.cpp. The shapes have been
-// checked. `shared` outlives the results. Used on the backend's thread.
+// Makers of the CPU operations, one file each; called by cpu_backend.cpp. The specifications have
+// been checked. `shared` outlives the results. Used on the backend's thread.
 #pragma once
 
 #include <array>
@@ -13,14 +13,6 @@
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cpu {
-
-std::unique_ptr<Linear> make_linear(Shared& shared, const LinearShape& shape);
-std::unique_ptr<Convolution> make_convolution(Shared& shared, const ConvolutionShape& shape);
-std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape);
-std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape);
-std::unique_ptr<Relayout> make_relayout(Shared& shared, const ImageShape& shape);
-std::unique_ptr<Elements> make_elements(Shared& shared, int64_t count);
-std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape);
 
 // A maker of plans, which casts the specification to its own type.
 using Maker = std::unique_ptr<Operation> (*)(Shared& shared, const Spec& spec);

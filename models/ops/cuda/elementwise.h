@@ -8,7 +8,7 @@
 
 #include "models/ops/cuda/row_pass.h"
 #include "models/ops/cuda/shared.h"
-#include "models/ops/ops.h"
+#include "models/ops/linear.h"
 
 namespace pushpull::ops::cuda {
 

@@ -16,7 +16,7 @@
 
 namespace pushpull::ops::cuda {
 
-// Returns the grid size of a launch. Shapes are below 2^31 elements (models/ops/ops.cpp), and every
+// Returns the grid size of a launch. Shapes are below 2^31 elements (Spec::check), and every
 // block has at least one.
 inline unsigned grid(int64_t blocks) {
   PP_ASSERT(blocks > 0 && blocks <= INT32_MAX);

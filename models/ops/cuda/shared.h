@@ -14,6 +14,9 @@
 
 namespace pushpull::ops::cuda {
 
+// An element of an image, a row, or their gradients: of the type given by Shared::precision.
+using Activation = void;
+
 struct Shared {
   std::shared_ptr<device::Device> device;
   int index = 0;                  // of the device

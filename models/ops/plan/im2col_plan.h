@@ -11,12 +11,12 @@
 #include <cstdint>
 
 #include "common/base/host_device.h"
-#include "models/ops/ops.h"
+#include "models/ops/convolution.h"
 
 namespace pushpull::ops::cuda {
 
-// Sizes of one convolution, in 32 bits: no tensor has more than 2^31 elements (ops.cpp). Products
-// of two sizes use 64 bits.
+// Sizes of one convolution, in 32 bits: no tensor has more than 2^31 elements (Spec::check).
+// Products of two sizes use 64 bits.
 struct Im2col {
   int32_t channels = 0;
   int32_t height = 0;

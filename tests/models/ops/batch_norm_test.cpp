@@ -13,9 +13,11 @@ namespace {
 using ops::BatchNormShape;
 using test::OperationRun;
 
-void fill_batch_norm(OperationRun& op, const BatchNormShape& shape, int64_t seed) {
+void fill_batch_norm(OperationRun& op, const BatchNormShape& shape, int64_t seed,
+                     ops::Precision precision = ops::Precision::kFp32) {
   const int64_t channels = shape.image.channels;
-  op.set_input(0, test::in_blocks(shape.image, test::numbers(shape.image.size(), seed)));
+  const std::vector<float> x = test::numbers(shape.image.size(), seed, precision);
+  op.set_input(0, test::in_blocks(shape.image, x));
   op.set_param(0, test::numbers(channels, seed + 1));
   op.set_param(1, test::numbers(channels, seed + 2));
   op.set_param(2, test::numbers(channels, seed + 3));
@@ -31,34 +33,49 @@ std::vector<BatchNormShape> batch_norm_shapes() {
     out.push_back({.image = {5, 32, 1, 1}, .relu = relu});
     out.push_back({.image = {3, 5, 3, 3}, .relu = relu});
     out.push_back({.image = {1, 19, 11, 2}, .relu = relu});
+    out.push_back({.image = {10, 16, 28, 28}, .relu = relu});
   }
   return out;
 }
 
-TEST(BatchNormOperation, AgreesWithALoopInDouble) {
-  for (const BatchNormShape& shape : batch_norm_shapes()) {
-    SCOPED_TRACE(testing::Message() << shape.image.channels << " channels, relu " << shape.relu);
-    const ops::BatchNormSpec spec(shape);
-    const ops::ImageShape& image = shape.image;
-    OperationRun op(1, spec, {ops::native_image(image)});
-    fill_batch_norm(op, shape, 1);
-    const test::Doubles x = test::doubles(test::numbers(image.size(), 1));
-    const test::Doubles scale = test::doubles(test::numbers(image.channels, 2));
-    const test::Doubles shift = test::doubles(test::numbers(image.channels, 3));
-    reference::BatchNormOutput expected = reference::batch_norm(shape, x, scale, shift);
-    test::expect_close("y", test::from_blocks(image, op.forward()), expected.y, 1e-6);
-    test::expect_close("mean", op.dw(2), expected.mean, 1e-6);
-    test::Doubles unbiased = expected.variance;
-    for (double& value : unbiased) value *= expected.unbiased;
-    test::expect_close("variance", op.dw(3), unbiased, 1e-6);
+void expect_agreement_with_double(const BatchNormShape& shape, int threads,
+                                  ops::Precision precision) {
+  const ops::BatchNormSpec spec(shape);
+  const ops::ImageShape& image = shape.image;
+  OperationRun op(threads, spec, {ops::native_image(image)}, 0, precision);
+  fill_batch_norm(op, shape, 1, precision);
+  const test::Doubles x = test::doubles(test::numbers(image.size(), 1, precision));
+  const test::Doubles scale = test::doubles(test::numbers(image.channels, 2));
+  const test::Doubles shift = test::doubles(test::numbers(image.channels, 3));
+  reference::BatchNormOutput expected = reference::batch_norm(shape, x, scale, shift);
+  // f32 sums of thousands of values that cancel
+  const double more = image.size() > 10'000 ? 100.0 : 1.0;
+  test::expect_close("y", test::from_blocks(image, op.forward()), expected.y,
+                     test::tolerance_in(precision, more * 1e-6, 1));
+  test::expect_close("mean", op.dw(2), expected.mean, more * 1e-6);
+  test::Doubles unbiased = expected.variance;
+  for (double& value : unbiased) value *= expected.unbiased;
+  test::expect_close("variance", op.dw(3), unbiased, more * 1e-6);
 
-    const std::vector<float> dy = test::numbers(image.size(), 6);
-    op.backward(test::in_blocks(image, dy));
-    const reference::Gradients g =
-        reference::batch_norm_backward(shape, x, scale, expected, test::doubles(dy));
-    test::expect_close("dx", test::from_blocks(image, op.dx(0)), g.dx, 1e-5);
-    test::expect_close("dscale", op.dw(0), g.dw, 1e-5);
-    test::expect_close("dshift", op.dw(1), g.db, 1e-5);
+  const std::vector<float> dy = test::numbers(image.size(), 6, precision);
+  op.backward(test::in_blocks(image, dy));
+  const reference::Gradients g =
+      reference::batch_norm_backward(shape, x, scale, expected, test::doubles(dy));
+  test::expect_close("dx", test::from_blocks(image, op.dx(0)), g.dx,
+                     test::tolerance_in(precision, more * 1e-5, 1));
+  test::expect_close("dscale", op.dw(0), g.dw, more * 1e-5);
+  test::expect_close("dshift", op.dw(1), g.db, more * 1e-5);
+}
+
+TEST(BatchNormOperation, AgreesWithALoopInDouble) {
+  for (const ops::Precision precision : test::cpu_precisions()) {
+    for (const int threads : {1, 2}) {
+      for (const BatchNormShape& shape : batch_norm_shapes()) {
+        SCOPED_TRACE(testing::Message() << to_string(precision) << " " << shape.image.channels
+                                        << " channels, relu " << shape.relu);
+        expect_agreement_with_double(shape, threads, precision);
+      }
+    }
   }
 }
 

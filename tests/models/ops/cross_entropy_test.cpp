@@ -185,6 +185,40 @@ TEST(CrossEntropyOperation, PredictsTheFirstOfTheLargestScores) {
   }
 }
 
+TEST(CrossEntropyOperation, ReadsAndWritesTheFirstRowsOnly) {
+  for (const bool training : {true, false}) {
+    Runner runner({3, 2, {}});
+    runner.op().set_input(0, {0.0F, 0.0F, 1.0F, 3.0F, NAN, NAN});
+    runner.op().set_input(1, test::as_words({0, 1, -5}));
+    runner.op().run.training = training;
+    runner.op().run.valid = 2;
+    const std::vector<float> y = runner.op().forward();
+    EXPECT_FLOAT_EQ(y[0], std::log(2.0F));
+    EXPECT_NEAR(y[1], std::log1p(std::exp(-2.0F)), 1e-6F);
+    EXPECT_TRUE(std::isnan(y[2])) << "not written";
+    EXPECT_EQ(runner.predictions(), (std::vector<int32_t>{0, 1, -1}));
+  }
+}
+
+TEST(CrossEntropyOperation, OfACertainRowIsExactlyZero) {
+  Runner runner({1, 3, {}});
+  runner.op().set_input(0, {7.0F, -200.0F, -300.0F});
+  runner.op().set_input(1, test::as_words({0}));
+  const auto [y, dx] = runner.both();
+  EXPECT_EQ(y, std::vector<float>{0.0F});
+  EXPECT_EQ(dx, (std::vector<float>{0.0F, 0.0F, 0.0F}));
+}
+
+TEST(CrossEntropyOperation, OfHugeScoresIsFinite) {
+  Runner runner({2, 3, {}});
+  runner.op().set_input(0, {1e4F, -1e4F, 0.0F, 1e30F, 1e30F, -1e30F});
+  runner.op().set_input(1, test::as_words({1, 0}));
+  const auto [y, dx] = runner.both();
+  EXPECT_FLOAT_EQ(y[0], 2e4F);
+  EXPECT_FLOAT_EQ(y[1], std::log(2.0F));
+  EXPECT_EQ(dx, (std::vector<float>{kScale, -kScale, 0.0F, -0.5F * kScale, 0.5F * kScale, 0.0F}));
+}
+
 // The loops that mlp and convnet have always used.
 void narrow_loops(const std::vector<float>& x, const std::vector<int32_t>& labels, int64_t classes,
                   std::vector<float>& losses, std::vector<float>& dx) {

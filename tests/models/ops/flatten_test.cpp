@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/error.h"
 #include "models/ops/elements.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/same_bits.h"
@@ -45,6 +46,11 @@ TEST(ElementsOperation, IsAViewOfTheFloatsOfAField) {
   run.x[0].data = field.data();
   EXPECT_TRUE(op->needs().is_view);
   EXPECT_EQ(op->view(run), field.data());
+}
+
+TEST(ElementsOperation, RefusesAnEmptyField) {
+  const std::vector<ops::ValueType> inputs{{ops::Element::kFloat, ops::Layout::kPlain, {0}}};
+  EXPECT_THROW(ops::ElementsSpec(ops::Shape{0}).check("x", inputs), Error);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "models/ops/add.h"
 #include "models/ops/cpu/largest_absolute.h"
 #include "tests/models/ops/same_bits.h"
 
@@ -57,10 +56,13 @@ void fill_linear(OperationRun& op, const ops::LinearShape& shape, int64_t seed) 
   if (shape.bias) op.set_param(1, test::numbers(shape.outputs, seed + 2));
 }
 
-void expect_agreement_with_double(const ops::LinearShape& shape) {
+// f32 sums of up to 3072 products, relative to the largest result.
+constexpr double kLinearTolerance = 3e-6;
+
+void expect_agreement_with_double(const ops::LinearShape& shape, int threads) {
   const auto [n, k, m, relu, bias, transposed] = shape;
   const ops::LinearSpec spec(shape);
-  OperationRun op(1, spec, {ops::activation({n, k})});
+  OperationRun op(threads, spec, {ops::activation({n, k})});
   fill_linear(op, shape, 1);
   const std::vector<float> x = test::numbers(n * k, 1);
   const std::vector<float> w = test::numbers(m * k, 2);
@@ -75,14 +77,15 @@ void expect_agreement_with_double(const ops::LinearShape& shape) {
     if (relu && y[i] <= 0.0) y[i] = masked[i] = 0.0F;
     db[column] += static_cast<double>(masked[i]);
   }
-  test::expect_close("y", op.forward(), y, 1e-6);
+  test::expect_close("y", op.forward(), y, kLinearTolerance);
   op.backward(dy);
-  test::expect_close("dx", op.dx(0), product(masked, false, w, transposed, n, m, k), 1e-6);
+  test::expect_close("dx", op.dx(0), product(masked, false, w, transposed, n, m, k),
+                     kLinearTolerance);
   test::expect_close("dw", op.dw(0),
                      transposed ? product(x, true, masked, false, k, n, m)
                                 : product(masked, true, x, false, m, n, k),
-                     1e-6);
-  if (bias) test::expect_close("db", op.dw(1), db, 1e-6);
+                     kLinearTolerance);
+  if (bias) test::expect_close("db", op.dw(1), db, kLinearTolerance);
 }
 
 std::vector<ops::LinearShape> linear_shapes() {
@@ -93,6 +96,7 @@ std::vector<ops::LinearShape> linear_shapes() {
         out.push_back({1, 1, 1, relu, bias, transposed});
         out.push_back({7, 13, 5, relu, bias, transposed});
         out.push_back({31, 64, 601, relu, bias, transposed});
+        out.push_back({33, 700, 130, relu, bias, transposed});
         // rows of more than 2048 floats, which gradients read by sgemm
         out.push_back({3, 2051, 5, relu, bias, transposed});
         out.push_back({3, 5, 3072, relu, bias, transposed});
@@ -103,7 +107,11 @@ std::vector<ops::LinearShape> linear_shapes() {
 }
 
 TEST(LinearOperation, AgreesWithALoopInDouble) {
-  for (const ops::LinearShape& shape : linear_shapes()) expect_agreement_with_double(shape);
+  for (const int threads : {1, 2}) {
+    for (const ops::LinearShape& shape : linear_shapes()) {
+      expect_agreement_with_double(shape, threads);
+    }
+  }
 }
 
 double largest(const std::vector<float>& values) {
@@ -196,42 +204,27 @@ TEST(LinearOperation, SumsTheBiasTheSameForAnyNumberOfThreads) {
   EXPECT_TRUE(test::same_bits(sums[0], sums[1]));
 }
 
-// Takes the same plan through both interfaces.
-TEST(LinearOperation, HasTheBitsOfTheOldInterface) {
-  const ops::LinearShape shape{32, 64, 48, true, true, false};
-  const ops::LinearSpec spec(shape);
-  OperationRun op(1, spec, {ops::activation({shape.samples, shape.inputs})});
-  fill_linear(op, shape, 1);
-  const std::vector<float> dy = test::numbers(shape.samples * shape.outputs, 4);
-  const std::vector<float> expected = op.forward();
-  op.backward(dy);
-
-  const auto backend = ops::make_cpu_backend(1);
-  const auto old = ops::make_linear(*backend, shape);
-  const ops::Backend::Scope scope(*backend);
-  std::vector<float> y(expected.size());
-  std::vector<float> gradient = dy;
-  std::vector<float> dw(op.dw(0).size());
-  std::vector<float> db(op.dw(1).size());
-  std::vector<float> dx(op.dx(0).size());
-  old->forward(op.run.x[0].data, op.run.w[0], op.run.w[1], y.data());
-  old->backward_weights(op.run.x[0].data, y.data(), gradient.data(), dw.data(), db.data());
-  old->backward_data(gradient.data(), op.run.w[0], dx.data());
-  EXPECT_TRUE(test::same_bits(y, expected));
-  EXPECT_TRUE(test::same_bits(dw, op.dw(0)) && test::same_bits(db, op.dw(1)));
-  EXPECT_TRUE(test::same_bits(dx, op.dx(0)));
+std::string error_of(const ops::LinearShape& shape, const ops::ValueType& input) {
+  const std::vector inputs{input};
+  try {
+    ops::LinearSpec(shape).check("layers.0", inputs);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return error.what();
+  }
+  return "no error";
 }
 
 TEST(LinearOperation, NamesTheNodeWhoseInputDoesNotFit) {
-  const ops::LinearSpec spec({.samples = 2, .inputs = 3, .outputs = 2});
-  const std::vector inputs{ops::activation({2, 4})};
-  try {
-    spec.check("layers.0", inputs);
-    FAIL() << "must be refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), testing::HasSubstr("layers.0 needs 2 rows of 3 elements, got 2x4"));
-  }
+  EXPECT_THAT(error_of({.samples = 2, .inputs = 3, .outputs = 2}, ops::activation({2, 4})),
+              testing::HasSubstr("layers.0 needs 2 rows of 3 elements, got 2x4"));
+}
+
+TEST(LinearOperation, RefusesSizesThatNoKernelCounts) {
+  EXPECT_THAT(error_of({0, 1, 1}, ops::activation({0, 1})),
+              testing::HasSubstr("layers.0's input would have 0 x 1 elements"));
+  EXPECT_THAT(error_of({1 << 20, 1 << 20, 1}, ops::activation({1 << 20, 1 << 20})),
+              testing::HasSubstr("layers.0's input would have 1048576 x 1048576 elements"));
 }
 
 }  // namespace

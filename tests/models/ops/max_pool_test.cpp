@@ -29,30 +29,43 @@ std::vector<MaxPoolShape> max_pool_shapes() {
   return out;
 }
 
-void fill_max_pool(OperationRun& op, const MaxPoolShape& shape, int64_t seed) {
+std::vector<float> below_zero(const MaxPoolShape& shape, int64_t seed, ops::Precision precision) {
   std::vector<float> x = test::numbers(shape.image.size(), seed);
   for (float& value : x) value -= 2.0F;  // padding of zeros would win
-  op.set_input(0, test::in_blocks(shape.image, x));
+  if (precision == ops::Precision::kFp32) return x;
+  for (float& value : x) value = ops::rounded<ops::Bf16>(value);
+  return x;
+}
+
+void fill_max_pool(OperationRun& op, const MaxPoolShape& shape, int64_t seed,
+                   ops::Precision precision = ops::Precision::kFp32) {
+  op.set_input(0, test::in_blocks(shape.image, below_zero(shape, seed, precision)));
+}
+
+void expect_agreement_with_loop(const MaxPoolShape& shape, ops::Precision precision) {
+  const ops::MaxPoolSpec spec(shape);
+  OperationRun op(1, spec, {ops::native_image(shape.image)}, 0, precision);
+  fill_max_pool(op, shape, 1, precision);
+  const test::Doubles x = test::doubles(below_zero(shape, 1, precision));
+  const ops::ImageShape output = shape.output();
+  test::expect_close("y", test::from_blocks(output, op.forward()), reference::max_pool(shape, x),
+                     0.0);
+  const std::vector<float> dy = test::numbers(output.size(), 2, precision);
+  op.backward(test::in_blocks(output, dy));
+  // in bf16 each of up to 9 windows that an element may win rounds the sum
+  test::expect_close("dx", test::from_blocks(shape.image, op.dx(0)),
+                     reference::max_pool_backward(shape, x, test::doubles(dy)),
+                     test::tolerance_in(precision, 1e-6, 9));
 }
 
 TEST(MaxPoolOperation, AgreesWithALoop) {
-  for (const MaxPoolShape& shape : max_pool_shapes()) {
-    SCOPED_TRACE(testing::Message() << "kernel " << shape.kernel << " stride " << shape.stride
-                                    << " width " << shape.image.width);
-    const ops::MaxPoolSpec spec(shape);
-    OperationRun op(1, spec, {ops::native_image(shape.image)});
-    fill_max_pool(op, shape, 1);
-    test::Doubles x;
-    for (const float value : test::numbers(shape.image.size(), 1)) {
-      x.push_back(static_cast<double>(value - 2.0F));
+  for (const ops::Precision precision : test::cpu_precisions()) {
+    for (const MaxPoolShape& shape : max_pool_shapes()) {
+      SCOPED_TRACE(testing::Message()
+                   << to_string(precision) << " kernel " << shape.kernel << " stride "
+                   << shape.stride << " width " << shape.image.width);
+      expect_agreement_with_loop(shape, precision);
     }
-    const ops::ImageShape output = shape.output();
-    test::expect_close("y", test::from_blocks(output, op.forward()), reference::max_pool(shape, x),
-                       0.0);
-    const std::vector<float> dy = test::numbers(output.size(), 2);
-    op.backward(test::in_blocks(output, dy));
-    test::expect_close("dx", test::from_blocks(shape.image, op.dx(0)),
-                       reference::max_pool_backward(shape, x, test::doubles(dy)), 1e-6);
   }
 }
 

@@ -202,6 +202,25 @@ inline std::vector<float> numbers(int64_t count, int64_t seed) {
   return out;
 }
 
+// Returns numbers that activations of that precision represent exactly.
+inline std::vector<float> numbers(int64_t count, int64_t seed, ops::Precision precision) {
+  std::vector<float> out = numbers(count, seed);
+  if (precision == ops::Precision::kFp32) return out;
+  for (float& value : out) value = ops::rounded<ops::Bf16>(value);
+  return out;
+}
+
+// Returns the precisions of the CPU backend on this processor (Bf16.IsTestedOnThisProcessor).
+inline std::vector<ops::Precision> cpu_precisions() {
+  if (!ops::cpu_has_bf16()) return {ops::Precision::kFp32};
+  return {ops::Precision::kFp32, ops::Precision::kBf16};
+}
+
+// Returns the tolerance of results that are stored `roundings` times as activations.
+inline double tolerance_in(ops::Precision precision, double of_fp32, int roundings) {
+  return of_fp32 + (precision == ops::Precision::kBf16 ? roundings * 0x1p-8 : 0.0);
+}
+
 inline std::vector<float> as_words(const std::vector<int32_t>& ints) {
   std::vector<float> out;
   for (const int32_t i : ints) out.push_back(std::bit_cast<float>(i));

@@ -11,8 +11,8 @@
 #include "models/ops/cuda/heads/makers.h"
 #include "models/ops/cuda/images/makers.h"
 #include "models/ops/cuda/maker.h"
-#include "models/ops/cuda/operations.h"
 #include "models/ops/cuda/pointwise/makers.h"
+#include "models/ops/cuda/products/convolution.h"
 #include "models/ops/cuda/products/makers.h"
 #include "models/ops/cuda/sequence/makers.h"
 #include "models/ops/device_numerics.h"
@@ -133,28 +133,6 @@ class CudaBackend final : public Backend {
       }
     }
     return this->Backend::plan(spec);
-  }
-
-  std::unique_ptr<Linear> linear(const LinearShape& shape) override {
-    return cuda::make_linear(shared_, shape);
-  }
-  std::unique_ptr<Convolution> convolution(const ConvolutionShape& shape) override {
-    return cuda::make_convolution(shared_, shape);
-  }
-  std::unique_ptr<BatchNorm> batch_norm(const BatchNormShape& shape) override {
-    return cuda::make_batch_norm(shared_, shape);
-  }
-  std::unique_ptr<MaxPool> max_pool(const MaxPoolShape& shape) override {
-    return cuda::make_max_pool(shared_, shape);
-  }
-  std::unique_ptr<Relayout> relayout(const ImageShape& shape) override {
-    return cuda::make_relayout(shared_, shape);
-  }
-  std::unique_ptr<Elements> elements(int64_t count) override {
-    return cuda::make_elements(shared_, count);
-  }
-  std::unique_ptr<CrossEntropy> cross_entropy(const CrossEntropyShape& shape) override {
-    return cuda::make_cross_entropy(shared_, shape);
   }
 
  private:

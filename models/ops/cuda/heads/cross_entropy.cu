@@ -6,8 +6,6 @@
 #include "models/ops/cuda/heads/head_scale.h"
 #include "models/ops/cuda/heads/makers.h"
 #include "models/ops/cuda/launch.cuh"
-#include "models/ops/cuda/operations.h"
-#include "models/ops/cuda/staging.h"
 
 namespace pushpull::ops::cuda {
 
@@ -111,7 +109,7 @@ class CudaCrossEntropy final : public Operation {
   void backward_data(const Run& run) override {
     const T* x = as<T>(run.x[0].data);
     T* dx = as<T>(run.dx[0].data);
-    const HeadScale scale(shared_, run, shape_.samples);
+    const HeadScale scale(shared_, run);
     with_rows(are_aligned({x, dx}), shape_.classes, [&]<bool kPacked, int kWidth>() {
       find_gradients<T, kPacked, kWidth>
           <<<row_blocks(shape_.samples, shape_.classes), kBlock, 0, shared_.stream>>>(
@@ -128,66 +126,10 @@ class CudaCrossEntropy final : public Operation {
   CrossEntropyRule rule_;
 };
 
-// The operation behind the interface of ops.h. It copies the scores, which the caller of backward no
-// longer has.
-class OldCrossEntropy final : public CrossEntropy {
- public:
-  OldCrossEntropy(Shared& shared, const CrossEntropyShape& shape)
-      : shared_(shared),
-        row_bytes_(static_cast<size_t>(shape.classes) * (shared.short_activations() ? 2 : 4)),
-        operation_(make_typed<CudaCrossEntropy, Operation>(shared, CrossEntropySpec(shape, {}))),
-        scores_(shared.device->allocate(row_bytes_ * static_cast<size_t>(shape.samples))),
-        kept_(shared.device->allocate(operation_->needs().kept_bytes)) {}
-
-  void forward(const Activation* logits, const int32_t* labels, int64_t count,
-               float* losses) override {
-    if (count == 0) return;
-    copy(shared_, logits, row_bytes_ * static_cast<size_t>(count), scores_.data());
-    Run run = run_on(labels);
-    run.y.data = losses;
-    run.valid = count;
-    operation_->forward(run);
-  }
-
-  void backward(const int32_t* labels, Activation* dlogits) override {
-    Run run = run_on(labels);
-    run.dx[0].data = dlogits;
-    operation_->backward_data(run);
-  }
-
-  void predict(const Activation* logits, int64_t count, int32_t* predictions) override {
-    Run run;
-    run.x[0].data = logits;
-    run.predictions.data = predictions;
-    run.valid = count;
-    operation_->forward(run);
-  }
-
- private:
-  Run run_on(const int32_t* labels) const {
-    Run run;
-    run.x[0].data = scores_.data();
-    run.x[1].data = labels;
-    run.kept = kept_.data();
-    run.training = true;
-    return run;
-  }
-
-  Shared& shared_;
-  size_t row_bytes_;
-  std::unique_ptr<Operation> operation_;
-  device::Memory scores_;  // of the latest forward
-  device::Memory kept_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec) {
   return make_typed<CudaCrossEntropy, Operation>(shared, spec_as<CrossEntropySpec>(spec));
-}
-
-std::unique_ptr<CrossEntropy> make_cross_entropy(Shared& shared, const CrossEntropyShape& shape) {
-  return std::make_unique<OldCrossEntropy>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cuda

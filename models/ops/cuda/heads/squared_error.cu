@@ -50,8 +50,8 @@ class CudaSquaredError final : public Operation {
     T* dx = as<T>(run.dx[0].data);
     const bool packed = are_aligned({x, target, dx});
     const auto kernel = packed ? find_square_gradients<T, true> : find_square_gradients<T, false>;
-    kernel<<<grid(flat_blocks(targets_)), kBlock, 0, shared_.stream>>>(
-        x, target, targets_, HeadScale(shared_, run, targets_), dx);
+    kernel<<<grid(flat_blocks(targets_)), kBlock, 0, shared_.stream>>>(x, target, targets_,
+                                                                       HeadScale(shared_, run), dx);
     PP_CUDA_LAUNCHED("squared errors' gradients");
   }
 

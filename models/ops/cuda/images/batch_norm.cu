@@ -5,7 +5,6 @@
 #include "models/ops/cuda/images/batch_norm_pass.h"
 #include "models/ops/cuda/images/makers.h"
 #include "models/ops/cuda/launch.cuh"
-#include "models/ops/cuda/operations.h"
 
 namespace pushpull::ops::cuda {
 
@@ -220,59 +219,10 @@ class CudaBatchNorm final : public Operation {
   ImagePass pass_;
 };
 
-// The operation behind the interface of ops.h, which lets backward read the latest forward.
-class OldBatchNorm final : public BatchNorm {
- public:
-  OldBatchNorm(Shared& shared, const BatchNormShape& shape)
-      : operation_(make_typed<CudaBatchNorm, Operation>(shared, shape)),
-        kept_(shared.device->allocate(operation_->needs().kept_bytes)) {}
-
-  void forward(const Activation* x, const float* scale, const float* shift, float* mean,
-               float* variance, Activation* y) override {
-    Run run = run_of(x, scale, shift);
-    run.training = true;
-    run.dw = {nullptr, nullptr, mean, variance};
-    run.y.data = y;
-    operation_->forward(run);
-  }
-  void infer(const Activation* x, const float* scale, const float* shift, const float* mean,
-             const float* variance, Activation* y) override {
-    Run run = run_of(x, scale, shift);
-    run.w[2] = mean;
-    run.w[3] = variance;
-    run.y.data = y;
-    operation_->forward(run);
-  }
-  void backward(const Activation* x, const Activation* dy, const float* scale, const float* shift,
-                Activation* dx, float* dscale, float* dshift) override {
-    Run run = run_of(x, scale, shift);
-    run.dw = {dscale, dshift};
-    run.dx[0].data = dx;
-    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    operation_->backward_data(run);
-  }
-
- private:
-  Run run_of(const Activation* x, const float* scale, const float* shift) const {
-    Run run;
-    run.x[0].data = x;
-    run.w = {scale, shift};
-    run.kept = kept_.data();
-    return run;
-  }
-
-  std::unique_ptr<Operation> operation_;
-  device::Memory kept_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_batch_norm(Shared& shared, const Spec& spec) {
   return make_typed<CudaBatchNorm, Operation>(shared, spec_as<BatchNormSpec>(spec).shape());
-}
-
-std::unique_ptr<BatchNorm> make_batch_norm(Shared& shared, const BatchNormShape& shape) {
-  return std::make_unique<OldBatchNorm>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cuda

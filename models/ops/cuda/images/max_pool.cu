@@ -4,7 +4,6 @@
 #include "models/ops/cuda/images/max_pool_pass.h"
 #include "models/ops/cuda/images/window_pass.h"
 #include "models/ops/cuda/launch.cuh"
-#include "models/ops/cuda/operations.h"
 #include "models/ops/max_pool.h"
 
 namespace pushpull::ops::cuda {
@@ -111,33 +110,6 @@ class CudaMaxPool final : public Operation {
   bool is_pair_;  // windows of 2x2 that do not overlap
 };
 
-// The operation behind the interface of ops.h, which lets backward read the latest forward.
-class OldMaxPool final : public MaxPool {
- public:
-  OldMaxPool(Shared& shared, const MaxPoolShape& shape)
-      : operation_(make_typed<CudaMaxPool, Operation>(shared, shape)),
-        kept_(shared.device->allocate(operation_->needs().kept_bytes)) {}
-
-  void forward(const Activation* x, Activation* y) override {
-    Run run;
-    run.x[0].data = x;
-    run.y.data = y;
-    run.kept = kept_.data();
-    operation_->forward(run);
-  }
-  void backward(const Activation* dy, Activation* dx) override {
-    Run run;
-    run.dy.data = const_cast<Activation*>(dy);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    run.dx[0].data = dx;
-    run.kept = kept_.data();
-    operation_->backward_data(run);
-  }
-
- private:
-  std::unique_ptr<Operation> operation_;
-  device::Memory kept_;
-};
-
 }  // namespace
 
 std::unique_ptr<Operation> make_max_pool(Shared& shared, const Spec& spec) {
@@ -146,10 +118,6 @@ std::unique_ptr<Operation> make_max_pool(Shared& shared, const Spec& spec) {
                  "of a window of " + std::to_string(shape.kernel) + ", above " +
                      std::to_string(kMaxWindow) + ", has no kernel");
   return make_typed<CudaMaxPool, Operation>(shared, shape);
-}
-
-std::unique_ptr<MaxPool> make_max_pool(Shared& shared, const MaxPoolShape& shape) {
-  return std::make_unique<OldMaxPool>(shared, shape);
 }
 
 }  // namespace pushpull::ops::cuda

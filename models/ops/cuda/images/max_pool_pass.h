@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "models/ops/arithmetic.h"
-#include "models/ops/ops.h"
+#include "models/ops/max_pool.h"
 
 namespace pushpull::ops::cuda {
 

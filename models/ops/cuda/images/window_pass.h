@@ -7,7 +7,7 @@
 
 #include "models/ops/arithmetic.h"
 #include "models/ops/cuda/images/max_pool_pass.h"
-#include "models/ops/ops.h"
+#include "models/ops/max_pool.h"
 
 namespace pushpull::ops::cuda {
 

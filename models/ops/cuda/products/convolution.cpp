@@ -1,37 +1,44 @@
-// A convolution of a graph. It keeps nothing from forward to backward.
+// Selects the implementation of a convolution: cuDNN if available, or else im2col.
 #include "models/ops/convolution.h"
 
-#include "models/ops/cuda/operations.h"
+#include "models/ops/cuda/choose.h"
+#include "models/ops/cuda/products/convolution.h"
 #include "models/ops/cuda/products/makers.h"
 
 namespace pushpull::ops::cuda {
 
 namespace {
 
-class ConvolutionOperation final : public Operation {
- public:
-  ConvolutionOperation(Shared& shared, const ConvolutionShape& shape)
-      : layer_(make_convolution(shared, shape)) {}
+constexpr const char* kIm2col = "im2col";
 
-  Needs needs() const override { return {.inputs = 1, .splits = true}; }
-  void forward(const Run& run) override {
-    layer_->forward(run.x[0].data, run.w[0], run.w[1], run.y.data);
+// "convolution/100x16x14x14/o32k5p2", with "s2" for a stride of 2 and "/first" if no gradient of x
+// is needed.
+std::string key_of(const ConvolutionShape& shape) {
+  std::string key = "convolution";
+  char before = '/';
+  for (const int64_t size :
+       {shape.input.samples, shape.input.channels, shape.input.height, shape.input.width}) {
+    key += before + std::to_string(size);
+    before = 'x';
   }
-  void backward_weights(const Run& run) override {
-    layer_->backward_weights(run.x[0].data, run.dy.data, run.dw[0], run.dw[1]);
-  }
-  void backward_data(const Run& run) override {
-    if (run.dx[0].data != nullptr) layer_->backward_data(run.dy.data, run.w[0], run.dx[0].data);
-  }
-
- private:
-  std::unique_ptr<Convolution> layer_;
-};
+  key += "/o" + std::to_string(shape.outputs) + "k" + std::to_string(shape.kernel) + "p" +
+         std::to_string(shape.padding);
+  if (shape.stride != 1) key += "s" + std::to_string(shape.stride);
+  return shape.input_gradient ? key : key + "/first";
+}
 
 }  // namespace
 
 std::unique_ptr<Operation> make_convolution(Shared& shared, const Spec& spec) {
-  return std::make_unique<ConvolutionOperation>(shared, spec_as<ConvolutionSpec>(spec).shape());
+  const ConvolutionShape& shape = spec_as<ConvolutionSpec>(spec).shape();
+  const std::string key = key_of(shape);
+  const std::string* const value = chosen(shared, key);
+  if (value == nullptr || *value != kIm2col) {
+    if (auto made = make_cudnn_convolution(shared, shape, key)) return made;
+    if (value != nullptr) refuse_choice(shared, key, *value, "needs cuDNN, which is not available");
+  }
+  shared.made.set(key, kIm2col);
+  return make_im2col_convolution(shared, shape);
 }
 
 }  // namespace pushpull::ops::cuda

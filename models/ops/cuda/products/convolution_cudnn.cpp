@@ -9,10 +9,10 @@
 #include "common/base/log.h"
 #include "common/device/cuda/handle.h"
 #include "models/ops/cuda/choose.h"
-#include "models/ops/cuda/cudnn_library.h"
 #include "models/ops/cuda/elementwise.h"
-#include "models/ops/cuda/operations.h"
 #include "models/ops/cuda/passes.h"
+#include "models/ops/cuda/products/convolution.h"
+#include "models/ops/cuda/products/cudnn_library.h"
 #include "models/ops/cuda/staging.h"
 #include "models/ops/cuda/weights.h"
 
@@ -78,7 +78,7 @@ struct Kernel {
   std::string name() const { return std::to_string(algorithm) + "/" + std::to_string(math); }
 };
 
-class CudnnConvolution final : public Convolution {
+class CudnnConvolution final : public Operation {
  public:
   CudnnConvolution(Shared& shared, const ConvolutionShape& shape)
       : shared_(shared),
@@ -139,22 +139,28 @@ class CudnnConvolution final : public Convolution {
     return text;
   }
 
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    run(kForward, image(x), weights_in(weights_.of_forward(w)), y);
-    if (shape_.bias) add_bias(shared_, shape_.output(), b, y);
+  // Keeps nothing from forward to backward.
+  Needs needs() const override { return {.inputs = 1, .splits = true}; }
+
+  void forward(const Run& run) override {
+    enqueue(kForward, image(run.x[0].data), weights_in(weights_.of_forward(run.w[0])), run.y.data);
+    if (shape_.bias) add_bias(shared_, shape_.output(), run.w[1], run.y.data);
   }
 
-  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    if (shape_.bias) sum_channels(shared_, shape_.output(), dy, db);
+  void backward_weights(const Run& run) override {
+    const void* dy = run.dy.data;
+    float* dw = run.dw[0];
+    if (shape_.bias) sum_channels(shared_, shape_.output(), dy, run.dw[1]);
     const bool direct = element_bytes_ == 4 && shared_.loss_scale == 1.0F && is_aligned(dw);
     void* const to = direct ? dw : place_in_scratch(shared_, gradient_at_);
-    run(kBackwardWeights, image(x), to, dy);
+    enqueue(kBackwardWeights, image(run.x[0].data), to, dy);
     // the library's gradient has the activations' type and is scaled
     if (!direct) widen(shared_, to, weight_count_, 1.0F / shared_.loss_scale, dw);
   }
 
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    run(kBackwardData, dx, weights_in(weights_.of_backward(w)), dy);
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    enqueue(kBackwardData, run.dx[0].data, weights_in(weights_.of_backward(run.w[0])), run.dy.data);
   }
 
  private:
@@ -306,7 +312,7 @@ class CudnnConvolution final : public Convolution {
     }
   }
 
-  void run(Direction direction, const void* x, const void* w, const void* y) {
+  void enqueue(Direction direction, const void* x, const void* w, const void* y) {
     // one signature for three directions, each of which writes one of the three
     check(convolve(direction, kernels_[direction], const_cast<void*>(x), const_cast<void*>(w),
                    const_cast<void*>(y), place_in_scratch(shared_, 0)),
@@ -340,8 +346,8 @@ class CudnnConvolution final : public Convolution {
 
 }  // namespace
 
-std::unique_ptr<Convolution> make_cudnn_convolution(Shared& shared, const ConvolutionShape& shape,
-                                                    const std::string& key) {
+std::unique_ptr<Operation> make_cudnn_convolution(Shared& shared, const ConvolutionShape& shape,
+                                                  const std::string& key) {
   if (cudnn() == nullptr) return nullptr;
   auto made = std::make_unique<CudnnConvolution>(shared, shape);
   if (const std::string* value = chosen(shared, key)) {

@@ -6,8 +6,8 @@
 
 #include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/matmul.h"
-#include "models/ops/cuda/operations.h"
 #include "models/ops/cuda/passes.h"
+#include "models/ops/cuda/products/convolution.h"
 #include "models/ops/cuda/staging.h"
 #include "models/ops/cuda/weights.h"
 
@@ -50,7 +50,7 @@ struct Chunk {
 // Size in f32, which either buffer may hold.
 size_t bytes(int64_t elements) { return padded(static_cast<size_t>(elements) * sizeof(float)); }
 
-class Im2colConvolution final : public Convolution {
+class Im2colConvolution final : public Operation {
  public:
   Im2colConvolution(Shared& shared, const ConvolutionShape& shape)
       : shared_(shared),
@@ -70,35 +70,39 @@ class Im2colConvolution final : public Convolution {
     if (shape.bias) plan_sum_channels(shared, shape.output());
   }
 
-  void forward(const Activation* x, const float* w, const float* b, Activation* y) override {
-    const Activation* const weights = weights_.of_forward(w);
+  // Keeps nothing from forward to backward.
+  Needs needs() const override { return {.inputs = 1, .splits = true}; }
+
+  void forward(const Run& run) override {
+    const Activation* const weights = weights_.of_forward(run.w[0]);
     for_each_chunk([&](Chunk& chunk, int64_t first) {
-      unroll(shared_, plan_, image(x, shape_.input, first), chunk.rows, columns());
-      if (shape_.bias) cast_weights(shared_, b, shape_.outputs, chunk.forward.bias());
+      unroll(shared_, plan_, image(run.x[0].data, shape_.input, first), chunk.rows, columns());
+      if (shape_.bias) cast_weights(shared_, run.w[1], shape_.outputs, chunk.forward.bias());
       chunk.forward.run(columns(), weights, images());
       transpose(shared_, {chunk.samples, plan_.positions(), shape_.outputs}, images(),
-                image(y, shape_.output(), first));
+                image(run.y.data, shape_.output(), first));
     });
   }
 
-  void backward_weights(const Activation* x, const Activation* dy, float* dw, float* db) override {
-    if (shape_.bias) sum_channels(shared_, shape_.output(), dy, db);
+  void backward_weights(const Run& run) override {
+    if (shape_.bias) sum_channels(shared_, shape_.output(), run.dy.data, run.dw[1]);
     for_each_chunk([&](Chunk& chunk, int64_t first) {
-      unroll(shared_, plan_, image(x, shape_.input, first), chunk.rows, columns());
-      channels_last(chunk, image(dy, shape_.output(), first));
-      chunk.weights.run(images(), columns(), dw, 1.0F / shared_.loss_scale,
+      unroll(shared_, plan_, image(run.x[0].data, shape_.input, first), chunk.rows, columns());
+      channels_last(chunk, image(run.dy.data, shape_.output(), first));
+      chunk.weights.run(images(), columns(), run.dw[0], 1.0F / shared_.loss_scale,
                         first == 0 ? 0.0F : 1.0F);
     });
   }
 
-  void backward_data(const Activation* dy, const float* w, Activation* dx) override {
-    const Activation* const weights = weights_.of_backward(w);
+  void backward_data(const Run& run) override {
+    if (run.dx[0].data == nullptr) return;
+    const Activation* const weights = weights_.of_backward(run.w[0]);
     const int64_t each = shape_.input.size() / shape_.input.samples;
     for_each_chunk([&](Chunk& chunk, int64_t first) {
-      channels_last(chunk, image(dy, shape_.output(), first));
+      channels_last(chunk, image(run.dy.data, shape_.output(), first));
       chunk.data->run(images(), weights, columns());
       fold(shared_, plan_, static_cast<const float*>(columns()), chunk.samples * each,
-           image(dx, shape_.input, first));
+           image(run.dx[0].data, shape_.input, first));
     });
   }
 
@@ -143,8 +147,7 @@ class Im2colConvolution final : public Convolution {
 
 }  // namespace
 
-std::unique_ptr<Convolution> make_im2col_convolution(Shared& shared,
-                                                     const ConvolutionShape& shape) {
+std::unique_ptr<Operation> make_im2col_convolution(Shared& shared, const ConvolutionShape& shape) {
   return std::make_unique<Im2colConvolution>(shared, shape);
 }
 

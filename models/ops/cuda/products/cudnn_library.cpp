@@ -1,4 +1,4 @@
-#include "models/ops/cuda/cudnn_library.h"
+#include "models/ops/cuda/products/cudnn_library.h"
 
 #include <string>
 
