@@ -39,7 +39,7 @@ float GraphModel::train(std::span<const float> weights, const Samples& samples,
                  .keys = keys_.data(),
                  .scales = scales_.data(),
                  .gradients = gradients},
-                {ready, needed, {}});
+                ready, needed);
   return batch_loss(graph, {graph_->losses(), graph_->result_words()}, denominators_);
 }
 

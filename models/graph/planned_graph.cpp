@@ -204,18 +204,17 @@ void PlannedGraph::forward_heads(const Batch& batch) {
   }
 }
 
-void PlannedGraph::train(const Batch& batch, const Hooks& hooks) {
-  forward(batch, hooks);
-  if (hooks.forward_done) hooks.forward_done();
-  backward(batch, hooks.ready);
+void PlannedGraph::train(const Batch& batch, const TensorHook& ready, const TensorHook& needed) {
+  forward(batch, needed);
+  backward(batch, ready);
 }
 
-void PlannedGraph::forward(const Batch& batch, const Hooks& hooks) {
+void PlannedGraph::forward(const Batch& batch, const TensorHook& needed) {
   size_t tensor = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (hooks.needed) {
+    if (needed) {
       for (const int32_t param : graph_.nodes[i].params) {
-        while (tensor <= index(param)) hooks.needed(tensor++);
+        while (tensor <= index(param)) needed(tensor++);
       }
     }
     forward(batch, i, i + 1);
@@ -231,7 +230,7 @@ void PlannedGraph::forward(const Batch& batch, size_t begin, size_t end) {
   if (end == nodes_.size()) forward_heads(batch);
 }
 
-void PlannedGraph::backward(const Batch& batch, const std::function<void(size_t tensor)>& ready) {
+void PlannedGraph::backward(const Batch& batch, const TensorHook& ready) {
   const ops::Backend::Scope scope(*backend_);
   std::ranges::fill(bounds_, 0.0);
   for (size_t h = heads_.size(); h-- > 0;) backward_head(h, batch);
@@ -258,8 +257,7 @@ void PlannedGraph::backward_head(size_t h, const Batch& batch) {
   if (sum >= 0) add_to(heads_[h].sums[0], total, run.dx[0].data);
 }
 
-void PlannedGraph::backward_node(size_t i, const Batch& batch,
-                                 const std::function<void(size_t tensor)>& ready) {
+void PlannedGraph::backward_node(size_t i, const Batch& batch, const TensorHook& ready) {
   const GraphNode& node = graph_.nodes[i];
   const int32_t dy = memory_.gradients[index(node.output)];
   if (dy < 0) return;

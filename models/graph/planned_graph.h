@@ -44,19 +44,15 @@ class PlannedGraph {
     std::span<float> gradients = {};  // written as by Model::train
     size_t slot = 0;
   };
-  // Called when the work is enqueued (on the CPU: done); `needed` is called before it, for tensors
-  // in rising order. `ready` is called after the last write to a gradient, once for each tensor;
-  // all others may be empty.
-  struct Hooks {
-    const std::function<void(size_t tensor)>& ready;
-    const std::function<void(size_t tensor)>& needed;
-    const std::function<void()>& forward_done;
-  };
-  void train(const Batch& batch, const Hooks& hooks);
+  using TensorHook = std::function<void(size_t tensor)>;
+  // ready: called when the work that writes a gradient last is enqueued (on the CPU: done), once for
+  //   each tensor.
+  // needed: called before a tensor is read, in rising order; may be empty.
+  void train(const Batch& batch, const TensorHook& ready, const TensorHook& needed);
   // The two halves of `train`. Between them other micro-batches may run in other slots. Both need
   // all of the batch: statistics are reported by forward.
-  void forward(const Batch& batch, const Hooks& hooks);
-  void backward(const Batch& batch, const std::function<void(size_t tensor)>& ready);
+  void forward(const Batch& batch, const TensorHook& needed);
+  void backward(const Batch& batch, const TensorHook& ready);
   // Part of forward: nodes [begin, end), and after the last node the heads.
   void forward(const Batch& batch, size_t begin, size_t end);
   // Returns an upper bound of the absolute values of a tensor's gradient in the latest backward,
@@ -105,8 +101,7 @@ class PlannedGraph {
   void forward_node(size_t node, const Batch& batch, bool training);
   void forward_heads(const Batch& batch);
   void backward_head(size_t head, const Batch& batch);
-  void backward_node(size_t node, const Batch& batch,
-                     const std::function<void(size_t tensor)>& ready);
+  void backward_node(size_t node, const Batch& batch, const TensorHook& ready);
   void add_to(const Sum& sum, void* total, const void* part) const;
   void add_bounds(size_t node, const ops::Run& run);
 

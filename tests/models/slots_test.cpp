@@ -49,9 +49,6 @@ Gradients gradients_of(PlannedGraph& graph, const Blocks& blocks, bool interleav
   Gradients gradients;
   for (std::vector<float>& one : gradients) one.assign(total, std::nanf(""));
   const std::function<void(size_t)> ready = [](size_t) {};
-  const std::function<void(size_t)> needed;
-  const std::function<void()> done;
-  const PlannedGraph::Hooks hooks{ready, needed, done};
   const auto batch = [&](size_t i) {
     return PlannedGraph::Batch{.weights = weights,
                                .block = blocks.all.at(i).data(),
@@ -61,10 +58,10 @@ Gradients gradients_of(PlannedGraph& graph, const Blocks& blocks, bool interleav
                                .slot = interleaved ? i : 0};
   };
   if (interleaved) {
-    for (const size_t i : {0, 1}) graph.forward(batch(i), hooks);
-    for (const size_t i : {0, 1}) graph.backward(batch(i), hooks.ready);
+    for (const size_t i : {0, 1}) graph.forward(batch(i), {});
+    for (const size_t i : {0, 1}) graph.backward(batch(i), ready);
   } else {
-    for (const size_t i : {0, 1}) graph.train(batch(i), hooks);
+    for (const size_t i : {0, 1}) graph.train(batch(i), ready, {});
   }
   return gradients;
 }
