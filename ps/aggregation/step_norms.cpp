@@ -21,7 +21,6 @@ void StepNorms::finish(int64_t step) {
   sums_.set_incarnation(incarnation_);
   sums_.set_step(step);
   waiting_.emplace().Swap(&sums_);
-  sums_.Clear();
 }
 
 std::optional<double> StepNorms::take(const wire::NormTotal& total, double clip_norm) {
