@@ -6,19 +6,13 @@ import shutil
 import socket
 
 import lab as base
-from lab import LONG, MLP, Skipped, expect, summary_of
+from lab import LONG, MLP, Skipped, expect, free_port, summary_of
 from worker_command_test import LINE
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 USAGE = 2
 OFFSET = 55  # of the port from MASTER_PORT
 PREFIXES = ("SLURM", "OMPI", "PMI", "RANK", "WORLD", "LOCAL_", "MASTER", "TF_", "DMLC", "PET_", "JOB_COMPLETION", "TORCHELASTIC")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def set_variables(lab, **variables):

@@ -14,6 +14,7 @@ import pathlib
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,13 @@ class Failed(Exception):
 
 class Skipped(Exception):
     """The reason why a test cannot run on this machine."""
+
+
+def free_port():
+    """Returns a port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def expect(condition, text):

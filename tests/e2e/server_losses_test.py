@@ -3,10 +3,9 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 
 import lab as base
-from lab import LONG, MLP, expect, living_below, summary_of
+from lab import LONG, MLP, expect, free_port, living_below, summary_of
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 PEER_LOST, PROTOCOL = 5, 6
@@ -41,12 +40,6 @@ def server_of(run, coordinator):
         if words[0].endswith("pushpull-server") and ("--job" in words) == coordinator:
             return pid
     raise base.Failed(f"no such server: {run.output()[-600:]}")
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def newest_step(run):
