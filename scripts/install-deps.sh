@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that pushpull is built from. Does nothing if all are installed.
 # The CUDA toolkit is optional and not among them: CMake finds an installed one (docs/gpu.md).
-#   scripts/install-deps.sh [--tests] [--tidy] [--package] [--wheel]
-#     --tests    also the packages for tests: python3-torch as the reference, clang-format,
-#                chromium, which opens the report of a comparison; tools for labs of hosts; spin,
-#                which checks the model of a protocol; mold, a faster linker; man-db, which checks man pages;
-#                Slurm and Open MPI, which start jobs over several nodes
+#   scripts/install-deps.sh [--tests] [--all-tests] [--tidy] [--package] [--wheel]
+#     --tests    also the packages for scripts/test.sh: python3-torch as the reference, clang-format, and
+#                mold, a faster linker
+#     --all-tests  also those for scripts/test.sh --all: chromium, which opens the report of a comparison;
+#                tools for labs of hosts; spin, which checks the model of a protocol; man-db, which checks man
+#                pages; Slurm and Open MPI, which start jobs over several nodes
 #     --tidy     also clang-tidy, which only `scripts/test.sh --tidy` runs
 #     --package  also the packages that scripts/package.sh --deb and scripts/package/check.py need
 #     --wheel    also the packages that scripts/wheel.sh needs, to unpack sources and to link libsodium
@@ -18,15 +19,16 @@ packages=(
   libgloo-dev  # optional: without it the strategy allreduce:gloo is not available
   libgtest-dev libgmock-dev libbenchmark-dev
 )
+tests=(python3 python3-torch clang-format-14 mold)
 for option in "$@"; do
   case $option in
-    --tests) packages+=(python3 python3-torch clang-format-14 chromium iproute2 nftables spin mold man-db
-                       munge slurmctld slurmd slurm-client openmpi-bin) ;;
+    --tests) packages+=("${tests[@]}") ;;
+    --all-tests) packages+=("${tests[@]}" chromium iproute2 nftables spin man-db munge slurmctld slurmd slurm-client openmpi-bin) ;;
     --tidy) packages+=(clang-tidy) ;;
     --package) packages+=(dpkg-dev debootstrap lintian) ;;
     --wheel) packages+=(python3 dpkg-dev libsodium-dev) ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "[deps] unknown option $option; known: --tests, --tidy, --package, --wheel" >&2; exit 2 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "[deps] unknown option $option; known: --tests, --all-tests, --tidy, --package, --wheel" >&2; exit 2 ;;
   esac
 done
 

@@ -10,7 +10,7 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 scripts/install-deps.sh
 
 echo "[quickstart] building"
-cmake --preset release >/dev/null
+scripts/configure.sh
 cmake --build --preset release --target pushpull pushpull-server pushpull-worker
 
 for strategy in sync async; do

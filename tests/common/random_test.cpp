@@ -85,13 +85,13 @@ TEST(Normal, NeighboursAreNotCorrelated) {
 }
 
 TEST(FillUniform, GivesTheSameValuesForAnyCutOfTheRange) {
-  constexpr size_t kSize = 1003;
-  std::vector<float> whole(kSize);
-  fill_uniform(8, RandomStream::kInit, 4, 5, 0.3F, kSize, whole.data());
+  constexpr size_t kCount = 1003;
+  std::vector<float> whole(kCount);
+  fill_uniform(8, RandomStream::kInit, 4, 5, 0.3F, kCount, whole.data());
   for (const size_t cut : {1, 2, 3, 4, 5, 7, 64, 1000}) {
-    std::vector<float> parts(kSize);
-    for (size_t first = 0; first < kSize; first += cut) {
-      fill_uniform(8, RandomStream::kInit, 4, 5 + first, 0.3F, std::min(cut, kSize - first),
+    std::vector<float> parts(kCount);
+    for (size_t first = 0; first < kCount; first += cut) {
+      fill_uniform(8, RandomStream::kInit, 4, 5 + first, 0.3F, std::min(cut, kCount - first),
                    parts.data() + first);
     }
     EXPECT_EQ(parts, whole) << cut;
@@ -119,16 +119,16 @@ TEST(FillUniform, WorksBeyondTheFirstFourBillionElements) {
 }
 
 TEST(FillNormal, GivesNormalTimesTheDeviationForAnyCutOfTheRange) {
-  constexpr size_t kSize = 1003;
+  constexpr size_t kCount = 1003;
   constexpr uint64_t kFirst = 5;
-  std::vector<float> expected(kSize);
-  for (size_t i = 0; i < kSize; ++i) {
+  std::vector<float> expected(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
     expected[i] = 0.02F * normal(8, RandomStream::kInit, 4, kFirst + i);
   }
   for (const size_t cut : {1, 2, 3, 4, 5, 7, 64, 1000, 1003}) {
-    std::vector<float> parts(kSize);
-    for (size_t first = 0; first < kSize; first += cut) {
-      fill_normal(8, RandomStream::kInit, 4, kFirst + first, 0.02F, std::min(cut, kSize - first),
+    std::vector<float> parts(kCount);
+    for (size_t first = 0; first < kCount; first += cut) {
+      fill_normal(8, RandomStream::kInit, 4, kFirst + first, 0.02F, std::min(cut, kCount - first),
                   parts.data() + first);
     }
     EXPECT_EQ(parts, expected) << cut;

@@ -57,7 +57,7 @@ std::string summed(std::string bytes) {
   return bytes + sha256_hex(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-std::string refusal_of(const std::string& bytes) {
+std::string refusal_of_record(const std::string& bytes) {
   try {
     decode_record(bytes, "some.rec");
   } catch (const Error& e) {
@@ -110,7 +110,7 @@ TEST(Record, EveryFlippedBitIsDetected) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = bytes;
       changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
-      EXPECT_NE(refusal_of(changed), "") << "byte " << at;
+      EXPECT_NE(refusal_of_record(changed), "") << "byte " << at;
     }
   }
 }
@@ -118,18 +118,18 @@ TEST(Record, EveryFlippedBitIsDetected) {
 TEST(Record, EveryTruncationIsDetected) {
   const std::string bytes = encode_record(small());
   for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_NE(refusal_of(bytes.substr(0, size)), "") << size;
+    EXPECT_NE(refusal_of_record(bytes.substr(0, size)), "") << size;
   }
-  EXPECT_NE(refusal_of(bytes + "x"), "");
-  EXPECT_THAT(refusal_of(bytes.substr(0, bytes.size() - 7)), HasSubstr("cut off"));
-  EXPECT_THAT(refusal_of("[job]\nlr = 1\n"), HasSubstr("not a record"));
+  EXPECT_NE(refusal_of_record(bytes + "x"), "");
+  EXPECT_THAT(refusal_of_record(bytes.substr(0, bytes.size() - 7)), HasSubstr("cut off"));
+  EXPECT_THAT(refusal_of_record("[job]\nlr = 1\n"), HasSubstr("not a record"));
 }
 
 TEST(Record, AnotherFormatIsNamed) {
   std::string bytes = encode_record(small());
   bytes.resize(bytes.size() - kSumBytes);
   bytes[16] = 9;
-  EXPECT_THAT(refusal_of(summed(bytes)), HasSubstr("format version 9"));
+  EXPECT_THAT(refusal_of_record(summed(bytes)), HasSubstr("format version 9"));
 }
 
 // A record that was made to be bad has a matching sum, so its body must be checked.
@@ -180,7 +180,7 @@ TEST(Record, AHeadWithLargeCountsAllocatesNothing) {
   std::string bytes = encode_record(small());
   bytes.resize(bytes.size() - kSumBytes);
   for (size_t i = 20; i < 28; ++i) bytes[i] = '\x7f';
-  EXPECT_THAT(refusal_of(summed(bytes)), HasSubstr("its head says"));
+  EXPECT_THAT(refusal_of_record(summed(bytes)), HasSubstr("its head says"));
 }
 
 }  // namespace

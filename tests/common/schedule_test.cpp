@@ -11,7 +11,7 @@ namespace pushpull {
 namespace {
 
 // A few roundings of doubles near 0.1.
-constexpr double kTolerance = 1e-15;
+constexpr double kRateTolerance = 1e-15;
 
 TEST(Schedule, ConstantStaysAtLr) {
   const ScheduleOptions options{.lr = 0.25};
@@ -24,7 +24,7 @@ TEST(Schedule, StepDropsByGammaAfterEveryInterval) {
   const ScheduleOptions options{.kind = ScheduleKind::kStep, .lr = 0.8, .step = 3, .gamma = 0.5};
   const double expected[] = {0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.1};
   for (int64_t step = 0; step < 10; ++step) {
-    EXPECT_NEAR(learning_rate(options, step, 10), expected[step], kTolerance) << step;
+    EXPECT_NEAR(learning_rate(options, step, 10), expected[step], kRateTolerance) << step;
   }
 }
 
@@ -32,10 +32,10 @@ TEST(Schedule, CosineFallsFromLrToMin) {
   // 0.02 + 0.08 * (1 + cos(pi k / 4)) / 2: the cosines are 1, 0.7071067812, 0, -0.7071067812, -1.
   const ScheduleOptions options{.kind = ScheduleKind::kCosine, .lr = 0.1, .min = 0.02};
   const double half_root2 = std::sqrt(0.5);
-  EXPECT_NEAR(learning_rate(options, 0, 4), 0.1, kTolerance);
-  EXPECT_NEAR(learning_rate(options, 1, 4), 0.06 + 0.04 * half_root2, kTolerance);
-  EXPECT_NEAR(learning_rate(options, 2, 4), 0.06, kTolerance);
-  EXPECT_NEAR(learning_rate(options, 3, 4), 0.06 - 0.04 * half_root2, kTolerance);
+  EXPECT_NEAR(learning_rate(options, 0, 4), 0.1, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 1, 4), 0.06 + 0.04 * half_root2, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 2, 4), 0.06, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 3, 4), 0.06 - 0.04 * half_root2, kRateTolerance);
   EXPECT_EQ(learning_rate(options, 4, 4), 0.02);
   EXPECT_EQ(learning_rate(options, 400, 4), 0.02);
 }
@@ -44,7 +44,7 @@ TEST(Schedule, LinearFallsFromLrToMin) {
   const ScheduleOptions options{.kind = ScheduleKind::kLinear, .lr = 0.1, .min = 0.02};
   const double expected[] = {0.1, 0.08, 0.06, 0.04, 0.02};
   for (int64_t step = 0; step < 5; ++step) {
-    EXPECT_NEAR(learning_rate(options, step, 4), expected[step], kTolerance) << step;
+    EXPECT_NEAR(learning_rate(options, step, 4), expected[step], kRateTolerance) << step;
   }
   EXPECT_EQ(learning_rate(options, 400, 4), 0.02);
 }
@@ -69,15 +69,15 @@ TEST(Schedule, AFractionOfTheStepsRoundsDown) {
     }
   }
   part.warmup_fraction = 0.3;  // int(10 * 0.3) is 3 in Python, too
-  EXPECT_NEAR(learning_rate(part, 1, 10), 0.8 * 2 / 3, kTolerance);
-  EXPECT_NEAR(learning_rate(part, 2, 10), 0.8, kTolerance);
+  EXPECT_NEAR(learning_rate(part, 1, 10), 0.8 * 2 / 3, kRateTolerance);
+  EXPECT_NEAR(learning_rate(part, 2, 10), 0.8, kRateTolerance);
 }
 
 TEST(Schedule, WarmupRisesLinearlyAndEndsAtLr) {
   const ScheduleOptions options{.lr = 0.4, .warmup_steps = 4};
   const double expected[] = {0.1, 0.2, 0.3, 0.4, 0.4, 0.4};
   for (int64_t step = 0; step < 6; ++step) {
-    EXPECT_NEAR(learning_rate(options, step, 6), expected[step], kTolerance) << step;
+    EXPECT_NEAR(learning_rate(options, step, 6), expected[step], kRateTolerance) << step;
   }
 }
 

@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSeeds = 200;
-constexpr int64_t kDeadlineMs = 1000;
+constexpr int64_t kWaitMs = 1000;
 
 std::shared_ptr<float[]> pinned(const std::shared_ptr<Device>& device, size_t floats) {
   return registered(device, heap_floats, [](const std::string& why) { FAIL() << why; })(floats);
@@ -59,7 +59,7 @@ float pipeline(FakeOptions options, bool streams_wait = true, bool host_waits = 
     if (streams_wait) out->wait(*is_computed);
     out->copy_out(value.data(), 4, &host[1]);
     out->record(*is_out);
-    if (host_waits) is_out->wait(kDeadlineMs);
+    if (host_waits) is_out->wait(kWaitMs);
     result = 10 * result + host[1];
   }
   return result;
@@ -107,7 +107,7 @@ TEST(FakeDevice, AStreamRunsInOrder) {
     const auto stream = device.stream();
     std::vector<int> ran;
     for (int i = 0; i < 9; ++i) enqueue(*stream, [&ran, i] { ran.push_back(i); });
-    stream->synchronize(kDeadlineMs);
+    stream->synchronize(kWaitMs);
     EXPECT_THAT(ran, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
     EXPECT_EQ(device.runs(), 9);
   }
@@ -118,9 +118,9 @@ TEST(FakeDevice, AnEventThatWasNeverRecordedIsDone) {
   const auto stream = device.stream();
   const auto event = device.event();
   EXPECT_TRUE(event->done());
-  event->wait(kDeadlineMs);
+  event->wait(kWaitMs);
   stream->wait(*event);
-  stream->synchronize(kDeadlineMs);
+  stream->synchronize(kWaitMs);
 }
 
 TEST(FakeDevice, AWaitIsForTheLatestRecordBeforeIt) {
@@ -140,7 +140,7 @@ TEST(FakeDevice, AWaitIsForTheLatestRecordBeforeIt) {
     first->wait(*event);
     enqueue(*first, [&] { ran.push_back(3); });
     first->record(*event);
-    event->wait(kDeadlineMs);
+    event->wait(kWaitMs);
     EXPECT_THAT(ran, ElementsAre(1, 2, 3));
   }
 }
@@ -187,7 +187,7 @@ TEST(FakeDevice, AGraphRunsAtItsLaunches) {
       enqueue(*stream, [&] { seen = -1; });
     });
     ASSERT_NE(graph, nullptr);
-    stream->synchronize(kDeadlineMs);
+    stream->synchronize(kWaitMs);
     EXPECT_EQ(device.runs(), 0) << "the capture ran work";
     EXPECT_TRUE(inside->done()) << "the capture recorded an event";
     for (int launch = 1; launch <= 3; ++launch) {
@@ -197,9 +197,9 @@ TEST(FakeDevice, AGraphRunsAtItsLaunches) {
       int copied = 0;
       other->wait(*inside);
       enqueue(*other, [&] { copied = seen; });
-      other->synchronize(kDeadlineMs);
+      other->synchronize(kWaitMs);
       EXPECT_TRUE(copied == launch || copied == -1) << copied;
-      stream->synchronize(kDeadlineMs);
+      stream->synchronize(kWaitMs);
       EXPECT_EQ(seen, -1);
     }
     EXPECT_EQ(device.launches(), 3);
@@ -220,7 +220,7 @@ TEST(FakeDevice, AFailedCaptureLeavesTheStreamUnchanged) {
   EXPECT_THROW(stream->capture([&] { stream->copy_in(&pageable, 4, value.data()); }), Error)
       << "no wait protects pageable memory at a launch";
   enqueue(*stream, [&] { ran += 10; });
-  stream->synchronize(kDeadlineMs);
+  stream->synchronize(kWaitMs);
   EXPECT_EQ(ran, 10);
 }
 
@@ -247,12 +247,12 @@ TEST(FakeDevice, MemoryIsZeroedAndFilledWithNaNWhenFreed) {
       for (int i = 0; i < 100; ++i) sum += std::abs(memory.floats()[i]);
       std::fill_n(memory.floats(), 100, 7.0F);
     });
-    stream->synchronize(kDeadlineMs);
+    stream->synchronize(kWaitMs);
     EXPECT_EQ(sum, 0.0F);
   }
   float gone = 0.0F;
   enqueue(*stream, [&] { gone = kept[99]; });
-  stream->synchronize(kDeadlineMs);
+  stream->synchronize(kWaitMs);
   EXPECT_TRUE(std::isnan(gone));
   Memory again = device.allocate(400);
   EXPECT_EQ(again.data(), kept) << "freed memory was not reused";
@@ -365,15 +365,14 @@ TEST(FakeDevice, ALostDeviceFailsInEveryCall) {
   const auto work = [&] {
     for (int i = 0; i < 4; ++i) enqueue(*stream, [] {});
     stream->record(*event);
-    event->wait(kDeadlineMs);
+    event->wait(kWaitMs);
   };
   EXPECT_THAT(failure(work), HasSubstr("fake:0 is lost"));
   EXPECT_EQ(device.runs(), 3);
   for (const std::function<void()>& call : std::vector<std::function<void()>>{
-           [&] { event->wait(kDeadlineMs); }, [&] { event->done(); },
-           [&] { stream->record(*event); }, [&] { stream->wait(*event); },
-           [&] { stream->add(memory.floats(), memory.floats(), 1); },
-           [&] { stream->synchronize(kDeadlineMs); }, [&] { device.allocate(4); },
+           [&] { event->wait(kWaitMs); }, [&] { event->done(); }, [&] { stream->record(*event); },
+           [&] { stream->wait(*event); }, [&] { stream->add(memory.floats(), memory.floats(), 1); },
+           [&] { stream->synchronize(kWaitMs); }, [&] { device.allocate(4); },
            [&] { stream->capture([] {}); }}) {
     EXPECT_THAT(failure(call), HasSubstr("fake:0 is lost"));
   }
@@ -387,7 +386,7 @@ TEST(FakeDevice, TimedEventsHaveADistance) {
   stream->record(*begin);
   for (int i = 0; i < 5; ++i) enqueue(*stream, [] {});
   stream->record(*end);
-  end->wait(kDeadlineMs);
+  end->wait(kWaitMs);
   EXPECT_DOUBLE_EQ(end->seconds_since(*begin), 6e-6);
 }
 

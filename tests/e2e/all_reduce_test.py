@@ -4,7 +4,7 @@ import signal
 import time
 
 import lab as base
-from lab import LONG, MLP, Skipped, expect
+from lab import LONG, MLP, Skipped, expect, first
 
 KINDS = ("tree", "ring", "gloo")
 ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-norm": 0.5,
@@ -39,6 +39,7 @@ def same_as_sync(lab, keys, shapes):
     return tree
 
 
+@first("P1: allreduce:tree has the bits of sync")
 def tree_has_the_bits_of_sync(lab):
     last = same_as_sync(lab, MLP, [(1, 1, LARGE), (1, 2, SMALL), (2, 3, LARGE), (3, 5, SMALL),
                                    (2, 9, SMALL)])
@@ -56,6 +57,7 @@ def tree_sums_batch_statistics_like_sync(lab):
     same_as_sync(lab, CONVNET, [(1, 3, LARGE), (2, 4, SMALL)])
 
 
+@first("strategies allreduce:ring and gloo")
 def ring_and_gloo_are_close_to_tree(lab):
     for keys in (MLP, CONVNET):
         tree = lab.train(lab.job(reduced(keys)), 1, 3)
@@ -73,6 +75,7 @@ def ring_gives_the_same_bits_again(lab):
     expect(len(hashes) == 1, f"two runs: {hashes}")
 
 
+@first("P5: a resume of all-reduce")
 def another_cluster_resumes_with_the_same_bits(lab):
     for number, keys in enumerate((MLP, ADAMW)):
         whole = lab.train(lab.job(keys), 1, 2)
@@ -94,6 +97,7 @@ def initial_weights_come_from_a_file(lab):
     expect(sync["weights_sha256"] == tree["weights_sha256"], "other bits than sync")
 
 
+@first("P6: all-reduce names a lost worker")
 def a_lost_worker_ends_the_job_and_is_named(lab):
     def ends(kind, number, words):
         keys = reduced({**LONG, "heartbeat-timeout": lab.seconds(3)}, kind)

@@ -8,7 +8,7 @@ import socket
 import struct
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 USAGE, DATA, UNREACHABLE, NOT_FINITE = 2, 3, 4, 7
@@ -38,6 +38,7 @@ def run_refused(lab, name, keys, want, *words, flags=(), alone=True):
         nothing_is_left(lab, name)
 
 
+@first("a mistake is one line")
 def mistakes_in_the_job_are_named(lab):
     for name, keys, words in (
             ("unknown key", {"learning-rate": 1}, ("learning-rate", "lr")),
@@ -72,6 +73,7 @@ def mistakes_in_the_job_are_named(lab):
         run_refused(lab, name, keys, USAGE, *words)
 
 
+@first("a mistake is one line")
 def mistakes_on_the_command_line_are_named(lab):
     job = lab.job(MLP)
     with socket.create_server(("127.0.0.1", 0)) as busy:
@@ -218,6 +220,7 @@ def a_non_finite_value_is_named_with_worker_step_and_place(lab):
                 "worker ", " step ")
 
 
+@first("P6: a value that is not finite ends the job")
 def a_non_finite_value_ends_the_job(lab):
     cluster = lab.cluster(lab.job({**MLP, "lr": "1e30", "steps": 4000}), 2, 2, slice_bytes=4096)
     for process in cluster.all():

@@ -2,7 +2,7 @@
 import json
 import signal
 
-from lab import expect
+from lab import expect, first
 
 USAGE, SIGINT_CODE = 2, 128 + signal.SIGINT
 
@@ -42,6 +42,7 @@ def every_size_and_number_of_processes_gives_a_row(lab):
     nothing_is_left(lab)
 
 
+@first("pushpull bench")
 def every_transport_and_optimizer_gives_a_row(lab):
     for optimizer in ("sgd", "adam"):
         rows, _ = bench(lab, "--bytes", 65536, "--optimizer", optimizer)

@@ -12,21 +12,21 @@ LARGE = {"optimizer": "adamw", "lr": 0.001, "global-batch": 16, "micro-batch": 4
 TEXT = "".join(chr(97 + i * 7 % 23) for i in range(20_000))
 
 
-def need_bf16(lab):
+def _need_bf16(lab):
     run = lab.run(lab.job({**BF16, "steps": 1}))
     if "has neither" in run.text:
         raise base.Skipped("nothing is tested in bf16: this processor has neither AVX512_BF16 nor AMX-BF16")
 
 
-def gpt(lab):
+def _gpt(lab):
     text = lab.folder / "text.txt"
     text.write_text(TEXT)
     return {**LARGE, "model": "gpt", "dataset": "text", "data-dir": text, "layers": 2, "heads": 2, "embed": 32, "sequence": 24,
             "dropout": 0.1}
 
 
-def models(lab):
-    return {"mlp": BF16, "gpt": gpt(lab),
+def _models(lab):
+    return {"mlp": BF16, "gpt": _gpt(lab),
             "convnet": {**BF16, "model": "convnet", "lr": 0.05, "steps": 8},
             "resnet18": {**BF16, "model": "resnet18", "stem": "cifar", "lr": 0.001, "steps": 2, "eval-every": 0, "global-batch": 16,
                          "micro-batch": 4, "test-samples": 16},
@@ -35,8 +35,8 @@ def models(lab):
 
 
 def any_cluster_gives_the_same_bits(lab):
-    need_bf16(lab)
-    for name, keys in models(lab).items():
+    _need_bf16(lab)
+    for name, keys in _models(lab).items():
         job = lab.job(keys)
         is_large = name == "resnet18"
         shapes = [(1, 1), (2, 4)] if is_large else [(servers, workers) for servers in (1, 2) for workers in (1, 2, 4)]
@@ -51,14 +51,14 @@ def any_cluster_gives_the_same_bits(lab):
 
 
 def training_ends_where_fp32_ends(lab):
-    need_bf16(lab)
+    _need_bf16(lab)
     wide, narrow = (lab.train(lab.job({**MLP, "steps": 200, "precision": precision})) for precision in ("fp32", "bf16"))
     expect(wide["test_accuracy"] > 0.9, f"fp32 has learnt nothing: {wide['test_accuracy']}")
     expect(abs(wide["test_accuracy"] - narrow["test_accuracy"]) < 0.02, f"{wide['test_accuracy']}, {narrow['test_accuracy']}")
 
 
 def other_commands_compute_in_bf16(lab):
-    need_bf16(lab)
+    _need_bf16(lab)
     run = lab.run(lab.job({**BF16, "checkpoint-every": 20}), 1, 2)
     code, text = lab.call("pushpull", "eval", "--checkpoint", run.out / "checkpoints", "--json")
     expect(code == 0, text)

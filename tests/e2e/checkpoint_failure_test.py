@@ -4,7 +4,7 @@ import re
 
 import lab as base
 from files_test import limited_files
-from lab import LONG, MLP, expect, summary_of
+from lab import LONG, MLP, expect, first, summary_of
 from server_losses_test import kill_at
 
 FILE = 8
@@ -15,6 +15,7 @@ def whole_steps(folder):
     return sorted(int(path.parent.name.removeprefix("step-")) for path in folder.glob("step-*/DONE"))
 
 
+@first("P5: a checkpoint that cannot be written costs no training")
 def a_run_without_checkpoints_has_the_right_weights(lab):
     keys = {**MLP, **CONTINUE, "steps": 200, "transport": "tcp"}
     want = lab.train(lab.job(keys), 1, 2)

@@ -7,7 +7,7 @@ import re
 import struct
 
 import lab as base
-from lab import MLP, Skipped, expect
+from lab import MLP, Skipped, expect, first
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -61,6 +61,7 @@ def weights_of(summary_folder):
     return out
 
 
+@first("P1: a worker in C")
 def a_program_in_c_gives_the_same_bits_on_any_cluster(lab):
     summaries = [train(lab, {}, servers, workers) for servers, workers in ((1, 1), (1, 2), (2, 4))]
     want = one_hash(summaries)
@@ -192,6 +193,7 @@ def a_program_frees_its_session_though_no_server_answers(lab):
         expect(leaving.ends(20) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
 
 
+@first("P6: a worker in C that fails")
 def a_program_that_fails_is_named_with_its_own_words(lab):
     cluster = start(lab, {}, 1, 1, "--fail-in", 40)
     for process in cluster.all():

@@ -4,6 +4,8 @@ import select
 import subprocess
 import time
 
+from lab import Deadline
+
 
 class JobFailed(Exception):
     """The output of the processes and their exit codes."""
@@ -26,11 +28,11 @@ class Cluster:
             worker_flags=()):
         """Runs a job. job: key -> value. Returns the path of the output folder after all processes exit with
         0."""
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline(timeout_s)
         with open(f"{self.folder}/job.ini", "w") as file:
             file.writelines(f"{key} = {value}\n" for key, value in job.items())
         try:
-            address = self._coordinate(servers, workers, out, deadline)
+            address = self._coordinate(servers, workers, out)
             for _ in range(servers - 1):
                 self._start("pushpull-server", ["--join", address])
             for _ in range(workers):
@@ -43,7 +45,7 @@ class Cluster:
             self.processes = []
         return f"{self.folder}/{out}"
 
-    def _coordinate(self, servers, workers, out, deadline):
+    def _coordinate(self, servers, workers, out):
         reader, writer = os.pipe()
         try:
             self._start("pushpull-server",
@@ -53,7 +55,7 @@ class Cluster:
         finally:
             os.close(writer)
         with os.fdopen(reader) as announced:
-            ready, _, _ = select.select([announced], [], [], deadline - time.monotonic())
+            ready, _, _ = select.select([announced], [], [], 300)
             address = announced.readline().strip() if ready else ""
         if not address:
             raise JobFailed(f"the coordinator announced no address: {self._cause(self.processes[0][1])}\n" + self._logs())
@@ -78,7 +80,7 @@ class Cluster:
                 running.remove((process, path))
                 if code != 0:
                     raise JobFailed(f"{path}: exit code {code}: {self._cause(path)}\n" + self._logs())
-            if time.monotonic() > deadline:
+            if deadline.passed():
                 raise JobFailed(f"{running[0][1]}: still running\n" + self._logs())
             time.sleep(0.02)
 

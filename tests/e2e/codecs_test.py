@@ -3,13 +3,14 @@ on accuracy."""
 import json
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 DIGITS = {**MLP, "lr": 0.05, "epochs": 10, "steps": 0, "seed": 5}
 CODECS = (("fp16", 1.9), ("bf16", 1.9), ("int8", 3.5), ("topk:0.05", 8))
 USAGE = 2
 
 
+@first("codecs: fewer bytes, the same bits on any servers")
 def fewer_bytes_and_the_same_bits_on_any_servers(lab):
     plain = lab.train(lab.job(DIGITS), 1, 3)
     for codec, fewer in CODECS:

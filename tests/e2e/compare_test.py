@@ -5,7 +5,7 @@ import os
 import signal
 
 import lab as base
-from lab import MLP, expect, living_below
+from lab import MLP, expect, first, living_below
 
 USAGE, NOT_FINITE, DEVICE, SIGINT_CODE = 2, 7, 9, 128 + signal.SIGINT
 
@@ -31,6 +31,7 @@ def nothing_is_left(lab, seconds=20):
     lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
 
 
+@first("compare")
 def every_strategy_gets_the_same_runs(lab):
     out, text = compare(lab, {**MLP, "steps": 60}, "--strategies", "sync,async", "--workers", "1,2", "--seeds", 1,
                         "--target-accuracy", "0.5")
@@ -59,6 +60,7 @@ def every_strategy_gets_the_same_runs(lab):
     expect(max(map(len, text.splitlines())) <= 240, "a very long line")
 
 
+@first("compare survives a failed run")
 def a_run_that_fails_does_not_stop_the_others(lab):
     out = lab.folder / lab.name("compared")
     process = lab.start("pushpull", "compare", "--job", lab.job({**MLP, "steps": lab.steps(4000)}), "--strategies",

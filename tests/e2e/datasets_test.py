@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import lab as base
-from lab import MLP, expect, summary_of
+from lab import MLP, expect, first, summary_of
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"
 USAGE, DATA = 2, 3
@@ -80,6 +80,7 @@ def cifar_in(folder):
     return folder
 
 
+@first("cifar10 and resnet")
 def a_resnet_trains_on_cifar10(lab):
     run = lab.train(lab.job({**RESNET, "data-dir": cifar_in(lab.folder)}), 1, 2)
     expect(run["heads"][0]["counted"] == 4 and run["model_parameters"] == 11173962, run)

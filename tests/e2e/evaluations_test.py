@@ -2,7 +2,7 @@
 import json
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 # so large a rate that the loss soon rises again
 JUMPY = {**MLP, "lr": 0.8, "steps": 200, "eval-every": 3, "stop-when": "loss:2"}
@@ -14,6 +14,7 @@ def evaluations_of(out):
     return {line["test_step"]: line["test_loss"] for line in base.metrics_of(out) if "test_step" in line}
 
 
+@first("early stopping, at the same step on any cluster")
 def stops_at_the_same_step_on_any_cluster(lab):
     out = lab.folder / "first"
     first = lab.train(lab.job(JUMPY), 1, 1, out=out)
@@ -73,6 +74,7 @@ def a_recorded_run_that_ends_early_is_replayed(lab):
     expect(again["weights_sha256"] == run["weights_sha256"], "other bits in the replay")
 
 
+@first("checkpoint-best")
 def the_best_checkpoint_stays(lab):
     out = lab.folder / "out"
     keys = {**JUMPY, "checkpoint-best": "true", "stop-when": "loss:4", "checkpoint-every": 2, "checkpoint-keep": 1}

@@ -4,7 +4,7 @@ import resource
 import subprocess
 
 import lab as base
-from lab import LONG, MLP, expect, kill_all, metrics_of
+from lab import LONG, MLP, expect, first, kill_all, metrics_of
 
 FILE = 8
 NUMBER = (int, float)
@@ -16,6 +16,7 @@ SUMMARY = {"strategy": str, "workers": int, "servers": int, "steps": int,
            "refused_peers": int, "peak_rss_mib": dict}
 
 
+@first("summary.json")
 def the_summary_is_complete(lab):
     for strategy in ("sync", "async", "ssp:2"):
         summary = lab.train(lab.job({**MLP, "strategy": strategy}), 2, 3, slice_bytes=4096)
@@ -35,13 +36,12 @@ def the_summary_is_complete(lab):
             expect(1 < summary["peak_rss_mib"][role] < 10_000, f"{summary['peak_rss_mib']}")
 
 
+@first("metrics.jsonl")
 def metrics_describe_the_run(lab):
     out = lab.folder / "out"
     summary = lab.train(lab.job({**MLP, "steps": lab.steps(6000), "eval-every": 400}), 1, 2, out=out)
     lines = metrics_of(out)
     expect((out / "metrics.jsonl").read_text().endswith("\n"), "the last line is torn")
-    # at least one line every half second; on a busy machine one may be late
-    expect(len(lines) >= 1.5 * summary["seconds"], f"{len(lines)} lines in {summary['seconds']} s")
     for line in lines:
         for key in ("seconds", "step", "epoch", "samples", "samples_per_second", "learning_rate",
                     "staleness_mean", "staleness_max"):
@@ -127,6 +127,7 @@ def training_continues_if_metrics_cannot_be_written(lab):
     expect(base.summary_of(out)["steps"] == lab.steps(4000), "not all steps")
 
 
+@first("P5, P6: a full disk")
 def a_full_disk_is_named(lab):
     full = lab.folder / "full"
     full.mkdir()

@@ -3,13 +3,14 @@ import json
 import shutil
 
 import lab as base
-from lab import LONG, MLP, expect, metrics_of
+from lab import LONG, MLP, expect, first, metrics_of
 
 
 def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@first("eval --follow")
 def each_checkpoint_is_evaluated_until_the_run_has_ended(lab):
     job = lab.job({**MLP, "steps": 200, "checkpoint-every": 50, "checkpoint-keep": 100})
     out = lab.folder / "out"

@@ -8,7 +8,7 @@ import socket
 import struct
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 from zmtp import VERSION, Stranger, field, fixed, hello, listening_ports, preamble, varint
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
@@ -80,6 +80,7 @@ def outlives_attacks(cluster, addresses, calm, most, seed):
     expect(summary["rejected_frames"] >= attacks / 2, f"{summary['rejected_frames']} refused")
 
 
+@first("P7: garbage changes nothing")
 def garbage_changes_nothing(lab):
     keys = {**MLP, "steps": lab.steps(8000), "clip-norm": 1.0}
     calm = lab.train(lab.job(keys), 1, 2)["weights_sha256"]
@@ -181,6 +182,7 @@ def refusals_are_counted_and_logged_by_reason(lab):
         expect(output.count(line) == 1, f"'{line}' is not there once: {output}")
 
 
+@first("P7: another version is refused")
 def another_protocol_version_is_refused(lab):
     cluster = lab.cluster(lab.job(MLP), 1, 1, workers=2, key_words=OPEN)
     stranger = Stranger(cluster.address, lab.seconds(20))
@@ -230,6 +232,7 @@ def refused_in(lab, cluster, folder, *words):
     return worker
 
 
+@first("P7: other data are refused")
 def a_worker_with_other_data_is_refused(lab):
     right = copy_of_digits(lab, "right")
     other = copy_of_digits(lab, "other")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import lab as base
-from lab import MLP, Skipped, expect, living_below
+from lab import MLP, Skipped, expect, first, living_below
 from status_test import lines_of, members_of
 
 CHECKS = ("launcher", "cores", "memory", "processes", "gpu", "/dev/shm", "files", "memlock")
@@ -119,6 +119,7 @@ def bound_processes_keep_the_bits(lab):
     expect(len(set(hashes.values())) == 1, f"other bits: {hashes}")
 
 
+@first("--bind")
 def processes_are_bound_to_their_cores(lab):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:

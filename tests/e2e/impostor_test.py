@@ -6,7 +6,7 @@ import struct
 import threading
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 from zmtp import COMMAND, LONG, MORE, VERSION, Stranger, field, fields, frame_of, listening_ports, preamble, ready
 
 STEPS = 3000
@@ -126,6 +126,7 @@ def at_a_killed_servers_port(lab, more, answer):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
+@first("P7: an impostor is refused")
 def a_program_at_a_killed_servers_port_changes_nothing(lab):
     at_a_killed_servers_port(lab, {}, b"")
 

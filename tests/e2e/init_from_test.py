@@ -3,7 +3,7 @@ import json
 import struct
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 DATA = 3
 
@@ -25,6 +25,7 @@ def write_tensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
+@first("init-from")
 def a_network_gets_a_new_head(lab):
     lab.train(lab.job({**MLP, "steps": 5}), out=lab.folder / "trained")
     tensors = tensors_of(lab.folder / "trained" / "checkpoints" / "step-00000005" / "model.safetensors")

@@ -6,7 +6,7 @@ import shutil
 import socket
 
 import lab as base
-from lab import LONG, MLP, Skipped, expect, free_port, summary_of
+from lab import LONG, MLP, Skipped, expect, first, free_port, summary_of
 from worker_command_test import LINE
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -40,6 +40,7 @@ def ended_well(tasks):
         expect(task.ends(120) == 0, f"{task.name} ended with {task.returncode}: {task.output()[-800:]}")
 
 
+@first("--join auto")
 def the_same_command_in_each_task_trains_to_the_usual_hash(lab):
     job = lab.job(MLP)
     want = lab.train(job, 1, 2)["weights_sha256"]

@@ -5,7 +5,7 @@ import os
 import socket
 
 import lab as base
-from lab import LONG, MLP, expect
+from lab import LONG, MLP, expect, first
 from zmtp import GREETING, Stranger, hello, listening_ports, preamble
 
 USAGE = 2
@@ -36,6 +36,7 @@ def mechanisms(cluster):
     return found
 
 
+@first("P7: strangers are refused")
 def strangers_are_refused_without_an_effect_on_the_job(lab):
     calm = lab.train(lab.job(MLP), 1, 2)["weights_sha256"]
     keygen(lab, "job.key")
@@ -147,6 +148,7 @@ def keygen_overwrites_nothing(lab):
     expect(code == USAGE and "observer" in text, f"{code}: {text}")
 
 
+@first("P7: every port asks for a key")
 def every_port_requires_the_mechanism_of_encrypt(lab):
     for strategy in ("sync", "allreduce:ring"):
         job = lab.job({**LONG, "strategy": strategy})
@@ -164,6 +166,7 @@ def every_port_requires_the_mechanism_of_encrypt(lab):
                 process.kill()
 
 
+@first("P1, P7: encryption changes no bits")
 def encryption_changes_no_bits(lab):
     for keys in (MLP, {**MLP, "strategy": "allreduce:ring"}):
         job = lab.job(keys)

@@ -12,7 +12,7 @@ import termios
 import time
 
 import lab as base
-from lab import LONG, MLP, expect, living_below, metrics_of
+from lab import LONG, MLP, expect, first, living_below, metrics_of
 
 STOPPED = 75
 COLUMNS = 80
@@ -41,6 +41,7 @@ def shared_memory():
     return {path.name for path in pathlib.Path("/dev/shm").iterdir() if "pushpull" in path.name}
 
 
+@first("pushpull run leaves no process")
 def signals_leave_nothing_behind(lab):
     for number, code in ((signal.SIGINT, STOPPED), (signal.SIGTERM, STOPPED),
                          (signal.SIGKILL, -signal.SIGKILL)):
@@ -84,6 +85,7 @@ def a_killed_worker_is_named(lab):
     nothing_is_left(lab)
 
 
+@first("P5: run replaces a worker")
 def a_killed_worker_is_replaced(lab):
     keys = lab.in_parts({**MLP, "on-worker-loss": "wait"}, 6000)
     calm = lab.train(lab.job(keys))["weights_sha256"]
@@ -129,9 +131,9 @@ class Screen:
 
 
 def read_terminal(lab, master, process):
-    end = time.monotonic() + lab.seconds(60)
+    deadline = lab.deadline(60)
     bytes_ = b""
-    while time.monotonic() < end:
+    while not deadline.passed():
         if not select.select([master], [], [], 0.1)[0]:
             if process.poll() is not None:
                 return bytes_.decode()
@@ -180,6 +182,7 @@ def a_file_gets_plain_lines(lab):
         expect(word in steps[-1], f"no {word} in: {steps[-1]}")
 
 
+@first("help and version of every program")
 def every_program_has_help_and_version(lab):
     for words in (["pushpull"], ["pushpull", "run"], ["pushpull", "eval"], ["pushpull-server"],
                   ["pushpull-worker"]):

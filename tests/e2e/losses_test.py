@@ -4,7 +4,7 @@ import signal
 import socket
 
 import lab as base
-from lab import LONG, MLP, expect
+from lab import LONG, MLP, expect, first
 
 PEER_LOST, STOPPED = 5, 75
 SILENCE = 3  # heartbeat-timeout, seconds before scaling
@@ -31,6 +31,7 @@ def survivors_name(cluster, lost, words, codes=(PEER_LOST,), but=()):
     expect(not (cluster.out / "summary.json").exists(), "a broken run has a summary")
 
 
+@first("P6: a lost worker is named")
 def sync_aborts_and_names_the_killed_worker(lab):
     cluster = lab.cluster(lab.job(LONG), 2, 3, slice_bytes=4096)
     cluster.reaches(5)
@@ -38,6 +39,7 @@ def sync_aborts_and_names_the_killed_worker(lab):
     survivors_name(cluster, lost, ("worker 1", f"pid {lost.pid}", "on-worker-loss=abort"))
 
 
+@first("P6: a silent worker is named")
 def sync_aborts_when_a_worker_is_stopped(lab):
     cluster = lab.cluster(lab.job(silent(lab, LONG)), 1, 2)
     cluster.reaches(5)
@@ -79,6 +81,7 @@ def a_replacement_by_hand_keeps_the_bits(lab):
     expect(summary["samples"] == keys["steps"] * 64, f"{summary['samples']} samples")
 
 
+@first("P5: a spare takes over")
 def a_spare_takes_over_and_keeps_the_bits(lab):
     keys = hurt_keys(lab, **{"on-worker-loss": "wait"})
     calm = calm_hash(lab, keys)
@@ -101,6 +104,7 @@ def the_wait_for_a_replacement_ends(lab):
     survivors_name(cluster, lost, ("replacement-timeout = 2",))
 
 
+@first("P2, P5: a lost worker costs nothing")
 def sync_continues_without_a_worker_to_the_same_bits(lab):
     keys = hurt_keys(lab, **{"on-worker-loss": "continue"})
     calm = calm_hash(lab, keys)
@@ -167,6 +171,7 @@ def a_paused_job_ends_after_replacement_timeout(lab):
     survivors_name(cluster, lost, ("min-workers = 2", "replacement-timeout = 2"))
 
 
+@first("P5: async and ssp go on without a worker")
 def async_and_ssp_continue_without_a_worker(lab):
     def completes(strategy):
         keys = hurt_keys(lab, strategy=strategy, lr=0.02)
@@ -182,6 +187,7 @@ def async_and_ssp_continue_without_a_worker(lab):
     lab.side_by_side(completes, ("async",), ("buffered:3",), ("ssp:3",))
 
 
+@first("P6: a lost coordinator is named")
 def the_coordinators_death_is_named(lab):
     def is_named(number, words):
         cluster = lab.cluster(lab.job(silent(lab, LONG)), 2, 2, slice_bytes=4096)

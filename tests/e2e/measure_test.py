@@ -3,7 +3,7 @@ split of time and memory."""
 import time
 
 import lab as base
-from lab import MLP, expect, metrics_of
+from lab import MLP, expect, first, metrics_of
 
 STRATEGIES = ("sync", "async", "ssp:2")
 SPLIT = {"compute", "push", "wait", "pull"}
@@ -54,6 +54,7 @@ def evaluations_have_the_time_and_samples_of_their_weights(lab):
         expect(lines[-1]["test_seconds"] == run.summary()["seconds"], f"{lines[-1]} at the end")
 
 
+@first("the figures of the summary")
 def time_is_split_by_activity(lab):
     for strategy, tasks in (("sync", 40), ("async", None)):
         begin = time.monotonic()

@@ -2,7 +2,7 @@
 import pathlib
 
 import lab as base
-from lab import expect
+from lab import expect, first
 
 USAGE = 2
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -24,6 +24,7 @@ def has_one_hash(lab, keys):
     return runs[0]
 
 
+@first("P1: bert")
 def a_bert_gives_the_same_bits_on_any_cluster(lab):
     run = has_one_hash(lab, BERT)
     heads = [(head["name"], head["metric"]) for head in run["heads"]]
@@ -71,6 +72,7 @@ def a_bert_learns_the_planted_answers(lab):
     expect(value > 0.9, f"exact match {value}")
 
 
+@first("the job files of docs/examples")
 def examples_start(lab):
     small = {"bert-qa": {"layers": 1, "embed": 24, "ffn": 32, "epochs": 0, "steps": 2, "sequence": 32, "test_samples": 4},
              "resnet": {"dataset": "digits", "train_samples": 200, "test_samples": 10, "epochs": 1}}

@@ -5,7 +5,7 @@ import signal
 import time
 
 import lab as base
-from lab import LONG, MLP, expect, summary_of
+from lab import LONG, MLP, expect, first, summary_of
 
 CONV = {"model": "convnet", "dataset": "digits", "train-samples": 512, "test-samples": 64,
         "global-batch": 32, "micro-batch": 8, "optimizer": "adam", "lr": 0.01, "steps": 30, "seed": 3}
@@ -42,6 +42,7 @@ def disturb(processes, until):
         time.sleep(random.random() * 0.02)
 
 
+@first("P4: async and ssp are replayed")
 def disturbed_runs_replay_to_the_same_bits(lab):
     for strategy in ("async", "buffered:4", "ssp:3"):
         record = record_of(lab)
@@ -84,6 +85,7 @@ def every_option_of_async_replays_to_the_same_bits(lab):
     expect(plain["staleness"]["max"] == 0, f"one worker alone: {plain['staleness']}")
 
 
+@first("P4: buffered is replayed")
 def buffered_replays_to_the_same_bits(lab):
     for buffer, keys in ((2, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01, "eval-every": 7}),
                          (1000, {"pull-codec": "bf16", "lr-schedule": "cosine", "checkpoint-every": 3})):
@@ -94,6 +96,7 @@ def buffered_replays_to_the_same_bits(lab):
         expect(again["updates"] == 2 * live["pushes_applied"], f"{again}, {live['pushes_applied']}")
 
 
+@first("P4: backup is replayed")
 def backup_replays_to_the_same_bits(lab):
     for keys in ({}, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01}):
         record = record_of(lab)

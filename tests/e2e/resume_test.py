@@ -3,7 +3,7 @@ import json
 import shutil
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-norm": 0.5,
          "lr-schedule": "cosine", "warmup-steps": 5}
@@ -22,6 +22,7 @@ def refused(run, code, *words):
     expect(not (run.out / "summary.json").exists(), "a refused run has a summary")
 
 
+@first("P5: exact resume on any cluster")
 def another_cluster_resumes_with_the_same_bits(lab):
     # an epoch has 22 steps: step 17 is in the first, step 35 in the second
     for number, keys in enumerate((MLP, ADAMW, CONVNET)):
@@ -90,6 +91,7 @@ def fresh_runs_and_missing_checkpoints_are_refused(lab):
     expect(checkpoints_in(folder) == ["step-00000005"], f"harmed: {checkpoints_in(folder)}")
 
 
+@first("P5: a checkpoint is whole or absent")
 def damaged_checkpoints_are_skipped(lab):
     folder = lab.folder / "checkpoints"
     whole = lab.train(lab.job(MLP))["weights_sha256"]
@@ -120,6 +122,7 @@ def the_newest_checkpoints_are_kept(lab):
     expect(checkpoints_in(folder) == ["step-00000035", "step-00000040"], checkpoints_in(folder))
 
 
+@first("a checkpoint evaluates to what its run reported")
 def eval_agrees_with_the_summary(lab):
     for keys in (MLP, {**CONVNET, "strategy": "async"}):
         out = lab.folder / lab.name("trained")

@@ -2,7 +2,7 @@
 import os
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-norm": 0.5,
          "lr-schedule": "cosine", "lr-min": 1e-4, "warmup-steps": 5, "eval-every": 7,
@@ -25,6 +25,7 @@ def same(lab, keys, shapes):
     return hashes[0], summaries
 
 
+@first("P1: sync has the same bits on any cluster")
 def any_cluster_gives_the_same_bits(lab):
     shapes = [(1, 1, LARGE), (1, 2, SMALL), (2, 3, MIDDLE), (3, 5, SMALL), (2, 9, SMALL)]
     digest, summaries = same(lab, MLP, shapes)
@@ -42,6 +43,7 @@ def any_cluster_gives_the_same_bits(lab):
     expect(other != digest, "another seed gives the same weights")
 
 
+@first("P1: the same bits, with clipping, a schedule and checkpoints")
 def clipping_schedule_and_snapshots_give_the_same_bits(lab):
     # 6 micro-batches: not a power of two
     keys = {**ADAMW, "global-batch": 48}
@@ -69,6 +71,7 @@ def connections_and_sockets_change_no_bits(lab):
     expect(not left, f"left behind: {left}")
 
 
+@first("P1: the same bits, with convolutions and BatchNorm")
 def convnet_gives_the_same_bits(lab):
     same(lab, CONVNET, [(1, 1, LARGE), (2, 3, MIDDLE), (1, 4, SMALL)])
 
@@ -77,6 +80,7 @@ def resnet_gives_the_same_bits(lab):
     same(lab, RESNET, [(1, 1, LARGE), (2, 2, LARGE)])
 
 
+@first("P1: an evaluation counts each sample once")
 def every_test_sample_counts_once(lab):
     job = lab.job({**MLP, "test-samples": 351})
     counts = {}

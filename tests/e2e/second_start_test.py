@@ -2,10 +2,9 @@
 import os
 import shutil
 import signal
-import time
 
 import lab as base
-from lab import LONG, MLP, expect, living_below, summary_of
+from lab import LONG, MLP, expect, first, living_below, summary_of
 
 USAGE = 2
 UNREACHABLE = 4
@@ -28,6 +27,7 @@ def refused(lab, words, *parts):
            f"exit code {code}, want {USAGE} and one line with {parts}: {text[-600:]}")
 
 
+@first("P5: starting something twice costs nothing")
 def a_second_start_is_refused_and_the_first_run_continues(lab):
     keys = {**MLP, "steps": lab.steps(6000)}
     want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
@@ -71,10 +71,8 @@ def after_a_kill_before_the_first_step_the_command_starts_anew(lab):
     first.wait()
     again = lab.start(*words)
     again.prints("listening on")
-    begin = time.monotonic()
-    again.send_signal(signal.SIGTERM)
-    expect(again.ends(20) == SIGTERM_CODE, f"exit code {again.returncode}: {again.output()[-600:]}")
-    expect(time.monotonic() - begin < lab.seconds(10), "it has waited for a cut of a run that has not begun")
+    again.send_signal(signal.SIGTERM)  # it does not wait for a cut of a run that has not begun
+    expect(again.ends(10) == SIGTERM_CODE, f"exit code {again.returncode}: {again.output()[-600:]}")
 
 
 def a_run_that_cannot_have_checkpoints_leaves_an_earlier_one_alone(lab):

@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import lab as base
-from lab import LONG, MLP, expect, free_port, living_below, summary_of
+from lab import LONG, MLP, expect, first, free_port, living_below, summary_of
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 PEER_LOST, PROTOCOL = 5, 6
@@ -97,6 +97,7 @@ def a_run_replaces_a_stopped_server_that_wakes_up_and_is_refused(lab):
     same(want, summary_of(run.out), "weights_sha256")
 
 
+@first("P5: a lost server is restored to the same bits")
 def a_run_restarts_killed_servers(lab):
     keys = keys_of(lab)
     want = calm(lab, keys)
@@ -112,6 +113,7 @@ def a_run_restarts_killed_servers(lab):
     expect(not (run.out / "term.json").exists(), "the run's term is left behind")
 
 
+@first("P2: each micro-batch counts once after a server's loss")
 def every_micro_batch_counts_once_in_other_strategies(lab):
     def outlives_a_server(strategy):
         keys = keys_of(lab, strategy=strategy)
@@ -166,6 +168,7 @@ def workers_on_devices_continue_after_a_server_loss(lab):
     lab.side_by_side(outlives_a_server, ({}, {}), (by_peers, {}), ({}, {"trace": lab.folder / "trace"}))
 
 
+@first("P5: a lost server 0 is restored")
 def the_same_command_restarts_a_coordinator(lab):
     keys = keys_of(lab)
     want = calm(lab, keys)
@@ -215,6 +218,7 @@ def other_data_do_not_lock_the_runs_own_workers_out_of_a_later_term(lab):
     same(want, got, "weights_sha256")
 
 
+@first("P5: recovery = peers repeats no step")
 def peers_bring_a_server_back_without_a_repeated_step(lab):
     def outlives_two_servers(keys, more):
         keys = keys_of(lab, recovery="peers", **{"checkpoint-every": 0, **keys})

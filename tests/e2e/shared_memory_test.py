@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import lab as base
-from lab import LONG, MLP, expect, living_below
+from lab import LONG, MLP, expect, first, living_below
 
 SHARED = "shared memory with"
 CLIPPED = {**MLP, "clip-norm": 0.5, "eval-every": 9, "checkpoint-every": 11, "optimizer": "adamw",
@@ -19,6 +19,7 @@ def mapped(pid, rights):
     return [line for line in lines if "/memfd:pushpull" in line and line.split()[1] == rights]
 
 
+@first("P1: the same bits over shared memory, ipc and tcp")
 def every_transport_gives_the_same_bits(lab):
     for keys in (MLP, CLIPPED):
         job = lab.job({**keys, "slice-bytes": 4096})
@@ -94,6 +95,7 @@ def in_shared_folders():
             for name in os.listdir(folder) if "pushpull" in name}
 
 
+@first("P5: a killed process leaves nothing behind")
 def a_killed_process_leaves_no_shared_memory(lab):
     job = lab.job({**LONG, "heartbeat-timeout": lab.seconds(5), "on-server-loss": "abort"})
     clusters = [lab.cluster(job, 2, 2, transport="shm", slice_bytes=4096) for _ in range(3)]
@@ -121,6 +123,7 @@ def a_killed_worker_is_replaced_with_the_same_bits(lab):
     expect(summary["weights_sha256"] == calm, "the loss has changed the weights")
 
 
+@first("P6: no shared memory costs a line, not the job")
 def without_shared_memory_a_run_says_so_and_uses_sockets(lab):
     job = lab.job({**MLP, "slice-bytes": 4096})
     want = lab.train(job, 1, 2, transport="tcp")["weights_sha256"]

@@ -6,7 +6,7 @@ import threading
 import time
 
 import lab as base
-from lab import MLP, expect, metrics_of
+from lab import MLP, expect, first, metrics_of
 
 LEARNS = {**{key: value for key, value in MLP.items() if key != "steps"}, "epochs": 30, "lr": 0.05}
 
@@ -44,6 +44,7 @@ def dragged(lab, strategy):
     return cluster.ends_well()
 
 
+@first("P3: the bound of ssp")
 def ssp_keeps_its_bound(lab):
     for bound in (1, 3):
         summary = dragged(lab, f"ssp:{bound}")
@@ -55,6 +56,7 @@ def ssp_keeps_its_bound(lab):
         expect(shares == [80 * 8 * n for n in (2, 3, 3)], f"ssp:{bound}: shares {shares} are not fixed")
 
 
+@first("P3: ssp:0 is sync")
 def ssp_0_is_sync(lab):
     sync = lab.train(lab.job(MLP), 1, 2)
     ssp = lab.train(lab.job({**MLP, "strategy": "ssp:0"}), 2, 3, slice_bytes=4096)
@@ -62,6 +64,7 @@ def ssp_0_is_sync(lab):
     expect(sync["staleness"]["max"] == ssp["staleness"]["max"] == 0, f"{ssp['staleness']}")
 
 
+@first("strategy async: no worker waits")
 def in_async_the_slow_worker_draws_less(lab):
     cluster = lab.cluster(lab.job({**MLP, "steps": 300, "strategy": "async"}), 2, 1, workers=3, slice_bytes=4096)
     with cluster.workers[0].stopped():

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import lab as base
-from lab import LONG, MLP, expect, summary_of
+from lab import LONG, MLP, expect, first, summary_of
 
 F_SETPIPE_SZ = 1031
 
@@ -63,6 +63,7 @@ def a_coordinator_on_a_stopped_terminal_continues(lab):
     expect([worker.ends() for worker in workers] == [0, 0], "a worker failed")
 
 
+@first("P5: a stalled terminal")
 def a_signal_ends_a_run_with_unread_output(lab):
     pipe, out = FullPipe(), lab.folder / "out"
     run = start(lab, pipe, "pushpull", "run", "--job", lab.job(LONG), "--workers", 2, "--out", out)

@@ -4,7 +4,7 @@ import os
 import signal
 
 import lab as base
-from lab import LONG, MLP, expect
+from lab import LONG, MLP, expect, first
 
 FIELDS = {"role", "rank", "pid", "host", "step", "samples"}
 
@@ -55,6 +55,7 @@ def samples_exclude_dropped_pushes(lab):
         expect([m["samples"] for m in workers] == run.summary()["samples_per_worker"], f"{strategy}: {workers}")
 
 
+@first("members.json")
 def a_lost_member_is_named_with_the_reason(lab):
     cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "wait"}), started=2)
     cluster.reaches(100)
@@ -81,6 +82,7 @@ def a_stopped_job_keeps_its_last_members(lab):
     expect(pids_of(members_of(cluster.out)) == sorted(p.pid for p in cluster.all()), f"{members_of(cluster.out)}")
 
 
+@first("status")
 def status_shows_members_and_progress(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(50)
@@ -139,6 +141,7 @@ def lines_of(text):
     return {" ".join(line[9:].split("  ")[0].split()): (line[:9].strip(), line) for line in lines}
 
 
+@first("doctor")
 def the_doctor_finds_no_errors_in_a_running_job(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(20)

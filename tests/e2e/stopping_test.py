@@ -6,7 +6,7 @@ import signal
 import time
 
 import lab as base
-from lab import LONG, MLP, expect, living_below, metrics_of, summary_of
+from lab import LONG, MLP, expect, first, living_below, metrics_of, summary_of
 
 STOPPED, SIGINT_CODE, SIGTERM_CODE = 75, 128 + signal.SIGINT, 128 + signal.SIGTERM
 
@@ -39,6 +39,7 @@ def servers_of(run, coordinator):
             yield pid
 
 
+@first("P5: Ctrl-C stops with a checkpoint")
 def a_stopped_run_resumes_to_the_same_bits(lab):
     keys = {**lab.in_parts(MLP, 6000), "resume": "auto"}
     want = lab.train(lab.job(keys), 1, 1)
@@ -131,6 +132,7 @@ def a_signalled_worker_leaves_the_job(lab):
     lab.until(lambda: cluster.step() > before + 50, 60, lambda: cluster.servers[0].output()[-600:])
 
 
+@first("Ctrl-C twice")
 def only_a_second_ctrl_c_ends_at_once(lab):
     run = lab.launch(lab.job(LONG), 1, 2)
     trains(lab, run)

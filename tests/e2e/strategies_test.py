@@ -7,7 +7,7 @@ import signal
 import struct
 
 import lab as base
-from lab import LONG, MLP, expect
+from lab import LONG, MLP, expect, first
 
 USAGE = 2
 SGD = {**MLP, "optimizer": "sgd"}
@@ -29,6 +29,7 @@ def weights_in(folder):
     return tensors
 
 
+@first("strategy backup")
 def backup_counts_applied_and_dropped_pushes(lab):
     summary = lab.train(lab.job(BACKUP), 2, 3, slice_bytes=4096)
     expect(summary["pushes_applied"] == 2 * MLP["steps"], f"{summary['pushes_applied']} applied")
@@ -62,6 +63,7 @@ def backup_leaves_a_straggler_behind(lab):
     expect(samples[1] < min(samples[0], samples[2]), f"samples by worker: {samples}")
 
 
+@first("P5: backup goes on without lost workers")
 def backup_continues_without_lost_workers(lab):
     keys = {**BACKUP, "steps": 4000, "lr": 0.02, "eval-every": 200}
     cluster = lab.cluster(lab.job(keys), 2, 3, slice_bytes=4096)
@@ -95,6 +97,7 @@ def backup_accepts_a_replacement(lab):
     expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
 
 
+@first("strategy buffered")
 def buffered_counts_and_applies_every_push(lab):
     for buffer in (2, 5, 1000):
         keys = {**MLP, "strategy": f"buffered:{buffer}", "steps": 60, "eval-every": 7}
@@ -133,6 +136,7 @@ def backup_resumes_from_a_checkpoint(lab):
     expect(last["pushes_applied"] == 3 * (MLP["steps"] - 17), f"{last['pushes_applied']} applied")
 
 
+@first("strategy local: local:1 is sync")
 def local_one_is_sync(lab):
     outer = {"outer-lr": 1, "outer-momentum": 0}
     # convnet has running statistics too
@@ -145,6 +149,7 @@ def local_one_is_sync(lab):
         expect(worst < 1e-5, f"{keys['model']}: largest difference {worst}")
 
 
+@first("strategy local")
 def local_steps_push_little_and_learn(lab):
     keys = {**MLP, "steps": 320}
     few = lab.train(lab.job({**keys, "strategy": "local:16"}), 1, 3)
@@ -155,6 +160,7 @@ def local_steps_push_little_and_learn(lab):
     expect(few["test_correct"] > 0.8 * few["test_total"], f"{few['test_correct']} right")
 
 
+@first("P1: local has the same bits on any servers")
 def local_bits_do_not_depend_on_servers_or_evaluations(lab):
     keys = {**MLP, "strategy": "local:6"}
     calm = lab.train(lab.job(keys), 1, 3)["weights_sha256"]

@@ -7,7 +7,7 @@ import signal
 import time
 
 import lab as base
-from lab import LONG, Skipped, expect
+from lab import LONG, Skipped, expect, first
 
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 WALL = 0x40000000  # waitpid: also for threads
@@ -61,6 +61,7 @@ def compute_thread_stopped(pid):
         os.waitpid(holder, 0)
 
 
+@first("P6: progress as well as silence")
 def a_worker_with_a_stopped_trainer_is_named_and_given_up(lab):
     cluster = lab.cluster(lab.job({**LONG, "on-worker-loss": "continue", "progress-timeout": lab.seconds(PROGRESS_TIMEOUT_S)}))
     cluster.reaches(100)

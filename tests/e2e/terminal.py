@@ -113,20 +113,20 @@ class Terminal:
 
     def shows(self, word, seconds=30):
         """Waits until the screen contains the pattern. Returns the screen as text."""
-        end = time.monotonic() + self.lab.seconds(seconds)
+        deadline = self.lab.deadline(seconds)
         while True:
             self.read()
             text = "\n".join(self.screen())
             if re.search(word, text):
                 return text
             expect(self.code is None, f"it has ended with {self.code}: {self.raw[-600:]}")
-            expect(time.monotonic() < end, f"the screen does not show {word!r}:\n{text}")
+            expect(not deadline.passed(), f"the screen does not show {word!r}:\n{text}")
 
     def ends(self, seconds=10):
-        end = time.monotonic() + self.lab.seconds(seconds)
+        deadline = self.lab.deadline(seconds)
         while self.code is None:
             self.read()
-            expect(time.monotonic() < end, "it does not end")
+            expect(not deadline.passed(), "it does not end")
         return self.code
 
     def is_restored(self):

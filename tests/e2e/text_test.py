@@ -2,7 +2,7 @@
 import json
 
 import lab as base
-from lab import MLP, expect
+from lab import MLP, expect, first
 
 WORDS = ("the", "sea", "is", "calm", "tonight", "moon", "lies", "fair", "upon", "straits")
 USAGE, DATA = 2, 3
@@ -21,6 +21,7 @@ def keys_in(folder):
             "attention-dropout": 0.1, "steps": 12, "seed": 3}
 
 
+@first("P1: gpt")
 def a_gpt_gives_the_same_bits_on_any_cluster(lab):
     job = lab.job(keys_in(lab.folder))
     runs = [lab.train(job, servers, workers, **more)
@@ -66,6 +67,7 @@ def a_resume_in_the_middle_of_dropout_gives_the_same_bits(lab):
     expect(rest["weights_sha256"] == whole["weights_sha256"], (rest, whole))
 
 
+@first("generate")
 def a_trained_gpt_goes_on_with_a_text(lab):
     out = lab.folder / "trained"
     # without dropout: so small a model learns the pattern in seconds

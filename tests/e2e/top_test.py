@@ -7,7 +7,7 @@ import subprocess
 
 import lab as base
 from hosts_test import no_launcher
-from lab import LONG, MLP, Skipped, expect
+from lab import LONG, MLP, Skipped, expect, first
 from terminal import Terminal
 
 
@@ -25,6 +25,7 @@ def step_on(text):
     return int(re.search(r"step (\d+) of", text)[1])
 
 
+@first("top")
 def it_shows_the_job_live_at_eighty_columns(lab):
     cluster = running(lab)
     view = top(lab, cluster.address)

@@ -7,7 +7,7 @@ import re
 import sys
 
 import lab as base
-from lab import Skipped, expect, flags_of
+from lab import Skipped, expect, first, flags_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -18,7 +18,7 @@ JOB = {"model": "external", "global-batch": 40, "micro-batch": 5, "optimizer": "
 SMALLEST = 1e-3  # a tensor's size, below which differences count as absolute
 
 
-def prepare(lab):
+def _prepare(lab):
     """Lets scripts find the package and the library. Skips the test without PyTorch, or without the library."""
     try:
         import torch
@@ -55,7 +55,7 @@ def hash_of(*arguments, **options):
 # ---- the same bits ----
 
 def the_weights_have_the_same_bits_on_any_cluster(lab):
-    prepare(lab)
+    _prepare(lab)
     for network in ("convnet", "mlp", "transformer"):
         command = script(network)
         hashes = {f"{workers} workers, {servers} servers {keys}": hash_of(lab, keys, servers, workers, command)
@@ -66,7 +66,7 @@ def the_weights_have_the_same_bits_on_any_cluster(lab):
 
 
 def a_worker_with_another_thread_count_is_refused(lab):
-    prepare(lab)
+    _prepare(lab)
     cluster = lab.cluster(lab.job(JOB), 1, 0, workers=2)
     environment = {**lab.environment, "PUSHPULL_JOIN": cluster.address}
     lab.environment = environment
@@ -84,8 +84,9 @@ def start_script(lab, *words):
     return process
 
 
+@first("P5: a killed PyTorch worker")
 def a_kill_in_the_middle_keeps_the_bits(lab):
-    prepare(lab)
+    _prepare(lab)
     keys = {"steps": 300, "on-worker-loss": "wait", "eval-every": 100}
     want = hash_of(lab, keys, 1, 2)
     cluster = lab.cluster(lab.job({**JOB, **keys}), 1, 0, workers=2)
@@ -101,7 +102,7 @@ def a_kill_in_the_middle_keeps_the_bits(lab):
 
 
 def a_resume_in_the_middle_of_an_epoch_with_other_workers_keeps_the_bits(lab):
-    prepare(lab)
+    _prepare(lab)
     want = hash_of(lab, {"steps": 60}, 1, 1)
     out = lab.folder / "resumed"
     trained(lab, {"steps": 60}, 1, 3, out=out, stop_after=31)
@@ -111,8 +112,9 @@ def a_resume_in_the_middle_of_an_epoch_with_other_workers_keeps_the_bits(lab):
 
 # ---- what is learned ----
 
+@first("a PyTorch worker trains as plain PyTorch")
 def twenty_steps_agree_with_plain_pytorch(lab):
-    torch = prepare(lab)
+    torch = _prepare(lab)
     import torch_worker
     optimizers = {
         "sgd": lambda groups: torch.optim.SGD(groups),
@@ -162,7 +164,7 @@ def plain_training(torch, torch_worker, make, lr):
 
 
 def each_strategy_trains(lab):
-    prepare(lab)
+    _prepare(lab)
     for strategy in ("async", "ssp:2", "buffered:2", "local:4", "backup:1", "allreduce:ring"):
         summary = trained(lab, {"strategy": strategy, "steps": 120}, 1, 2)
         expect(summary["test_total"] == 100, f"{strategy}: {summary['test_total']} of 100 test samples")
@@ -171,8 +173,9 @@ def each_strategy_trains(lab):
 
 # ---- mistakes ----
 
+@first("a mistake in a script is one line")
 def mistakes_are_one_line_that_names_the_thing(lab):
-    prepare(lab)
+    _prepare(lab)
     for mistake, word, code in (("vector", "expected a scalar", 1), ("nan", "is nan", 7), ("half", "torch.float16", 2),
                                 ("raise", "my own mistake", 1), ("count", "whole number from 0 to 5", 2), ("early", "ended its session", 1)):
         run = launch(lab, {}, 1, 1, script("convnet", mistake))
@@ -185,14 +188,14 @@ def mistakes_are_one_line_that_names_the_thing(lab):
 
 
 def a_script_that_hangs_is_named_with_its_line(lab):
-    prepare(lab)
+    _prepare(lab)
     run = launch(lab, {"task-timeout": 2}, 1, 1, script("convnet", "hang"))
     expect(run.ends(90) != 0, "a script that hangs ends with 0")
     expect("torch_worker.py, line " in run.output() and "step 3, micro-batch 5" in run.output(), run.output()[-1500:])
 
 
 def another_model_or_other_data_of_the_second_worker_is_refused(lab):
-    prepare(lab)
+    _prepare(lab)
     for mistake, words in (("other-model", "8.weight [6, 32]"), ("other-data", "data")):
         cluster = lab.cluster(lab.job(JOB), 1, 0, workers=2)
         lab.environment = {**lab.environment, "PUSHPULL_JOIN": cluster.address}
@@ -212,7 +215,7 @@ def command_lines(lab):
 
 
 def jobs_with_reading_processes_end(lab):
-    prepare(lab)
+    _prepare(lab)
     for _ in range(int(os.environ.get("PUSHPULL_TEST_LOADER_JOBS", "5"))):
         trained(lab, {"steps": 5}, 1, 2, script("mlp", "--loaders", 2))
         left = [line for line in command_lines(lab) if "torch_worker.py" in line]
@@ -227,7 +230,7 @@ def write_idx(path, sizes, values):
 
 
 def the_examples_run_as_they_stand(lab):
-    prepare(lab)
+    _prepare(lab)
     folder = lab.folder / "mnist"
     folder.mkdir()
     for split, count in (("train", 400), ("t10k", 100)):
@@ -245,7 +248,7 @@ def the_examples_run_as_they_stand(lab):
 
 
 def the_notebook_is_stopped_and_goes_on(lab):
-    prepare(lab)
+    _prepare(lab)
     cells = json.loads((ROOT / "docs/examples/notebook.ipynb").read_text())["cells"]
     cells = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     loop = next(cell for cell in cells if "job.tasks()" in cell)
@@ -278,7 +281,7 @@ for cell in cells:
 
 
 def a_loop_of_its_own_keeps_its_bits_from_run_to_run(lab):
-    prepare(lab)
+    _prepare(lab)
     program = lab.folder / "loop.py"
     program.write_text("""import torch, torch.nn.functional as F
 import pushpull.torch as pp

@@ -13,7 +13,7 @@ import xml.etree.ElementTree
 import event_file
 import lab as base
 import prometheus
-from lab import LONG, MLP, expect, metrics_of
+from lab import LONG, MLP, expect, first, metrics_of
 
 STOPPED = 75
 
@@ -33,6 +33,7 @@ def event_files(folder):
     return sorted(folder.glob("events.out.tfevents.*"))
 
 
+@first("TensorBoard")
 def tensorboard_gets_the_figures_of_metrics_jsonl(lab):
     folder = lab.folder / "events"
     out = lab.train(lab.job({**MLP, "strategy": "async", "eval-every": 10}), workers=2, tensorboard=folder)
@@ -89,6 +90,7 @@ def a_folder_that_cannot_be_used_costs_one_line(lab):
     expect(run.summary()["steps"] == 40 and metrics_of(run.out), "no results")
 
 
+@first("Prometheus")
 def prometheus_gets_the_figures_of_the_job(lab):
     cluster = lab.cluster(lab.job({**LONG, "strategy": "async", "eval-every": 100}), metrics_listen="127.0.0.1:*")
     page = page_of(cluster)

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import lab as base
-from lab import MLP, expect, living_below
+from lab import MLP, expect, first, living_below
 
 LINE = {"model": "external", "global-batch": 64, "micro-batch": 8, "optimizer": "momentum", "lr": 0.05, "steps": 150,
         "seed": 7, "eval-every": 50}
@@ -52,6 +52,7 @@ def refused(lab, command, keys, *words, text):
     expect(not out.exists(), f"{words}: {out} exists")
 
 
+@first("a program of one's own as the worker")
 def a_command_trains_as_workers_started_by_hand(lab):
     by_hand = lab.cluster(lab.job(LINE), 1, 1, worker_program="../tests/linear_regression").ends_well()
     for workers, keys in ((1, {}), (2, {"servers": 2})):
@@ -94,6 +95,7 @@ def a_command_that_cannot_be_started_is_refused(lab):
     refused(lab, "compare", {**LINE, "steps": 0, "epochs": 2}, "--worker", "true", text="give the length as steps")
 
 
+@first("P5: run replaces a program of one's own")
 def a_killed_worker_is_replaced(lab):
     keys = lab.in_parts({**LINE, "on-worker-loss": "wait"}, 3000)
     want = lab.train(lab.job(keys), workers=2, worker=program(lab))["weights_sha256"]

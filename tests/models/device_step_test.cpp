@@ -25,7 +25,7 @@ using device::FakeDevice;
 using device::FakeOptions;
 using device::Fault;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kVersions = 3;
 
 const Case kMlp{.input = {1, 4, 4}, .classes = 5, .micro_batch = 3, .hidden = {7, 6}};
@@ -67,7 +67,7 @@ class HostWeights {
         first_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
         span_(static_cast<float*>(first_), floats) {
     PP_ASSERT(first_ != MAP_FAILED);
-    std::ranges::fill(span_, kNan);
+    std::ranges::fill(span_, kNotANumber);
     std::string why;
     if (!is_registered) return;
     registration_ = device.register_pages(static_cast<std::byte*>(first_), bytes_,
@@ -79,7 +79,7 @@ class HostWeights {
 
   std::span<float> span() const { return span_; }
   void release(bool is_broken) {
-    std::ranges::fill(span_, kNan);
+    std::ranges::fill(span_, kNotANumber);
     registration_.reset();
     PP_ASSERT(is_broken || mprotect(first_, bytes_, PROT_NONE) == 0);
   }
@@ -250,7 +250,7 @@ class Play {
     const size_t version = draw(kVersions);
     Inputs inputs = expected_.inputs[version];
     step_->stage(inputs.view());
-    std::ranges::fill(inputs.block, kNan);
+    std::ranges::fill(inputs.block, kNotANumber);
     staged_.push_back(version);
   }
 
@@ -275,8 +275,8 @@ class Play {
         },
         needed);
     if (last != 0) mistakes.emplace_back("a tensor is missing");
-    device::enqueue(*out_,
-                    [data = buffer.memory.floats(), n = total()] { std::fill_n(data, n, kNan); });
+    device::enqueue(
+        *out_, [data = buffer.memory.floats(), n = total()] { std::fill_n(data, n, kNotANumber); });
     out_->record(*buffer.free);
     return host;
   }

@@ -124,7 +124,7 @@ std::vector<bool> finite(size_t place, float bad,
 }
 
 TEST(GradientSum, FindsWhatIsNotFinite) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
   using Bounds = std::vector<std::pair<double, double>>;
   using Finite = std::vector<bool>;
   for (const float bad :
@@ -134,14 +134,14 @@ TEST(GradientSum, FindsWhatIsNotFinite) {
     EXPECT_EQ(finite(1024, bad, {}), (Finite{true, false, true}));
     EXPECT_EQ(finite(3071, bad, {}), (Finite{true, true, false}));
     // bounds that are unknown in either micro-batch, or too large
-    for (const double none : {kInf, -std::nan(""), 1e31}) {
+    for (const double none : {kInfinite, -std::nan(""), 1e31}) {
       EXPECT_EQ(finite(1024, bad, Bounds{{1, none}, {1, 1}}), (Finite{true, false, true}));
       EXPECT_EQ(finite(1024, bad, Bounds{{1, 1}, {1, none}}), (Finite{true, false, true}));
       EXPECT_EQ(finite(99, bad, Bounds{{1, 1}, {none, 1}}), (Finite{false, true, true}));
     }
     // a bounded tensor is not read, but its neighbour in the slice is
-    EXPECT_EQ(finite(100, bad, Bounds{{kInf, 1}, {kInf, 1}}), (Finite{true, true, true}));
-    EXPECT_EQ(finite(99, bad, Bounds{{kInf, 1}, {kInf, 1}}), (Finite{false, true, true}));
+    EXPECT_EQ(finite(100, bad, Bounds{{kInfinite, 1}, {kInfinite, 1}}), (Finite{true, true, true}));
+    EXPECT_EQ(finite(99, bad, Bounds{{kInfinite, 1}, {kInfinite, 1}}), (Finite{false, true, true}));
   }
 }
 
