@@ -62,7 +62,7 @@ stage=$work/$name
 cmake --install "$build" --prefix "$stage" --strip >/dev/null
 if [ -n "$gpu_check" ]; then
   cmake --install "$build" --prefix "$stage" --strip --component tests >/dev/null
-  cp -r scripts/gpu-check.sh scripts/gpu_check "$stage/"
+  cp scripts/gpu-check.sh "$stage/"
 fi
 
 # Puts the package's launcher in the place of each program.

@@ -1,6 +1,6 @@
 // Tests the rules of the whole tree: allowed includes (by the two tables of ARCHITECTURE.md,
-// between top folders and between the rooms of one), the length of a file, that no file
-// contains a path of the machine that it was written on, and that packages can move programs.
+// between top folders and between the rooms of one), that no file contains a path of the machine
+// that it was written on, and that packages can move programs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,6 @@ namespace pushpull {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMaxLines = 500;
 
 // The two tables: allowed includes. "*" stands for all folders.
 struct Rules {
@@ -225,15 +223,6 @@ TEST(Layering, EveryIncludeFollowsTheTables) {
     }
   }
   EXPECT_GT(sources, 20U) << "the sources were not found";
-}
-
-TEST(Layering, NoSourceFileIsTooLong) {
-  for (const std::string& path : files()) {
-    if (!is_source(path)) continue;
-    const std::string text = read_kept(path);
-    const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-    EXPECT_LE(lines, kMaxLines) << path << ": one idea per file";
-  }
 }
 
 TEST(Layering, NoFileContainsAPathOfThisMachine) {

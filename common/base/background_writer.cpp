@@ -5,34 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
-#include <csignal>
 #include <cstdio>
-#include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 namespace pushpull {
-
-struct BackgroundWriter::State {
-  UniqueFd fd;                     // the descriptor that texts are appended to
-  std::function<UniqueFd()> open;  // makes it; empty if it is open
-  std::string path;                // the file that texts replace; empty with a descriptor
-  size_t max_waiting_bytes = 0;
-  std::mutex mutex;  // guards the members below
-  std::condition_variable changed;
-  std::deque<std::string> waiting;  // without the text that is being written
-  size_t waiting_bytes = 0;         // with it
-  bool writing = false;
-  bool closed = false;
-  int error = 0;
-
-  bool replaces() const { return !path.empty(); }
-};
 
 namespace {
 
@@ -76,91 +56,79 @@ int replace_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
+struct BackgroundWriter::State {
+  // Used by tasks.
+  UniqueFd fd;                     // the descriptor that texts are appended to
+  std::function<UniqueFd()> open;  // makes it; empty if it is open
+  std::string path;                // the file that texts replace; empty with a descriptor
+  int failed = 0;                  // errno of the first text that was not appended
+
+  std::mutex mutex;                   // guards the members below
+  size_t max_waiting_bytes = 0;       // constant
+  size_t waiting_bytes = 0;           // to append, with the text that is being written
+  std::optional<std::string> newest;  // to replace the file; without the one being written
+  int error = 0;
+
+  bool replaces() const { return !path.empty(); }
+  // Tasks.
+  void append_next(const std::string& text);
+  void replace_by_newest();
+};
+
+void BackgroundWriter::State::append_next(const std::string& text) {
+  if (failed == 0) failed = append(fd, open, text);
+  const std::lock_guard lock(mutex);
+  waiting_bytes -= text.size();
+  error = failed;
+}
+
+void BackgroundWriter::State::replace_by_newest() {
+  std::unique_lock lock(mutex);
+  const std::string text = *std::exchange(newest, std::nullopt);
+  lock.unlock();
+  const int now = replace_file(path, text);
+  lock.lock();
+  error = now;
+}
+
 BackgroundWriter::BackgroundWriter(int fd, size_t max_waiting_bytes)
     : state_(std::make_shared<State>()) {
   state_->fd = UniqueFd(fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0));
   state_->max_waiting_bytes = max_waiting_bytes;
-  if (state_->fd.get() < 0) {
-    state_->error = EBADF;
-  } else {
-    start(state_);
-  }
+  if (state_->fd.get() < 0) state_->error = EBADF;
 }
 
 BackgroundWriter::BackgroundWriter(std::function<UniqueFd()> open)
     : state_(std::make_shared<State>()) {
   state_->open = std::move(open);
   state_->max_waiting_bytes = kMaxWaitingBytes;
-  start(state_);
 }
 
 BackgroundWriter::BackgroundWriter(const std::string& path) : state_(std::make_shared<State>()) {
   state_->path = path;
-  start(state_);
 }
 
-BackgroundWriter::~BackgroundWriter() {
-  const std::lock_guard lock(state_->mutex);
-  state_->closed = true;
-  state_->changed.notify_all();
-}
-
-void BackgroundWriter::start(const std::shared_ptr<State>& state) {
-  // blocks all signals in the new thread: other threads handle them
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread(run, state).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-void BackgroundWriter::run(const std::shared_ptr<State>& state) {
-  std::unique_lock lock(state->mutex);
-  while (true) {
-    state->changed.wait(lock, [&] { return !state->waiting.empty() || state->closed; });
-    if (state->waiting.empty()) return;
-    const std::string text = std::move(state->waiting.front());
-    state->waiting.pop_front();
-    state->writing = true;
-    lock.unlock();
-    const int error =
-        state->replaces() ? replace_file(state->path, text) : append(state->fd, state->open, text);
-    lock.lock();
-    state->writing = false;
-    state->waiting_bytes -= text.size();
-    state->error = error;
-    if (error != 0 && !state->replaces()) {
-      state->waiting.clear();
-      state->waiting_bytes = 0;
-    }
-    state->changed.notify_all();
-  }
-}
+BackgroundWriter::~BackgroundWriter() = default;
 
 bool BackgroundWriter::write(std::string text) {
   const std::lock_guard lock(state_->mutex);
   if (state_->replaces()) {
-    for (const std::string& old : state_->waiting) state_->waiting_bytes -= old.size();
-    state_->waiting.clear();
-  } else {
-    if (state_->error != 0 || state_->waiting_bytes + text.size() > state_->max_waiting_bytes) {
-      return false;
-    }
-    if (text.empty()) return true;
+    const bool begun = !state_->newest;
+    state_->newest = std::move(text);
+    if (begun) thread_.start([state = state_] { state->replace_by_newest(); });
+    return true;
   }
+  if (state_->error != 0 || state_->waiting_bytes + text.size() > state_->max_waiting_bytes) {
+    return false;
+  }
+  if (text.empty()) return true;
   state_->waiting_bytes += text.size();
-  state_->waiting.push_back(std::move(text));
-  state_->changed.notify_all();
+  thread_.start([state = state_, text = std::move(text)] { state->append_next(text); });
   return true;
 }
 
 bool BackgroundWriter::flush(int64_t milliseconds) {
-  std::unique_lock lock(state_->mutex);
-  const bool done = state_->changed.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] {
-    return state_->waiting.empty() && !state_->writing;
-  });
-  return done && state_->error == 0;
+  return thread_.wait(milliseconds) && error() == 0;
 }
 
 int BackgroundWriter::error() const {

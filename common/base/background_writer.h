@@ -1,5 +1,4 @@
-// Writes texts to a descriptor or a file on a thread of its own, so that a caller never waits for a
-// terminal, pipe or file system that stalls. Thread-safe.
+// Writes texts to a descriptor or a file on a `TaskThread`. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/task_thread.h"
 #include "common/base/unique_fd.h"
 
 namespace pushpull {
@@ -26,8 +26,7 @@ class BackgroundWriter {
   // reader never sees half of it. After a failure the old file stays and the next text is tried. There is
   // no fsync: a power cut may cost the newest text, a killed process does not.
   explicit BackgroundWriter(const std::string& path);
-  // Does not flush. The writing thread is detached: it ends after the last text, or with the
-  // process if a write blocks.
+  // Does not flush. The thread ends after the last text, or with the process if a write blocks.
   ~BackgroundWriter();
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
@@ -44,10 +43,9 @@ class BackgroundWriter {
 
  private:
   struct State;
-  static void start(const std::shared_ptr<State>& state);
-  static void run(const std::shared_ptr<State>& state);
 
-  std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_;  // shared with the tasks
+  TaskThread thread_;
 };
 
 }  // namespace pushpull

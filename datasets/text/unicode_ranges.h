@@ -1,5 +1,5 @@
 // The code points of Unicode 14.0.0 above ASCII whose general category is a letter or a number.
-// Written by scripts/make_unicode_ranges.py. Constants.
+// From Python's unicodedata: another version of Unicode would change the tokens of existing texts.
 #pragma once
 
 #include <cstdint>

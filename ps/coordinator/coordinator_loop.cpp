@@ -10,6 +10,7 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/task_thread.h"
 #include "common/io/file.h"
 #include "common/net/address.h"
 #include "common/net/refusals.h"
@@ -19,7 +20,6 @@
 #include "ps/coordinator/run_files.h"
 #include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
-#include "ps/files/file_thread.h"
 #include "ps/files/start_wait.h"
 #include "ps/listening/coordinator_sockets.h"
 #include "ps/members/ended_run_loop.h"
@@ -39,7 +39,7 @@ class CoordinatorLoop : private JobEffects {
   // Borrows all but the term.
   //   term: the first one of this process.
   CoordinatorLoop(const CoordinatorProgram& program, CoordinatorSockets& sockets,
-                  FileThread& thread, RunFiles& files, const TermRecord& term, SignalFd& signals);
+                  TaskThread& thread, RunFiles& files, const TermRecord& term, SignalFd& signals);
   int run();
 
  private:
@@ -102,7 +102,7 @@ class CoordinatorLoop : private JobEffects {
   ZapHandler& handler_;
   Router& control_;
   DataPlane& data_;
-  FileThread& thread_;
+  TaskThread& thread_;
   RunFiles& files_;
   const uint64_t incarnation_;
   Refusals refusals_;  // counts refused control messages
@@ -143,7 +143,7 @@ RunHistory CoordinatorLoop::make_history() const {
 }
 
 CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, CoordinatorSockets& sockets,
-                                 FileThread& thread, RunFiles& files, const TermRecord& term,
+                                 TaskThread& thread, RunFiles& files, const TermRecord& term,
                                  SignalFd& signals)
     : program_(program),
       signals_(signals),
@@ -257,7 +257,7 @@ bool CoordinatorLoop::poll() {
                                      {nullptr, thread_.done_fd(), ZMQ_POLLIN, 0},
                                      {control_.socket().handle(), 0, ZMQ_POLLIN, 0},
                                      {data_.router().socket().handle(), 0, ZMQ_POLLIN, 0}};
-  if (writer_) items.push_back({nullptr, writer_->done().fd(), ZMQ_POLLIN, 0});
+  if (writer_) items.push_back({nullptr, writer_->done_fd(), ZMQ_POLLIN, 0});
   if (driver_.waits_for_shards()) {
     for (const auto& shard : shards_) {
       items.push_back({shard->socket().handle(), 0, ZMQ_POLLIN, 0});
@@ -399,7 +399,7 @@ std::optional<RunRecord> CoordinatorLoop::record_so_far(const std::string& weigh
 
 int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   const Log log("server 0");
-  FileThread thread;
+  TaskThread thread;
   const auto on_disk = [&](const std::function<void()>& task) {
     run_before_start(thread, signals, program.job.progress_timeout_s, task);
   };

@@ -10,7 +10,7 @@
 
 namespace pushpull {
 
-std::vector<FolderLock> lock_paths(FileThread& thread, const Job& job, const std::string& out_dir) {
+std::vector<FolderLock> lock_paths(TaskThread& thread, const Job& job, const std::string& out_dir) {
   std::vector<FolderLock> locks;
   thread.waits("lock", out_dir);
   locks.emplace_back(out_dir, "out", "--out");
@@ -27,7 +27,7 @@ std::vector<FolderLock> lock_paths(FileThread& thread, const Job& job, const std
   return locks;
 }
 
-std::optional<TermRecord> earlier_run(FileThread& thread, const Job& job,
+std::optional<TermRecord> earlier_run(TaskThread& thread, const Job& job,
                                       const std::string& out_dir) {
   thread.waits("read", out_dir + "/term.json");
   std::optional<TermRecord> found = read_term(out_dir);
@@ -36,12 +36,12 @@ std::optional<TermRecord> earlier_run(FileThread& thread, const Job& job,
   return resumable && found->job_ini == to_ini(job) ? found : std::nullopt;
 }
 
-void remove_run(FileThread& thread, const std::string& out_dir) {
+void remove_run(TaskThread& thread, const std::string& out_dir) {
   thread.waits("remove", out_dir + "/term.json");
   remove_term(out_dir);
 }
 
-StartState begin_run(FileThread& thread, const Job& job, const std::string& out_dir) {
+StartState begin_run(TaskThread& thread, const Job& job, const std::string& out_dir) {
   const std::string folder = out_dir + "/checkpoints";
   // A run writes job.ini when it begins to train, and removes the summary of the one before.
   thread.waits("read", out_dir + "/summary.json");
@@ -53,7 +53,7 @@ StartState begin_run(FileThread& thread, const Job& job, const std::string& out_
   return {job, folder, missing ? RunSummaryFile::kMissing : RunSummaryFile::kThere};
 }
 
-StartState resume_run(FileThread& thread, const Job& job, const std::string& out_dir,
+StartState resume_run(TaskThread& thread, const Job& job, const std::string& out_dir,
                       TermRecord& term) {
   ++term.term;
   if (!term.started) return begin_run(thread, job, out_dir);
@@ -65,7 +65,7 @@ StartState resume_run(FileThread& thread, const Job& job, const std::string& out
   return {job, folder, hex_text(term.first_run)};
 }
 
-RunFiles::RunFiles(FileThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
+RunFiles::RunFiles(TaskThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
                    const WatchOptions& watch, std::vector<FolderLock> locks, StartState start,
                    TermRecord term)
     : thread_(thread),

@@ -1,6 +1,6 @@
 // The files of a run at the coordinator: term.json, job.ini, the record, summary.json, and the
 // checkpoint that a term starts from. The functions wait for the file system, so the program calls
-// them as tasks of the `FileThread`, one at a time, and tells it which file each waits for.
+// them as tasks of the `TaskThread`, one at a time, and tells it which file each waits for.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/task_thread.h"
 #include "common/base/unique_fd.h"
 #include "common/io/checkpoint.h"
 #include "common/io/folder_lock.h"
 #include "common/io/record.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/files/file_thread.h"
 #include "ps/files/report.h"
 #include "ps/files/run_recorder.h"
 #include "ps/files/start_state.h"
@@ -25,17 +25,17 @@ struct Job;
 
 // Takes the locks of a job's output folder, checkpoint folder and record. Throws Error(kUsage) if
 // another process holds one, Error(kIo).
-std::vector<FolderLock> lock_paths(FileThread& thread, const Job& job, const std::string& out_dir);
+std::vector<FolderLock> lock_paths(TaskThread& thread, const Job& job, const std::string& out_dir);
 
 // Returns the run of an earlier process that was killed, under the same job in this folder, if any.
-std::optional<TermRecord> earlier_run(FileThread& thread, const Job& job,
+std::optional<TermRecord> earlier_run(TaskThread& thread, const Job& job,
                                       const std::string& out_dir);
 // Removes term.json.
-void remove_run(FileThread& thread, const std::string& out_dir);
+void remove_run(TaskThread& thread, const std::string& out_dir);
 // Reads what a new run starts from.
-StartState begin_run(FileThread& thread, const Job& job, const std::string& out_dir);
+StartState begin_run(TaskThread& thread, const Job& job, const std::string& out_dir);
 // Counts the next term of an unfinished run in `term`, and reads what it starts from.
-StartState resume_run(FileThread& thread, const Job& job, const std::string& out_dir,
+StartState resume_run(TaskThread& thread, const Job& job, const std::string& out_dir,
                       TermRecord& term);
 
 class RunFiles {
@@ -43,7 +43,7 @@ class RunFiles {
   // Creates the folder, writes term.json, and checks that the record can be written. Borrows thread
   // and job.
   //   locks: released by `close`. term: of this process's first term.
-  RunFiles(FileThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
+  RunFiles(TaskThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
            const WatchOptions& watch, std::vector<FolderLock> locks, StartState start,
            TermRecord term);
 
@@ -79,7 +79,7 @@ class RunFiles {
   void keep_notices();
   Report::Waits waits() const;
 
-  FileThread& thread_;
+  TaskThread& thread_;
   const Job& job_;
   const std::string out_dir_;
   std::vector<FolderLock> locks_;

@@ -18,20 +18,17 @@ CheckpointWriter::CheckpointWriter(CheckpointStore store, TensorTable table,
                                    std::vector<std::string> slot_names)
     : store_(std::move(store)), table_(std::move(table)), slot_names_(std::move(slot_names)) {}
 
-CheckpointWriter::~CheckpointWriter() = default;
+CheckpointWriter::~CheckpointWriter() {
+  while (!thread_.wait(1000)) continue;
+}
 
-CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
-                                               const std::optional<CheckpointState>& state,
-                                               CheckpointKind kind) {
-  Result result;
-  result.step = gathered.step;
-  result.kind = kind;
+void CheckpointWriter::run(GatheredState gathered, const std::optional<CheckpointState>& state) {
   try {
     const FlatState snapshot = flatten(std::move(gathered));
-    if (kind == CheckpointKind::kLast) result.weights_sha256 = hash_of(snapshot);
-    if (!state) return result;
+    if (result_.kind == CheckpointKind::kLast) result_.weights_sha256 = hash_of(snapshot);
+    if (!state) return;
     const std::vector<std::span<const float>> slots(snapshot.slots.begin(), snapshot.slots.end());
-    if (kind == CheckpointKind::kBest) {
+    if (result_.kind == CheckpointKind::kBest) {
       store_.write_best(*state, table_, snapshot.weights, slots, slot_names_);
     } else {
       store_.write(*state, table_, snapshot.weights, slots, slot_names_);
@@ -39,11 +36,8 @@ CheckpointWriter::Result CheckpointWriter::run(GatheredState gathered,
   } catch (const Error& e) {
     // A folder that can no longer be listed is a disk failure, not bad data.
     const ErrorCode code = e.code() == ErrorCode::kData ? ErrorCode::kIo : e.code();
-    result.error = std::make_exception_ptr(Error(code, e.what()));
-  } catch (...) {
-    result.error = std::current_exception();
+    throw Error(code, e.what());
   }
-  return result;
 }
 
 void CheckpointWriter::write(GatheredState snapshot, CheckpointState state, CheckpointKind kind) {
@@ -56,24 +50,17 @@ void CheckpointWriter::hash(GatheredState snapshot) {
 
 void CheckpointWriter::start(GatheredState snapshot, std::optional<CheckpointState> state,
                              CheckpointKind kind) {
-  busy_ = true;
-  thread_ = std::jthread([this, snapshot = std::move(snapshot), state = std::move(state),
-                          kind]() mutable { finish(run(std::move(snapshot), state, kind)); });
-}
-
-void CheckpointWriter::finish(Result result) {
-  const std::lock_guard lock(mutex_);
-  result_ = std::move(result);
-  done_.wake();
+  result_ = {snapshot.step, "", nullptr, kind};
+  thread_.start([this, snapshot = std::move(snapshot), state = std::move(state)]() mutable {
+    run(std::move(snapshot), state);
+  });
 }
 
 std::optional<CheckpointWriter::Result> CheckpointWriter::take() {
-  const std::lock_guard lock(mutex_);
-  if (result_) {
-    done_.clear();
-    busy_ = false;
-  }
-  return std::exchange(result_, std::nullopt);
+  const std::optional<std::exception_ptr> error = thread_.take();
+  if (!error) return std::nullopt;
+  result_.error = *error;
+  return std::move(result_);
 }
 
 }  // namespace pushpull

@@ -1,16 +1,14 @@
-// Assembles, hashes and writes snapshots on its own thread, so that neither copies nor a slow disk
+// Assembles, hashes and writes snapshots on a `TaskThread`, so that neither copies nor a slow disk
 // stop the server. Takes one snapshot at a time: hand in the next one after taking the result.
 #pragma once
 
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "common/base/process.h"
+#include "common/base/task_thread.h"
 #include "common/io/checkpoint.h"
 #include "common/net/flat_state.h"
 
@@ -40,27 +38,23 @@ class CheckpointWriter {
   void write(GatheredState snapshot, CheckpointState state, CheckpointKind kind);
   // Only hashes the weights.
   void hash(GatheredState snapshot);
-  // Returns the result of `write` or `hash`, once. done().fd() becomes readable when there is one.
+  // Returns the result of `write` or `hash`, once. done_fd() becomes readable when there is one.
   std::optional<Result> take();
-  WakeFd& done() { return done_; }
+  int done_fd() const { return thread_.done_fd(); }
   // Returns true from a call of `write` or `hash` until its result is taken.
-  bool busy() const { return busy_; }
+  bool busy() const { return thread_.busy(); }
 
  private:
   //   state: nothing if the weights are only hashed.
   void start(GatheredState snapshot, std::optional<CheckpointState> state, CheckpointKind kind);
-  Result run(GatheredState gathered, const std::optional<CheckpointState>& state,
-             CheckpointKind kind);
-  void finish(Result result);
+  // The task. Fills in `result_`.
+  void run(GatheredState gathered, const std::optional<CheckpointState>& state);
 
   CheckpointStore store_;
   const TensorTable table_;
   const std::vector<std::string> slot_names_;
-  bool busy_ = false;  // coordinator's thread only
-  WakeFd done_;
-  std::mutex mutex_;
-  std::optional<Result> result_;  // guarded by mutex_
-  std::jthread thread_;
+  Result result_;  // of the task, which alone uses it until it has ended
+  TaskThread thread_;
 };
 
 }  // namespace pushpull

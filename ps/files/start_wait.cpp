@@ -28,7 +28,7 @@ constexpr int64_t kSignalWaitMs = 2000;
 
 }  // namespace
 
-void run_before_start(FileThread& thread, SignalFd& signals, double timeout_s,
+void run_before_start(TaskThread& thread, SignalFd& signals, double timeout_s,
                       const std::function<void()>& task) {
   TransferWatch watch(timeout_s, "[out]");
   AwakeClock clock;

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "common/base/process.h"
-#include "ps/files/file_thread.h"
+#include "common/base/task_thread.h"
 
 namespace pushpull {
 
@@ -14,7 +14,7 @@ namespace pushpull {
 // longer than 2 s, with 8 if the file system has not moved a byte for `timeout_s`. A signal that
 // arrives during a shorter task stays pending in `signals`.
 //   timeout_s: progress-timeout of the job; 0: no limit.
-void run_before_start(FileThread& thread, SignalFd& signals, double timeout_s,
+void run_before_start(TaskThread& thread, SignalFd& signals, double timeout_s,
                       const std::function<void()>& task);
 
 }  // namespace pushpull

@@ -36,7 +36,7 @@ class Writer : public testing::Test {
     return out;
   }
   CheckpointWriter::Result result() {
-    pollfd item{writer_.done().fd(), POLLIN, 0};
+    pollfd item{writer_.done_fd(), POLLIN, 0};
     EXPECT_EQ(poll(&item, 1, 20'000), 1) << "not written in time";
     auto taken = writer_.take();
     EXPECT_TRUE(taken);

@@ -1,21 +1,19 @@
-#include "ps/files/file_thread.h"
+#include "common/base/task_thread.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <pthread.h>
 
-#include <csignal>
+#include <chrono>
 #include <future>
+#include <memory>
 #include <string>
 
 #include "common/base/error.h"
-#include "common/base/process.h"
-#include "ps/files/start_wait.h"
 
 namespace pushpull {
 namespace {
 
-std::exception_ptr result_of(FileThread& thread) {
+std::exception_ptr result_of(TaskThread& thread) {
   pollfd done{thread.done_fd(), POLLIN, 0};
   EXPECT_EQ(poll(&done, 1, 20'000), 1) << "the task has not ended";
   const auto result = thread.take();
@@ -23,8 +21,8 @@ std::exception_ptr result_of(FileThread& thread) {
   return result.value_or(nullptr);
 }
 
-TEST(FileThread, TaskEndsWithAResultThatIsTakenOnce) {
-  FileThread thread;
+TEST(TaskThread, TaskEndsWithAResultThatIsTakenOnce) {
+  TaskThread thread;
   EXPECT_FALSE(thread.busy());
   int done = 0;
   thread.start([&] { ++done; });
@@ -37,18 +35,18 @@ TEST(FileThread, TaskEndsWithAResultThatIsTakenOnce) {
   EXPECT_EQ(poll(&readable, 1, 0), 0);
 }
 
-TEST(FileThread, ErrorOfATaskIsItsResult) {
-  FileThread thread;
+TEST(TaskThread, ErrorOfATaskIsItsResult) {
+  TaskThread thread;
   thread.start([] { throw Error(ErrorCode::kIo, "[out] full"); });
   EXPECT_THROW(std::rethrow_exception(result_of(thread)), Error);
   thread.start([] {});
   EXPECT_EQ(result_of(thread), nullptr) << "the next task is another one";
 }
 
-TEST(FileThread, TaskThatHangsBlocksNoCallAndSaysWhatItWaitsFor) {
+TEST(TaskThread, TaskThatHangsBlocksNoCallAndSaysWhatItWaitsFor) {
   auto release = std::make_shared<std::promise<void>>();
   auto named = std::make_shared<std::promise<void>>();
-  FileThread thread;
+  TaskThread thread;
   thread.start([&thread, release, named] {
     thread.waits("write", "out/term.json");
     named->set_value();
@@ -62,17 +60,29 @@ TEST(FileThread, TaskThatHangsBlocksNoCallAndSaysWhatItWaitsFor) {
   EXPECT_EQ(result_of(thread), nullptr);
 }
 
-// A coordinator that goes on from an earlier term stops with a checkpoint, in its loop.
-TEST(RunBeforeStart, SignalDuringAShortTaskStaysPending) {
-  FileThread thread;
-  SignalFd signals;
-  int done = 0;
-  run_before_start(thread, signals, 0, [&, caller = pthread_self()] {
-    pthread_kill(caller, SIGTERM);
-    ++done;
-  });
-  EXPECT_EQ(done, 1);
-  EXPECT_EQ(signals.take(), SIGTERM);
+TEST(TaskThread, TasksRunInOrderAndAreAwaitedWithALimit) {
+  auto release = std::make_shared<std::promise<void>>();
+  TaskThread thread;
+  EXPECT_TRUE(thread.wait(0));
+  std::string done;
+  thread.start([release] { release->get_future().wait(); });
+  for (const char c : {'a', 'b', 'c'}) thread.start([&done, c] { done += c; });
+  EXPECT_FALSE(thread.wait(1));
+  release->set_value();
+  EXPECT_TRUE(thread.wait(20'000));
+  EXPECT_EQ(done, "abc");
+}
+
+TEST(TaskThread, TasksThatWereStartedRunWithoutTheOwner) {
+  auto release = std::make_shared<std::promise<void>>();
+  auto ended = std::make_shared<std::promise<void>>();
+  {
+    TaskThread thread;
+    thread.start([release] { release->get_future().wait(); });
+    thread.start([ended] { ended->set_value(); });
+  }
+  release->set_value();
+  EXPECT_EQ(ended->get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
 }
 
 }  // namespace
