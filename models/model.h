@@ -45,7 +45,8 @@ class Model {
   // Returns what the heads of the model measure. The first drives charts and targets.
   const std::vector<HeadInfo>& heads() const { return heads_; }
 
-  // Computes one micro-batch in training mode and returns its mean loss (softmax cross-entropy).
+  // Computes one micro-batch in training mode and returns its mean loss: the sum of its heads' mean
+  // losses, weighted by head-weights.
   //   weights: table().total floats.
   //   samples: of job.micro_batch samples.
   //   gradients: table().total floats, overwritten. kOptimizer tensors: gradient of the *mean* loss

@@ -2,7 +2,7 @@
 """Prints the files that a gradient passes in a steady step of `sync` over TCP on the CPU, from a run, in order of first entry.
 
   scripts/gradient_way.py                     builds in build/gradient-way, runs a job, prints the list
-  scripts/gradient_way.py --check README.md   and compares it with the table of the page; ends with 1 if they differ
+  scripts/gradient_way.py --check ARCHITECTURE.md   and compares it with the table of the page; ends with 1 if they differ
   scripts/gradient_way.py --all               also prints the files that run in that step and are not on the list, with the reason
   scripts/gradient_way.py --bin DIR           programs that are built already, with FLAGS
 

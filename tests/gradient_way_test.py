@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests scripts/gradient_way.py without a run: which functions are handed a gradient, which files a page lists; README's list is short and exists."""
+"""Tests scripts/gradient_way.py without a run: which functions are handed a gradient, which files a page lists; ARCHITECTURE's list is short and exists."""
 
 import pathlib
 import sys
@@ -39,8 +39,8 @@ class Pages(unittest.TestCase):
         self.assertEqual([], way.mistakes(["a", "b"], ["b", "a"]))
         self.assertEqual(3, len(way.mistakes(["a", "b"], ["b", "b", "c"])))
 
-    def test_the_list_of_the_readme_is_short_and_exists(self):
-        named = way.listed((ROOT / "README.md").read_text())
+    def test_the_list_of_the_page_is_short_and_exists(self):
+        named = way.listed((ROOT / "ARCHITECTURE.md").read_text())
         self.assertLessEqual(len(named), MOST_FILES)
         self.assertGreater(len(named), 10)
         self.assertEqual([], [f for f in named if not (ROOT / f).is_file() or way.reason(f)])
