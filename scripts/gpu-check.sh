@@ -74,10 +74,10 @@ run() {
   done
   [ "$signal" = 0 ] || kill "${running[@]}" 2>/dev/null  # it came before the ids were known
   for process in "${running[@]}"; do
-    wait "$process"
+    wait "$process" 2>/dev/null  # without the shell's own line on a killed process
     ended=$?
     if [ "$signal" != 0 ]; then
-      wait "$process"
+      wait "$process" 2>/dev/null
       kill -KILL -- "-$process" 2>/dev/null  # what a signal between the fork and the first instruction has left
     fi
     [ "$code" != 0 ] || code=$ended
@@ -216,7 +216,7 @@ part_models() {
     keys=(--model "$model" "${more[@]}" --steps 20 --seed 7)
     [ "$model" != gpt ] || keys+=(--data-dir "$out/text.txt")
     job "$model on the processor" "${keys[@]}" --workers 1
-    row "$name" "$result" "${seen:-loss $loss}"
+    row "$name" "$result" "${seen:-loss ${loss:0:6}}"
     cpu=$loss
     for precision in fp32 tf32 bf16; do
       [ "$precision" = fp32 ] || [ "$model" = convnet ] || continue
@@ -240,7 +240,7 @@ part_strategies() {
   while read -r strategy workers server; do
     job "$strategy, $workers workers, server on $server" --strategy "$strategy" --workers "$workers" --device cuda:0 --server-device "$server" \
       --model convnet --dataset dummy --train-samples 1600 --test-samples 100 --global-batch 400 --micro-batch 100 --optimizer momentum --lr 0.01 --steps 96
-    row "$name" "$result" "${seen:-$rate samples/s}"
+    row "$name" "$result" "${seen:-${rate%.*} samples/s}"
   done <<'END'
 sync 4 cuda:0
 async 2 cpu
