@@ -289,12 +289,14 @@ CompareRun Comparison::run_one(const PlannedRun& planned) {
   std::error_code ignored;
   fs::remove_all(folder, ignored);  // left by an earlier comparison
   fs::create_directories(folder, ignored);
+  const OtherLoad others;
   try {
     run.exit_code = start(planned, folder);
   } catch (const Error& error) {
     run.exit_code = static_cast<int>(error.code());
     run.failure = error.what();
   }
+  run.other_cores = others.cores();
   if (run.failure.empty() && run.exit_code != 0) {
     run.failure = failure_line(read_tail(folder + "/log.txt", kMaxLogBytes), run.exit_code);
   }
@@ -395,14 +397,7 @@ void Comparison::finish() {
   result_.notes.insert(result_.notes.end(), after.begin(), after.end());
   result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
 
-  std::ostringstream text;
-  text << "\nsame start for all\n";
-  for (const std::string& line : same_start_lines(result_)) text << "  " << line << "\n";
-  text << "\nspeed, median (min-max)\n" << speed_table(result_);
-  text << "\nlearning, median (min-max)\n" << learning_table(result_);
-  if (!result_.notes.empty()) text << "\nnotes\n";
-  for (const std::string& note : result_.notes) text << "  - " << note << "\n";
-  std::cout << text.str() << std::flush;
+  std::cout << "\n" << compare_text(result_) << std::flush;
   write_results(result_, options_.out);  // on a full disk the tables above are the only output
   std::cout << "\nwritten to " << options_.out
             << ": report.html, compare.json, compare.csv, runs (one folder each)" << std::endl;

@@ -1,6 +1,7 @@
 #include "cli/compare/compare_notes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -148,6 +149,23 @@ void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
   }
 }
 
+// Reports runs beside which other processes kept a tenth of the cores busy.
+void note_load(const CompareResult& result, std::vector<std::string>& notes) {
+  const CompareRun* most = nullptr;
+  int64_t count = 0;
+  for (const CompareRun& run : result.runs) {
+    if (run.other_cores.value_or(0.0) < 0.1 * static_cast<double>(result.cores)) continue;
+    ++count;
+    if (most == nullptr || *run.other_cores > *most->other_cores) most = &run;
+  }
+  if (most == nullptr) return;
+  const double tenths = std::round(10.0 * *most->other_cores) / 10.0;
+  notes.push_back("other processes kept cores busy during " + plural(count, "run") + " of " +
+                  std::to_string(result.runs.size()) + ", at most " + print_real(tenths) + " of " +
+                  plural(result.cores, "core") + " (" + variant_name(*most) + ", seed " +
+                  std::to_string(most->seed) + "): speeds are too low there");
+}
+
 }  // namespace
 
 std::vector<std::string> notes_before(const CompareResult& result, int64_t servers, int64_t threads,
@@ -183,6 +201,7 @@ std::vector<std::string> notes_after(const CompareResult& result) {
   note_silence(result, "data order", &CompareRun::data_order_sha256, notes);
   for (const auto& variant : by_variant(result)) note_variant(result, variant, notes);
   note_edges(result, notes);
+  note_load(result, notes);
   std::vector<double> seconds;
   for (const CompareRun& run : result.runs) {
     if (run.failure.empty()) seconds.push_back(run.seconds);

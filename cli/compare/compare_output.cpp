@@ -1,14 +1,19 @@
 #include "cli/compare/compare_output.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "cli/report/report_html.h"
+#include "cli/compare/compare_table.h"
+#include "cli/report/report_page.h"
 #include "cli/result/metric_style.h"
 #include "common/base/strict_number.h"
+#include "common/base/text.h"
 #include "common/io/json_number.h"
 #include "common/io/write_file.h"
 
@@ -89,6 +94,8 @@ void add_measures(const CompareResult& result, const CompareRun& run, ordered_js
   json["test_value"] = json_number(run.test_value);
   json["seconds_to_target"] = json_number(run.seconds_to_target);
   json["samples_to_target"] = whole(run.samples_to_target);
+  json["cpu_seconds_to_target"] = json_number(cpu_seconds_to_target(run));
+  json["bytes_to_target"] = json_number(bytes_to_target(run));
   json["split"] = split_json(run.split);
   json["staleness"] = staleness_json(run.staleness);
   json["bytes_pushed"] = run.bytes_pushed;
@@ -100,6 +107,7 @@ void add_measures(const CompareResult& result, const CompareRun& run, ordered_js
   json["cpu_seconds"] = json_number(sum(run.cpu_seconds));
   json["cpu_seconds_per_role"] = roles_json(run.cpu_seconds);
   json["peak_mib"] = roles_json(run.peak_mib);
+  json["other_cores"] = json_number(run.other_cores);
   json["curve"] = curve_json(run);
 }
 
@@ -205,6 +213,7 @@ FieldRow measures_row(const CompareResult& result, const CompareRun& run) {
           {"cpu_seconds_worker", cell(run.cpu_seconds, "worker")},
           {"peak_mib_server", cell(run.peak_mib, "server")},
           {"peak_mib_worker", cell(run.peak_mib, "worker")},
+          {"other_cores", cell(run.other_cores)},
           {"initial_weights_sha256", run.initial_weights_sha256},
           {"data_order_sha256", run.data_order_sha256},
           {"weights_sha256", run.weights_sha256},
@@ -221,9 +230,7 @@ FieldRow row_of(const CompareResult& result, const CompareRun& run) {
   return row;
 }
 
-}  // namespace
-
-std::string compare_json(const CompareResult& result) {
+ordered_json whole_json(const CompareResult& result) {
   ordered_json json;
   json["command"] = result.command;
   json["version"] = result.version;
@@ -252,8 +259,102 @@ std::string compare_json(const CompareResult& result) {
   json["job_ini"] = result.job_ini;
   json["runs"] = runs_json(result, result.runs);
   json["tuning"] = runs_json(result, result.tuning);
-  // The command and paths may contain arbitrary bytes.
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json;
+}
+
+// The command and paths may contain arbitrary bytes.
+std::string dumped(const ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// Returns the result with fewer points in its curves, if they would make the page large.
+CompareResult thinned(CompareResult result) {
+  constexpr size_t kPoints = 30'000;  // of all curves, about 5 MB
+  size_t points = 0;
+  for (const CompareRun& run : result.runs) points += run.curve.size();
+  const size_t each = points / kPoints + 1;
+  for (CompareRun& run : result.runs) {
+    for (size_t i = 0, kept = 0; each > 1 && i < run.curve.size(); ++i) {
+      const bool last = i + 1 == run.curve.size();
+      if (i % each == 0 || last) run.curve[kept++] = run.curve[i];
+      if (last) run.curve.resize(kept);
+    }
+  }
+  return result;
+}
+
+// Returns whether runs of a seed have different hashes, where they should have the same.
+bool differs(const CompareResult& result, std::string CompareRun::*hash) {
+  std::map<uint64_t, std::set<std::string>> seeds;
+  for (const CompareRun& run : result.runs) {
+    const bool counts = hash != &CompareRun::data_order_sha256 || shares_data_order(run);
+    if (run.failure.empty() && counts && !(run.*hash).empty()) seeds[run.seed].insert(run.*hash);
+  }
+  return std::ranges::any_of(seeds, [](const auto& seed) { return seed.second.size() > 1; });
+}
+
+std::string libraries_text(const CompareResult& result) {
+  std::string text;
+  for (const auto& [name, version] : result.libraries) {
+    text.append(text.empty() ? "" : ", ").append(name).append(" ").append(version);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string compare_json(const CompareResult& result) {
+  return dumped(whole_json(result), 2) + "\n";
+}
+
+std::string compare_page(const CompareResult& result) {
+  const MetricStyle metric = style_of(result.metric);
+  const bool has_target = result.target && std::isfinite(*result.target);
+  const std::string title = job_title(result.job_ini);
+  const auto failed = std::ranges::count_if(
+      result.runs, [](const CompareRun& run) { return !run.failure.empty(); });
+  Parts parts = {{"compare", "yes"},
+                 {"title", html(title + (title.empty() ? "" : ": ") + "strategies compared")},
+                 {"subtitle", html(job_line(result.job_ini))},
+                 {"where", html(result.machine + " · " + result.began)},
+                 {"metric", html(metric.title())},
+                 {"command", html(result.command)},
+                 {"text", html(compare_text(result))},
+                 {"job", html(result.job_ini)}};
+  if (result.model_parameters > 0) {
+    parts["subtitle"] += " · " + plural(result.model_parameters, "parameter");
+  }
+  if (failed > 0) {
+    parts["failed"] = std::to_string(failed) + " of " +
+                      plural(static_cast<int64_t>(result.runs.size()), "run") +
+                      ". Of the medians only those of the target count them, as not reached.";
+  }
+  if (differs(result, &CompareRun::initial_weights_sha256) ||
+      differs(result, &CompareRun::data_order_sha256)) {
+    parts["unfair"] = "yes";
+  }
+  for (const std::string& note : result.notes) parts["notes"] += "<li>" + html(note) + "</li>";
+  parts["provenance"] = html_facts(
+      {{"pushpull", result.version},
+       {"commit", result.commit.empty() ? "unknown" : result.commit},
+       {"libraries", libraries_text(result)},
+       {"machine", result.machine},
+       {"program of the workers", result.worker},
+       {"device of the workers", result.device},
+       {"device of the servers", result.server_device},
+       {"TCP congestion control", result.congestion_control},
+       {"began", result.began},
+       {"took", clock_text(result.seconds)},
+       {"target", has_target ? metric.target_text(*result.target) : "none asked for"},
+       {"straggler", result.straggler.empty() ? "none" : result.straggler + " (rank:factor)"}});
+  ordered_json json = whole_json(thinned(result));
+  for (ordered_json& run : json["runs"]) {  // JavaScript's numbers have 53 bits
+    run["seed"] = std::to_string(run["seed"].get<uint64_t>());
+  }
+  json.erase("tuning");
+  return report_page(parts, "{\"rows\":" + dumped(row_names(result), -1) +
+                                ",\"metric\":" + metric_json(result.metric) +
+                                ",\"compare\":" + dumped(json, -1) + "}");
 }
 
 std::string compare_csv(const CompareResult& result) {
@@ -272,7 +373,7 @@ std::string compare_csv(const CompareResult& result) {
 void write_results(const CompareResult& result, const std::string& folder) {
   write_file(folder + "/compare.json", compare_json(result));
   write_file(folder + "/compare.csv", compare_csv(result));
-  write_file(folder + "/report.html", report_html(result));
+  write_file(folder + "/report.html", compare_page(result));
 }
 
 }  // namespace pushpull

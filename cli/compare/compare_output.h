@@ -12,6 +12,9 @@ namespace pushpull {
 // absent: a target that was not reached, or a measurement of a failed run.
 std::string compare_json(const CompareResult& result);
 
+// Returns report.html: one page that needs no network.
+std::string compare_page(const CompareResult& result);
+
 // Returns a header and one row per run, RFC 4180 (with \n as line end).
 std::string compare_csv(const CompareResult& result);
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "cli/compare/compare_notes.h"
 #include "cli/result/metric_style.h"
 #include "common/base/strict_number.h"
 
@@ -200,7 +201,8 @@ std::string spread_text(const std::vector<double>& values, int digits) {
   const std::optional<Spread> found = spread(values);
   if (!found) return "-";
   std::string text = digits_of(found->median, digits);
-  const std::string range = digits_of(found->min, digits) + "-" + digits_of(found->max, digits);
+  const std::string range = digits_of(found->min, digits) + (found->min < 0.0 ? " to " : "-") +
+                            digits_of(found->max, digits);
   if (found->count > 1 && found->min != found->max) text += " (" + range + ")";
   return text;
 }
@@ -237,6 +239,69 @@ std::string speed_table(const CompareResult& result) {
     rows.push_back(row);
   }
   return in_columns(rows);
+}
+
+std::string sync_table(const CompareResult& result) {
+  const MetricStyle metric = style_of(result.metric);
+  Row header = {"strategy", "workers", "samples/s", metric.name};
+  Row units = {"", "", "/ sync", "- sync"};
+  if (result.target) {
+    const std::string target = "to " + print_real(*result.target);
+    header.insert(header.end(), {"seconds " + target, "CPU s", target, "MB", target});
+    units.insert(units.end(), {"/ sync", "", "/ sync", "", "/ sync"});
+  }
+  add_places(result, header, true);
+  add_places(result, units, false);
+  const auto ratio = [&result](const Measure& measure) -> Measure {
+    return [&result, measure](const CompareRun& run) -> std::optional<double> {
+      const CompareRun* const sync = sync_beside(result, run);
+      if (sync == nullptr || sync == &run) return std::nullopt;
+      const std::optional<double> mine = measure(run);
+      const std::optional<double> its = measure(*sync);
+      return mine && its && *its > 0.0 ? std::optional(*mine / *its) : std::nullopt;
+    };
+  };
+  const auto difference = [&](const CompareRun& run) -> std::optional<double> {
+    const CompareRun* const sync = sync_beside(result, run);
+    if (sync == nullptr || sync == &run || !run.test_value || !sync->test_value) return {};
+    return (*run.test_value - *sync->test_value) * metric.scale;
+  };
+  const auto megabytes = [](const CompareRun& run) -> std::optional<double> {
+    const std::optional<double> bytes = bytes_to_target(run);
+    return bytes ? std::optional(*bytes / kMega) : std::nullopt;
+  };
+  const auto rate = [](const CompareRun& run) { return positive(run.samples_per_second); };
+  const auto seconds = [](const CompareRun& run) { return run.seconds_to_target; };
+  std::vector<Row> rows = {header, units};
+  bool any = false;
+  for (const Group& group : groups_of(result)) {
+    Row row = begin_row(result, group);
+    any = any || !group.values(ratio(rate)).empty();
+    row.insert(row.end(),
+               {group.with_range(ratio(rate), 2), group.with_range(difference, metric.digits)});
+    if (result.target) {
+      row.insert(row.end(),
+                 {group.with_range(ratio(seconds), 2), group.median(cpu_seconds_to_target, 2),
+                  group.median(ratio(cpu_seconds_to_target), 2), group.median(megabytes, 2),
+                  group.median(ratio(megabytes), 2)});
+    }
+    rows.push_back(row);
+  }
+  return any ? in_columns(rows) : "";
+}
+
+std::string compare_text(const CompareResult& result) {
+  std::string text = "same start for all\n";
+  for (const std::string& line : same_start_lines(result)) text += "  " + line + "\n";
+  text += "\nspeed, median (min-max)\n" + speed_table(result) + "\nlearning, median (min-max)\n" +
+          learning_table(result);
+  const std::string beside = sync_table(result);
+  if (!beside.empty()) {
+    text += "\nbeside sync, median (min-max) of runs with the same seed\n" + beside;
+  }
+  if (!result.notes.empty()) text += "\nnotes\n";
+  for (const std::string& note : result.notes) text += "  - " + note + "\n";
+  return text;
 }
 
 std::string learning_table(const CompareResult& result) {

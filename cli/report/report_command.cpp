@@ -35,7 +35,7 @@ int report_command(int argc, const char* const* argv) {
                     "/job.ini does not exist: name the --out of a run that has begun to train");
   }
   const std::string path = folder + "/report.html";
-  write_file(path, run_report_html(read_run_data(folder)));
+  write_file(path, run_report(folder));
   std::cout << "wrote " << printable(path, kMaxPathBytes) << std::endl;
   return 0;
 }

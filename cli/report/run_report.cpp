@@ -1,219 +1,197 @@
 #include "cli/report/run_report.h"
 
 #include <algorithm>
-#include <vector>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
-#include "cli/report/html_text.h"
-#include "cli/report/report_charts.h"
-#include "cli/report/report_data.h"
 #include "cli/report/report_page.h"
-#include "cli/report/report_tables.h"
+#include "cli/result/compare_read.h"
 #include "cli/result/metric_style.h"
+#include "common/base/error.h"
+#include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/io/file.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 namespace {
 
-constexpr size_t kMostPoints = 160;      // of a chart; more cannot be seen
-constexpr size_t kMaxCurvePoints = 120;  // evaluations of a curve
-constexpr size_t kMaxRows = 300;         // of a table
+using nlohmann::json;
 
-constexpr double kLogFrom = 5.0;  // ratio of the largest value to the smallest
+constexpr int64_t kMaxJobBytes = 1 << 20;
+constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;
+constexpr int64_t kMaxMetricsBytes = int64_t{256} << 20;
+constexpr size_t kMaxLines = 4000;                   // of metrics; more cannot be seen
+constexpr auto kSilence = std::chrono::seconds(15);  // members.json is renewed each second
 
-using PointValue = std::optional<double> (*)(const MetricsPoint&);
+// Returns an empty object if the file cannot be read or parsed.
+json read_object(const std::string& path) {
+  try {
+    json out = json::parse(read_text_file(path, kMaxJsonBytes), nullptr, false);
+    return out.is_object() ? out : json::object();
+  } catch (const Error&) {
+    return json::object();
+  }
+}
 
-std::optional<double> seconds_of(const MetricsPoint& p) { return p.seconds; }
-std::optional<double> samples_of(const MetricsPoint& p) { return static_cast<double>(p.samples); }
-std::optional<double> loss_of(const MetricsPoint& p) { return p.loss; }
-std::optional<double> rate_of(const MetricsPoint& p) { return p.samples_per_second; }
-
-// Summarises neighbouring lines by their median, lowest and highest value.
-std::vector<LinePoint> points_of(const RunData& data, PointValue x, PointValue y) {
-  std::vector<LinePoint> out;
-  const size_t each = data.points.size() / kMostPoints + 1;
-  for (size_t i = 0; i < data.points.size(); i += each) {
-    std::vector<double> values;
-    double last_x = 0;
-    for (size_t k = i; k < std::min(i + each, data.points.size()); ++k) {
-      if (const auto value = y(data.points[k])) values.push_back(*value);
-      last_x = x(data.points[k]).value_or(0);
-    }
-    if (const auto found = spread(std::move(values))) {
-      out.push_back({last_x, found->median, found->min, found->max});
-    }
+// Returns the complete lines, thinned out if there are many. Evaluations stay, and so do the lines
+// around a return to a checkpoint.
+json read_metrics(const std::string& path) {
+  std::vector<json> all;
+  std::istringstream lines(read_tail(path, kMaxMetricsBytes));
+  for (std::string line; std::getline(lines, line);) {
+    json entry = json::parse(line, nullptr, false);
+    const auto has = [&](const char* key) { return entry.contains(key) && entry[key].is_number(); };
+    if (entry.is_object() && has("seconds") && has("step")) all.push_back(std::move(entry));
+  }
+  const size_t each = all.size() / kMaxLines + 1;
+  const auto back = [&](size_t i) { return i > 0 && all[i]["step"] < all[i - 1]["step"]; };
+  json out = json::array();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool at_edge = i + 1 == all.size() || back(i) || back(i + 1);
+    if (i % each == 0 || at_edge || all[i].contains("test_step")) out.push_back(all[i]);
   }
   return out;
 }
 
-std::string line_chart(const RunData& data, const std::string& title, PointValue x,
-                       const std::string& x_title, PointValue y, const std::string& y_title) {
-  Line line{.style = strategy_style(0), .label = title, .points = points_of(data, x, y)};
-  if (line.points.empty()) return "";
-  double most = line.points.front().max;
-  double least = line.points.front().min;
-  for (const LinePoint& point : line.points) {
-    most = std::max(most, point.max);
-    least = std::min(least, point.min);
-  }
-  // A loss falls by powers of ten.
-  const bool log = y == loss_of && least > 0 && most / least > kLogFrom;
-  line.band = data.points.size() > kMostPoints;
-  line.marks = line.points.size() == 1;
-  const std::string note =
-      line.band ? "median of neighbouring lines, band from lowest to highest" : "";
-  LineChart chart{.about = title,
-                  .x = linear_axis(0, line.points.back().x, x_title),
-                  .y = log ? log_axis(least, most, y_title + ", logarithmic")
-                           : linear_axis(std::min(least, 0.0), std::max(most, 0.0), y_title),
-                  .lines = {line},
-                  .rule = std::nullopt};
-  return figure(title, note, svg(chart));
+// Returns the value as text; "" if it is missing, null or zero.
+std::string text_of(const json& object, const std::string& key) {
+  if (!object.contains(key)) return "";
+  const json& value = object[key];
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_number() || value == 0) return "";
+  return value.is_number_float() ? print_real(value.get<double>()) : value.dump();
 }
 
-std::string training_charts(const RunData& data) {
-  const std::string time = "time since training began (s)";
-  const std::string charts =
-      line_chart(data, "Training loss over time", seconds_of, time, loss_of, "training loss") +
-      line_chart(data, "Training loss over samples", samples_of, "samples trained on", loss_of,
-                 "training loss") +
-      line_chart(data, "Speed over time", seconds_of, time, rate_of, "samples/s");
-  if (charts.empty()) return "<p class=\"none\">There are no metrics yet.</p>";
-  return "<div class=\"charts\">" + charts + "</div>";
+// Returns the entries of a list of members.json that are objects.
+std::vector<json> members_of(const json& members, const char* list) {
+  std::vector<json> out;
+  if (!members.contains(list) || !members[list].is_array()) return out;
+  std::ranges::copy_if(members[list], std::back_inserter(out),
+                       [](const json& entry) { return entry.is_object(); });
+  return out;
 }
 
-std::string state_of(const RunData& data) {
-  if (!data.finished) return "not finished: it goes on, or ended without a summary";
-  return data.stopped_by.empty() ? "finished" : "stopped by " + data.stopped_by;
-}
-
-std::string facts(const RunData& data) {
-  const CompareRun& run = data.run;
-  const auto or_none = [](std::optional<double> value) { return value ? number(*value) : ""; };
-  std::string out =
-      "<dl>" + report_fact("state", state_of(data)) + report_fact("strategy", run.strategy) +
-      report_fact("processes",
-                  plural(run.workers, "worker") + ", " + plural(run.servers, "server")) +
-      report_fact("seed", std::to_string(run.seed));
-  if (data.finished) {
-    out += report_fact("steps", std::to_string(run.steps)) +
-           report_fact("samples", std::to_string(run.samples)) +
-           report_fact("time", duration(run.seconds)) +
-           report_fact("speed", number(run.samples_per_second) + " samples/s") +
-           report_fact("training loss", or_none(run.train_loss)) +
-           report_fact("test loss", or_none(run.test_loss));
-    if (run.test_value) {
-      const MetricStyle metric = style_of(run.metric);
-      out += report_fact(metric.name, metric.value_text(*run.test_value));
-    }
-    if (run.model_parameters > 0) {
-      out += report_fact("model parameters", std::to_string(run.model_parameters));
-    }
-    out += report_fact("weights (SHA-256)", run.weights_sha256);
-  } else if (!data.points.empty()) {
-    out += report_fact("steps so far", std::to_string(data.points.back().step));
-  }
-  return out + report_fact("folder", data.folder) + "</dl>";
-}
-
-std::string cell(const std::optional<double>& value) {
-  return "<td class=\"n\">" + (value ? number(*value) : "–") + "</td>";
-}
-
-std::string cell(int64_t value) { return "<td class=\"n\">" + std::to_string(value) + "</td>"; }
-
-std::string name_cells(const MemberRow& member) {
-  return "<tr><th>" + html(member.role) +
-         (member.rank ? " " + std::to_string(*member.rank) : std::string()) + "</th><td>" +
-         html(member.host) + "</td>" + cell(member.pid);
-}
-
-std::string rest_row(size_t rows, size_t columns) {
-  if (rows <= kMaxRows) return "";
-  return "<tr><td colspan=\"" + std::to_string(columns) + "\" class=\"none\">and " +
-         std::to_string(rows - kMaxRows) + " more in members.json</td></tr>";
-}
-
-std::string members_table(const RunData& data) {
-  if (data.members.empty()) return "<p class=\"none\">There is no members.json.</p>";
-  std::string out = open_table("Processes") +
-                    "<thead><tr><th>process</th><th>host</th><th class=\"n\">pid</th>"
-                    "<th>device</th><th class=\"n\">step</th><th class=\"n\">samples</th>"
-                    "<th class=\"n\">CPU<small>s</small></th>"
-                    "<th class=\"n\">memory<small>MiB, peak</small></th></tr></thead><tbody>";
-  for (size_t i = 0; i < std::min(data.members.size(), kMaxRows); ++i) {
-    const MemberRow& m = data.members[i];
-    out += name_cells(m) + "<td>" + html(m.device) + "</td>" + cell(m.step) + cell(m.samples) +
-           cell(m.cpu_seconds) + cell(m.peak_mib) + "</tr>";
-  }
-  return out + rest_row(data.members.size(), 8) + "</tbody>" + close_table();
-}
-
-std::string faults_part(const RunData& data) {
-  if (data.left.empty() && data.faults.empty()) return "<p class=\"none\">None was recorded.</p>";
+// Returns why a run without a summary has ended, or "" if it may go on.
+std::string failure(const std::string& folder, const std::vector<json>& left) {
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(folder + "/members.json", error);
+  if (error || std::filesystem::file_time_type::clock::now() - written < kSilence) return "";
+  const std::string log = read_tail(folder + "/log.txt", kMaxJobBytes);
+  constexpr std::string_view kCode = "ended with exit code ";
+  const size_t at = log.find(kCode);
   std::string out;
-  if (!data.faults.empty()) {
-    out += "<dl>";
-    for (const auto& [name, count] : data.faults) out += report_fact(name, std::to_string(count));
-    out += "</dl>";
+  if (at != std::string::npos) {
+    out =
+        "code " + log.substr(at + kCode.size(), log.find_first_of(":;\n", at) - at - kCode.size());
   }
-  if (data.left.empty()) return out;
-  out += open_table("Processes that left") +
-         "<thead><tr><th>process</th><th>host</th><th class=\"n\">pid</th>"
-         "<th class=\"n\">at<small>s</small></th><th class=\"n\">step</th><th>reason</th></tr>"
-         "</thead><tbody>";
-  for (size_t i = 0; i < std::min(data.left.size(), kMaxRows); ++i) {
-    const MemberRow& m = data.left[i];
-    out += name_cells(m) + cell(m.at_seconds) + cell(m.step) + "<td class=\"why\">" +
-           html(m.reason) + "</td></tr>";
-  }
-  return out + rest_row(data.left.size(), 6) + "</tbody>" + close_table();
+  if (left.empty()) return out.empty() ? "ended without a summary" : out;
+  const json& last = left.back();
+  return out + (out.empty() ? "" : ": ") + text_of(last, "role") + " " +
+         last.value("rank", json()).dump() + ": " + text_of(last, "reason");
 }
 
-std::string header(const RunData& data, const MetricStyle& metric) {
-  return "<header><h1>" + html(variant_name(data.run)) + "</h1><p>" + html(state_of(data)) +
-         "</p><nav aria-label=\"Sections\"><a href=\"#results\">Results</a>"
-         "<a href=\"#training\">Training</a><a href=\"#accuracy\">" +
-         metric.title() +
-         " and loss</a><a href=\"#steps\">Time of a step</a><a href=\"#staleness\">Staleness</a>"
-         "<a href=\"#processes\">Processes</a><a href=\"#faults\">Faults</a>"
-         "<a href=\"#job\">Job</a></nav></header>\n";
+std::string members_text(const std::vector<json>& members, const std::string& title) {
+  std::string out = members.empty() ? "" : title + "\n";
+  for (const json& member : members) {
+    out += "  " + text_of(member, "role") + " " + member.value("rank", json()).dump();
+    for (const char* key : {"host", "pid", "device", "step", "samples", "cpu_seconds",
+                            "peak_rss_mib", "at_seconds", "reason"}) {
+      const std::string value = text_of(member, key);
+      if (!value.empty()) out += ", " + std::string(key) + " " + value;
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string facts(const std::string& folder, const json& summary, const MetricStyle& metric,
+                  const std::optional<double>& value) {
+  std::vector<std::pair<std::string, std::string>> out;
+  if (value) out.emplace_back(metric.name, metric.value_text(*value));
+  for (const auto& [name, key] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"steps", "steps"},
+           {"samples", "samples"},
+           {"seconds", "seconds"},
+           {"samples per second", "samples_per_second"},
+           {"training loss", "train_loss"},
+           {"test loss", "test_loss"},
+           {"weights (SHA-256)", "weights_sha256"},
+           {"servers lost and replaced", "recoveries"},
+           {"steps repeated", "steps_repeated"},
+           {"checkpoints failed", "checkpoints_failed"},
+           {"bad gradients", "bad_gradients"},
+           {"pushes dropped", "pushes_dropped"},
+           {"connections refused", "refused_peers"}}) {
+    out.emplace_back(name, text_of(summary, key));
+  }
+  if (summary.contains("rejected_by_reason") && summary["rejected_by_reason"].is_object()) {
+    for (const auto& [reason, count] : summary["rejected_by_reason"].items()) {
+      out.emplace_back("messages rejected: " + reason, count.is_number() ? count.dump() : "");
+    }
+  }
+  out.emplace_back("folder", folder);
+  return html_facts(out);
 }
 
 }  // namespace
 
-std::string run_report_html(const RunData& data) {
-  CompareResult result;
-  result.strategies = {data.run.strategy};
-  result.workers = {data.run.workers};
-  result.metric = data.run.metric;
-  result.runs = {data.run};
-  const ReportData grouped = report_data(result);
-  const LinkCells& link = grouped.links.front();
-  std::string out = header(data, grouped.metric);
-  out += report_section("results", "Results", "From the files in the run’s folder.", facts(data));
-  out +=
-      report_section("training", "Training", "The lines of metrics.jsonl.", training_charts(data));
-  out += report_section("accuracy", grouped.metric.title() + " and loss",
-                        "Each evaluation of the test split; a value holds until the next one.",
-                        curve_charts(link, std::nullopt, kMaxCurvePoints));
-  out += report_section(
-      "steps", "Where a step’s time goes",
-      "A worker’s mean step, by activity. Wait: for servers, other workers or the network.",
-      split_charts(link));
-  out += report_section("staleness", "Staleness",
-                        "How many updates were made between the weights that a gradient was "
-                        "computed on and its own update.",
-                        staleness_charts(link));
-  out += report_section("processes", "Processes",
-                        "The members of the last step, with CPU time and memory as they last "
-                        "reported them.",
-                        members_table(data));
-  out += report_section("faults", "Faults and departures",
-                        "What was counted, and processes that left before the job was over.",
-                        faults_part(data));
-  out += report_section("job", "Job", "Every key, as the run used it.",
-                        "<pre tabindex=\"0\">" + html_lines(data.job_ini) + "</pre>");
-  return report_page("pushpull: " + variant_name(data.run), out);
+std::string run_report(const std::string& folder) {
+  const std::string job_ini = read_text_file(folder + "/job.ini", kMaxJobBytes);
+  const Job job = parse_job_text(job_ini, folder + "/job.ini");
+  CompareRun run;
+  run.strategy = job.strategy.to_string();
+  read_run(folder, job.global_batch, run);
+  const bool finished = run.failure.empty();
+  const json members = read_object(folder + "/members.json");
+  const std::vector<json> left = members_of(members, "left");
+  json summary = finished ? read_object(folder + "/summary.json") : json::object();
+  json metrics = read_metrics(folder + "/metrics.jsonl");
+  for (auto line = metrics.rbegin(); run.metric.empty() && line != metrics.rend(); ++line) {
+    if (!line->contains("heads") || !(*line)["heads"].is_array() || (*line)["heads"].empty())
+      continue;
+    if ((*line)["heads"][0].is_object()) run.metric = text_of((*line)["heads"][0], "metric");
+  }
+  std::set<std::string> ranks;  // of workers, those that left too
+  for (const auto& list : {members_of(members, "members"), left}) {
+    for (const json& member : list) {
+      if (text_of(member, "role") == "worker") ranks.insert(member.value("rank", json()).dump());
+    }
+  }
+  const auto workers = static_cast<int64_t>(std::max<size_t>(1, ranks.size()));
+  run.workers = summary.value("workers", json(workers)).is_number()
+                    ? summary.value("workers", workers)
+                    : workers;
+  const MetricStyle metric = style_of(run.metric);
+  const std::string failed = finished ? "" : failure(folder, left);
+  std::string state = "not finished: it goes on";
+  if (!failed.empty()) state = "failed";
+  if (finished)
+    state = text_of(summary, "stopped_by").empty() ? "finished"
+                                                   : "stopped by " + text_of(summary, "stopped_by");
+  if (!finished && !metrics.empty()) state += ", step " + metrics.back()["step"].dump();
+  const Parts parts = {
+      {"run", "yes"},
+      {"title", html(job_title(job_ini) + ": " + variant_name(run))},
+      {"subtitle",
+       html(job_line(job_ini)) + " · seed " + std::to_string(job.seed) +
+           (run.model_parameters > 0 ? " · " + plural(run.model_parameters, "parameter") : "")},
+      {"where", html(state)},
+      {"failed", html(failed)},
+      {"metric", html(metric.title())},
+      {"facts", facts(folder, summary, metric, run.test_value)},
+      {"text", html(members_text(members_of(members, "members"), "processes") +
+                    members_text(left, "processes that left"))},
+      {"job", html(job_ini)}};
+  const json data = {{"rows", {run.strategy}},
+                     {"workers", run.workers},
+                     {"metric", json::parse(metric_json(run.metric))},
+                     {"summary", summary},
+                     {"members", members},
+                     {"metrics", metrics}};
+  return report_page(parts, data.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace pushpull

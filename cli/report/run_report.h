@@ -1,12 +1,13 @@
-// Renders one run as a self-contained HTML page, with the charts of a comparison. Any thread.
+// The report of one run, from the files in its folder: job.ini, metrics.jsonl, members.json and
+// summary.json. Any thread.
 #pragma once
 
 #include <string>
 
-#include "cli/report/run_data.h"
-
 namespace pushpull {
 
-std::string run_report_html(const RunData& data);
+// Returns the page. A run may go on, or may have died at any instruction: what is missing or damaged
+// is left out. Throws Error(kData) if job.ini cannot be read, Error(kUsage) if it is no job.
+std::string run_report(const std::string& folder);
 
 }  // namespace pushpull

@@ -48,6 +48,34 @@ std::optional<double> scaling(const CompareResult& result, const CompareRun& run
   return run.samples_per_second / one->samples_per_second;
 }
 
+namespace {
+
+std::optional<double> until_target(const CompareRun& run, double cost) {
+  if (!run.samples_to_target || run.samples <= 0) return std::nullopt;
+  return cost * static_cast<double>(*run.samples_to_target) / static_cast<double>(run.samples);
+}
+
+}  // namespace
+
+std::optional<double> cpu_seconds_to_target(const CompareRun& run) {
+  if (run.cpu_seconds.empty()) return std::nullopt;
+  double seconds = 0.0;
+  for (const auto& [role, value] : run.cpu_seconds) seconds += value;
+  return until_target(run, seconds);
+}
+
+std::optional<double> bytes_to_target(const CompareRun& run) {
+  return until_target(run, static_cast<double>(run.bytes_pushed + run.bytes_pulled));
+}
+
+const CompareRun* sync_beside(const CompareResult& result, const CompareRun& run) {
+  const auto sync = std::ranges::find_if(result.runs, [&](const CompareRun& other) {
+    return other.strategy == "sync" && other.workers == run.workers && other.seed == run.seed &&
+           other.link == run.link && other.codec == run.codec && other.failure.empty();
+  });
+  return sync == result.runs.end() ? nullptr : &*sync;
+}
+
 bool shares_data_order(const CompareRun& run) { return !run.strategy.starts_with("backup:"); }
 
 bool is_measured(const StepSplit& split) {

@@ -64,6 +64,7 @@ struct CompareRun {
   int64_t pushes_dropped = 0;
   std::map<std::string, double> cpu_seconds;  // by role: "server", "worker"; sums
   std::map<std::string, double> peak_mib;     // by role; of the largest process
+  std::optional<double> other_cores;  // cores that processes outside of the run kept busy, mean
   std::vector<CurvePoint> curve;
 };
 
@@ -123,6 +124,15 @@ std::vector<std::string> row_names(const CompareResult& result);
 // Returns the speed relative to one worker with the same strategy, codec, seed and link. Empty if
 // either run failed or does not exist.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
+
+// Returns the processor seconds, and the bytes pushed and pulled, until the target: the run's, by the
+// share of its samples, as neither is recorded at each evaluation. Empty if it was not reached.
+std::optional<double> cpu_seconds_to_target(const CompareRun& run);
+std::optional<double> bytes_to_target(const CompareRun& run);
+
+// Returns the run of sync with the same seed, workers, codec and link, or null if it failed or does
+// not exist.
+const CompareRun* sync_beside(const CompareResult& result, const CompareRun& run);
 
 // Returns false if the strategy's data order legitimately differs: backup:B drops pushes.
 bool shares_data_order(const CompareRun& run);

@@ -4,8 +4,10 @@
 #include <google/protobuf/stubs/common.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <openssl/crypto.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/host/cores.h"
 
@@ -50,7 +53,46 @@ std::map<std::string, std::string> libraries() {
   return all;
 }
 
+double own_seconds() {
+  double seconds = 0.0;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage usage{};
+    getrusage(who, &usage);
+    for (const timeval& time : {usage.ru_utime, usage.ru_stime}) {
+      seconds += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    }
+  }
+  return seconds;
+}
+
+std::optional<double> other_seconds() {
+  const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
+  const std::optional<double> busy = busy_seconds(file_text("/proc/stat"), ticks);
+  return busy ? std::optional(*busy - own_seconds()) : std::nullopt;
+}
+
 }  // namespace
+
+OtherLoad::OtherLoad() : began_ms_(now_ms()), others_(other_seconds()) {}
+
+std::optional<double> OtherLoad::cores() const {
+  const std::optional<double> now = other_seconds();
+  const int64_t passed_ms = now_ms() - began_ms_;
+  if (!others_ || !now || passed_ms <= 0) return std::nullopt;
+  // Ticks are coarse: within a short run the difference may be slightly negative.
+  return std::max(0.0, (*now - *others_) / (static_cast<double>(passed_ms) / 1e3));
+}
+
+std::optional<double> busy_seconds(const std::string& stat, double ticks_per_second) {
+  std::istringstream fields(stat);
+  std::string name;
+  // proc(5). Time of guests is also in user and nice.
+  double user = 0.0, nice = 0.0, system = 0.0, idle = 0.0, iowait = 0.0, irq = 0.0, softirq = 0.0,
+         steal = 0.0;
+  fields >> name >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal;
+  if (!fields || name != "cpu" || ticks_per_second <= 0.0) return std::nullopt;
+  return (user + nice + system + irq + softirq + steal) / ticks_per_second;
+}
 
 std::string processor_name(const std::string& cpuinfo) {
   std::istringstream lines(cpuinfo);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace pushpull {
@@ -16,6 +17,23 @@ struct MachineInfo {
 };
 
 MachineInfo machine_info();
+
+// Measures what processes outside of this one and its children use of the machine, from its
+// construction on. Processor time that a host takes from a virtual machine (steal) counts too.
+class OtherLoad {
+ public:
+  OtherLoad();
+  // Returns the mean number of cores that they kept busy, or empty if /proc/stat cannot be read.
+  // Children count once they have been waited for.
+  std::optional<double> cores() const;
+
+ private:
+  int64_t began_ms_;
+  std::optional<double> others_;  // seconds, at the beginning
+};
+// Returns the busy seconds of all cores in the text of /proc/stat, or empty if there are none.
+//   ticks_per_second: sysconf(_SC_CLK_TCK).
+std::optional<double> busy_seconds(const std::string& stat, double ticks_per_second);
 
 // Returns "model name" from the text of /proc/cpuinfo, or "" if absent.
 std::string processor_name(const std::string& cpuinfo);

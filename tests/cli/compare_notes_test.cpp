@@ -110,6 +110,17 @@ TEST(CompareNotes, ShortRunsAreNoted) {
   EXPECT_THAT(notes_after(result_of({run})), ElementsAre(HasSubstr("less than a second")));
 }
 
+TEST(CompareNotes, OtherProcessesOnTheMachineAreNoted) {
+  CompareResult result = result_of({run_of("sync", 1, 7), run_of("sync", 1, 8)});
+  result.cores = 4;
+  result.runs[0].other_cores = 0.39;
+  EXPECT_THAT(notes_after(result), IsEmpty());
+  result.runs[1].other_cores = 1.25;
+  EXPECT_THAT(notes_after(result),
+              ElementsAre(AllOf(HasSubstr("during 1 run of 2"), HasSubstr("at most 1.3 of 4 cores"),
+                                HasSubstr("sync, 1 worker, seed 8"))));
+}
+
 TEST(CompareNotes, ABestValueAtTheEndOfTheListIsNoted) {
   std::vector<CompareRun> tries;
   for (const char* tuned : {"lr=0.5 momentum=0", "lr=1 momentum=0", "lr=10 momentum=0"}) {

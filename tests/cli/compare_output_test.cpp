@@ -27,6 +27,8 @@ CompareRun good_run() {
   run.initial_weights_sha256 = "aa";
   run.data_order_sha256 = "bb";
   run.steps = 10;
+  run.samples = 1280;
+  run.other_cores = 0.25;
   run.samples_per_second = 1280.5;
   run.test_value = 0.75;
   run.seconds_to_target = 1.5;
@@ -87,6 +89,9 @@ TEST(CompareOutput, JsonHasOneEntryPerRunWithAllMeasurements) {
   EXPECT_EQ(run["staleness"]["mean"], 0.5);
   EXPECT_EQ(run["staleness"]["histogram"]["2"], 1);
   EXPECT_EQ(run["peak_mib"]["server"], 10.0);
+  EXPECT_EQ(run["other_cores"], 0.25);
+  EXPECT_EQ(run["cpu_seconds_to_target"], 1.0);
+  EXPECT_EQ(run["bytes_to_target"], 80.0);
   EXPECT_EQ(run["curve"][0]["test_accuracy"], 0.5);
   EXPECT_TRUE(run["curve"][0]["train_loss"].is_null());
   EXPECT_TRUE(run["failure"].is_null());

@@ -93,7 +93,8 @@ TEST(CompareTable, FitsATerminal) {
     run.seconds_to_target = 1234.56 + static_cast<double>(run.seed);
     run.samples_to_target = 1'000'000 + static_cast<int64_t>(run.seed);
   }
-  for (const std::string& table : {speed_table(result), learning_table(result)}) {
+  for (const std::string& table :
+       {speed_table(result), learning_table(result), sync_table(result)}) {
     std::istringstream lines(table);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), kColumns) << line;
   }
@@ -166,12 +167,42 @@ TEST(CompareTable, UnmeasuredValuesAreNotZero) {
   EXPECT_THAT(speed_table(result), Not(HasSubstr("0.00  ")));
 }
 
+TEST(CompareTable, EachStrategyIsComparedWithSyncSeedBySeed) {
+  CompareResult result = two_seeds();
+  result.target = 0.97;
+  for (CompareRun& run : result.runs) {
+    const bool sync = run.strategy == "sync";
+    const bool first = run.seed == 1;
+    // each seed twice and four times as fast, although the ranges of both overlap
+    run.samples_per_second = first ? (sync ? 100 : 200) : (sync ? 150 : 600);
+    run.test_value = sync ? 0.95 : 0.90;
+    run.samples = 1000;
+    run.samples_to_target = sync ? 500 : 250;
+    run.seconds_to_target = sync ? 2.0 : 1.0;
+    run.cpu_seconds = {{"server", 3.0}, {"worker", 5.0}};
+    run.bytes_pushed = run.bytes_pulled = 1'000'000;
+  }
+  EXPECT_THAT(line_with(sync_table(result), "allreduce:gloo        2"),
+              AllOf(HasSubstr("3.00 (2.00-4.00)"), HasSubstr("-5.00"), HasSubstr("0.50  "),
+                    HasSubstr("2.00      0.50  0.50"), HasSubstr("0.50      0.50")));
+  EXPECT_THAT(line_with(sync_table(result), "sync                  2"),
+              AllOf(HasSubstr("4.00"), HasSubstr("1.00")));
+  for (CompareRun& run : result.runs) {
+    if (run.strategy == "sync" && run.workers == 2 && run.seed == 1) run.failure = "lost";
+  }
+  EXPECT_THAT(line_with(sync_table(result), "allreduce:gloo        2"),
+              AllOf(HasSubstr("4.00"), Not(HasSubstr("2.00-"))));
+  for (CompareRun& run : result.runs) run.strategy = "async";
+  EXPECT_EQ(sync_table(result), "");
+}
+
 TEST(CompareTable, SpreadsAndDurationsAreReadable) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   EXPECT_EQ(spread_text({}, 2), "-");
   EXPECT_EQ(spread_text({1.234}, 2), "1.23");
   EXPECT_EQ(spread_text({1.0, 2.0, 4.0}, 1), "2.0 (1.0-4.0)");
   EXPECT_EQ(spread_text({3.0, 3.0}, 0), "3");
+  EXPECT_EQ(spread_text({-1.0, 0.0, 1.0}, 0), "0 (-1 to 1)");
   EXPECT_EQ(spread_text({123.456}, 2), "123.5");
   EXPECT_EQ(spread_text({1234.56}, 2), "1235");
   EXPECT_EQ(spread_text({kNever, kNever}, 2), "never");

@@ -25,6 +25,14 @@ TEST(MachineInfo, FindsTheProcessorsName) {
   EXPECT_EQ(processor_name(""), "");
 }
 
+TEST(MachineInfo, BusyTimeLeavesOutIdleCoresAndDisks) {
+  EXPECT_EQ(busy_seconds("cpu  100 20 30 9000 800 4 5 6 50 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n", 100.0),
+            1.65);
+  EXPECT_EQ(busy_seconds("", 100.0), std::nullopt);
+  EXPECT_EQ(busy_seconds("cpu 1 2", 100.0), std::nullopt);
+  EXPECT_GE(OtherLoad().cores().value_or(0.0), 0.0);
+}
+
 TEST(MachineInfo, TheCommitIsAHashOrUnknown) {
   EXPECT_THAT(built_commit(), MatchesRegex("([0-9a-f]+(-dirty)?)?"));
 }

@@ -1,64 +1,19 @@
-// Writes the reports for tests/cli/report_browser_test.py into the folder of its argument.
+// Writes the reports for tests/cli/report_browser_test.py into the folder of its argument: made-up
+// comparisons, and NAME.html for each run in its folder runs/NAME.
 
-#include <fstream>
+#include <filesystem>
 #include <iostream>
 #include <string>
 
-#include "cli/report/report_html.h"
+#include "cli/compare/compare_output.h"
 #include "cli/report/run_report.h"
+#include "common/io/write_file.h"
 #include "tests/cli/report_fixture.h"
 
-namespace {
-
+using pushpull::compare_page;
 using pushpull::CompareResult;
+using pushpull::write_file;
 using pushpull::testing::fixture;
-
-bool write(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  file.close();
-  if (!file) std::cerr << "cannot write " << path << '\n';
-  return file.good();
-}
-
-bool write(const std::string& path, const CompareResult& result) {
-  return write(path, pushpull::report_html(result));
-}
-
-// A run of `pushpull report` with many lines of metrics, a long host name and faults.
-pushpull::RunData run_data() {
-  pushpull::RunData data;
-  data.folder = "out/a-rather-long-name-of-a-folder/with-another-one-below-it";
-  data.job_ini = "model = mlp\n# <not a tag>\n" + std::string(200, 'x') + "\n";
-  data.finished = true;
-  data.run = fixture({.strategies = {"async"}, .workers = {2}, .seeds = 1}).runs.front();
-  for (int i = 1; i <= 1000; ++i) {
-    data.points.push_back({.seconds = 0.25 * i,
-                           .step = i,
-                           .samples = 64 * i,
-                           .loss = 2.0 / i + 0.01 * (i % 7),
-                           .samples_per_second = 20'000.0 + 100 * (i % 11)});
-  }
-  for (int rank = 0; rank < 4; ++rank) {
-    data.members.push_back({.role = rank == 0 ? "server" : "worker",
-                            .rank = rank,
-                            .host = "node17.a-cluster.example.org",
-                            .pid = 4'194'303,
-                            .device = "cuda:0",
-                            .step = 1000,
-                            .samples = 64'000,
-                            .cpu_seconds = 123.456,
-                            .peak_mib = 2048.5,
-                            .reason = "",
-                            .at_seconds = std::nullopt});
-  }
-  data.left = data.members;
-  for (auto& left : data.left) left.reason = "its connection closed 2.0 s ago <b>&";
-  data.faults = {{"steps repeated", 17}, {"messages rejected: push-share", 3}};
-  return data;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -68,18 +23,25 @@ int main(int argc, char** argv) {
   const std::string folder = argv[1];
   CompareResult full = fixture({.links = {"", "1gbit,1ms", "100mbit,5ms"}, .failures = true});
   full.runs[0].tuned = "lr=0.05";
+  for (size_t i = 0; i < full.runs.size(); ++i) {
+    full.runs[i].other_cores = 0.05 * static_cast<double>(i % 7);
+  }
   CompareResult failed =
       fixture({.strategies = {"allreduce:gloo"}, .workers = {4}, .failures = true});
-  failed.runs[0].initial_weights_sha256.clear();
   CompareResult unfair = fixture({.strategies = {"sync", "async"}, .workers = {1, 2}, .seeds = 2});
   unfair.runs[1].initial_weights_sha256 = std::string(64, 'd');
-  const bool good = write(folder + "/full.html", full) &&
-                    write(folder + "/one_run.html",
-                          fixture({.strategies = {"sync"}, .workers = {1}, .seeds = 1})) &&
-                    write(folder + "/failures.html", failed) &&
-                    write(folder + "/unfair.html", unfair) &&
-                    write(folder + "/nothing.html", CompareResult{}) &&
-                    write(folder + "/run.html", pushpull::run_report_html(run_data())) &&
-                    write(folder + "/new_run.html", pushpull::run_report_html({}));
-  return good ? 0 : 1;
+  CompareResult hostile = fixture({.strategies = {"sync", "</script><img src=x>"}, .seeds = 2});
+  hostile.job_ini = "model = <b>x</b>\ndataset = {{data}}\n";
+  write_file(folder + "/full.html", compare_page(full));
+  write_file(folder + "/one_run.html",
+             compare_page(fixture({.strategies = {"sync"}, .workers = {1}, .seeds = 1})));
+  write_file(folder + "/failures.html", compare_page(failed));
+  write_file(folder + "/unfair.html", compare_page(unfair));
+  write_file(folder + "/hostile.html", compare_page(hostile));
+  write_file(folder + "/nothing.html", compare_page(CompareResult{}));
+  for (const auto& run : std::filesystem::directory_iterator(folder + "/runs")) {
+    write_file(folder + "/" + run.path().filename().string() + ".html",
+               pushpull::run_report(run.path().string()));
+  }
+  return 0;
 }
