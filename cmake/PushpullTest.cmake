@@ -166,6 +166,7 @@ function(pushpull_test name)
   endif()
   if(NOT ARG_SECOND STREQUAL "*")
     string(REGEX REPLACE "^:" "-" without "${without}")
-    pushpull_run_program(${name} ${name} PART units FIRST FILTER "${without}")
+    # most compute: they start early, beside jobs, which mostly wait
+    pushpull_run_program(${name} ${name} PART units FIRST FILTER "${without}" COST 12)
   endif()
 endfunction()

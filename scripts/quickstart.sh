@@ -2,7 +2,7 @@
 # From a bare Debian to a trained network: installs packages, builds the programs, then trains the
 # convolutional network of docs/examples/digits.ini on handwritten digits (they are in this
 # repository) with one server and two workers, first in lockstep (sync), then without (async). At the
-# end it compares strategies on the same job, which takes about a minute on two cores.
+# end it compares strategies on the same job, which takes about 20 s on two cores.
 # Needs root or sudo if packages are missing. Can be started again, from any folder.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -22,7 +22,7 @@ done
 
 echo
 echo "[quickstart] the same job under several strategies, side by side"
-build/release/bin/pushpull compare --job docs/examples/digits.ini --epochs 60 --strategies sync,async,ssp:2,local:8,allreduce:ring \
+build/release/bin/pushpull compare --job docs/examples/digits.ini --epochs 20 --strategies sync,async,ssp:2,local:8,allreduce:ring \
   --workers 1,2 --seeds 3 --target-accuracy 0.97 --out out/quickstart-compare
 
 echo

@@ -30,14 +30,15 @@ def weights_in(folder):
 
 
 @first("strategy backup")
-def backup_counts_applied_and_dropped_pushes(lab):
-    summary = lab.train(lab.job(BACKUP), 2, 3, slice_bytes=4096)
-    expect(summary["pushes_applied"] == 2 * MLP["steps"], f"{summary['pushes_applied']} applied")
-    expect(0 <= summary["pushes_dropped"] <= MLP["steps"], f"{summary['pushes_dropped']} dropped")
+def backup_leaves_a_straggler_behind_and_counts_what_it_drops(lab):
+    keys = {**BACKUP, "steps": 100, "straggler": "1:100", "eval-every": 30}
+    summary = lab.train(lab.job(keys), 2, 3, slice_bytes=4096)
+    expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
+    expect(0 < summary["pushes_dropped"] <= keys["steps"], f"{summary['pushes_dropped']} dropped")
     expect(sum(summary["pushes_dropped_per_worker"]) == summary["pushes_dropped"], str(summary))
-    expect(sum(summary["samples_per_worker"]) == summary["samples"], str(summary))
-    sync = lab.train(lab.job(MLP), 1, 3)
-    expect(sync["pushes_applied"] == 3 * MLP["steps"] and sync["pushes_dropped"] == 0, str(sync))
+    samples = summary["samples_per_worker"]
+    expect(sum(samples) == summary["samples"], str(summary))
+    expect(samples[1] < min(samples[0], samples[2]), f"samples by worker: {samples}")
 
 
 def backup_continues_while_a_worker_is_stopped(lab):
@@ -53,14 +54,6 @@ def backup_continues_while_a_worker_is_stopped(lab):
     output = cluster.servers[0].output()
     expect("dropped " in output and "of worker 1" in output, f"the drop was not reported: {output[-600:]}")
     expect(summary["test_correct"] > 0.8 * summary["test_total"], f"{summary['test_correct']} right")
-
-
-def backup_leaves_a_straggler_behind(lab):
-    keys = {**BACKUP, "steps": 100, "straggler": "1:100", "eval-every": 30}
-    summary = lab.train(lab.job(keys), 2, 3, slice_bytes=4096)
-    expect(summary["pushes_applied"] == 2 * keys["steps"], f"{summary['pushes_applied']} applied")
-    samples = summary["samples_per_worker"]
-    expect(samples[1] < min(samples[0], samples[2]), f"samples by worker: {samples}")
 
 
 @first("P5: backup goes on without lost workers")
@@ -117,7 +110,7 @@ def buffered_one_is_async_and_larger_buffers_refuse_staleness_aware(lab):
 
 
 def more_backups_than_workers_are_refused(lab):
-    for words in (("backup:9", 2), ("backup:2", 2), ("backup:8", 20)):  # 8 micro-batches
+    for words in (("backup:2", 2), ("backup:8", 20)):  # 8 micro-batches
         run = lab.run(lab.job({**MLP, "strategy": words[0]}), 1, words[1])
         expect(run.code == USAGE, f"exit code {run.code}: {run.text[-300:]}")
         for word in (words[0], str(words[1]), "B must be below"):
@@ -139,14 +132,14 @@ def backup_resumes_from_a_checkpoint(lab):
 @first("strategy local: local:1 is sync")
 def local_one_is_sync(lab):
     outer = {"outer-lr": 1, "outer-momentum": 0}
-    # convnet has running statistics too
-    for number, keys in enumerate((SGD, {**SGD, "model": "convnet", "steps": 10, "lr": 0.05})):
-        folders = [lab.folder / f"{name}-{number}" for name in ("sync", "local")]
-        lab.train(lab.job({**keys, "checkpoint-dir": folders[0]}), 1, 2)
-        lab.train(lab.job({**keys, **outer, "strategy": "local:1", "checkpoint-dir": folders[1]}), 2, 2)
-        one, other = (weights_in(folder) for folder in folders)
-        worst = max(abs(a - b) for name in one for a, b in zip(one[name], other[name]))
-        expect(worst < 1e-5, f"{keys['model']}: largest difference {worst}")
+    keys = {**SGD, "model": "convnet", "steps": 10, "lr": 0.05}  # it has running statistics too
+    folders = [lab.folder / name for name in ("sync", "local")]
+    sync = lab.train(lab.job({**keys, "checkpoint-dir": folders[0]}), 1, 2)
+    expect(sync["pushes_applied"] == 2 * keys["steps"] and sync["pushes_dropped"] == 0, str(sync))
+    lab.train(lab.job({**keys, **outer, "strategy": "local:1", "checkpoint-dir": folders[1]}), 2, 2)
+    one, other = (weights_in(folder) for folder in folders)
+    worst = max(abs(a - b) for name in one for a, b in zip(one[name], other[name]))
+    expect(worst < 1e-5, f"largest difference {worst}")
 
 
 @first("strategy local")
