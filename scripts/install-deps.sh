@@ -16,6 +16,7 @@ packages=(
   g++ cmake ninja-build pkg-config git ca-certificates
   libzmq3-dev cppzmq-dev libprotobuf-dev protobuf-compiler libboost-program-options-dev
   nlohmann-json3-dev zlib1g-dev libssl-dev libdnnl-dev
+  libjs-chart.js  # the charts of reports; it becomes part of the program
   libgloo-dev  # optional: without it the strategy allreduce:gloo is not available
   libgtest-dev libgmock-dev libbenchmark-dev
 )

@@ -1,17 +1,113 @@
 #include "cli/report/report_command.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
-#include "cli/report/run_report.h"
+#include "cli/report/report_page.h"
+#include "cli/result/compare_read.h"
+#include "cli/result/metric_style.h"
 #include "common/base/error.h"
+#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/help/program_help.h"
+#include "common/io/file.h"
 #include "common/io/write_file.h"
 #include "common/job/command_line.h"
+#include "common/job/job.h"
 #include "common/job/key_help.h"
 
 namespace pushpull {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxTextBytes = int64_t{64} << 20;
+constexpr int64_t kMaxMetricsBytes = int64_t{256} << 20;
+constexpr size_t kMaxLines = 4000;                   // of metrics; more cannot be seen
+constexpr auto kSilence = std::chrono::seconds(15);  // members.json is renewed each second
+
+json object_in(const std::string& text) {
+  json out = json::parse(text, nullptr, false);
+  return out.is_object() ? out : json::object();
+}
+
+// Returns the complete lines, thinned out if there are many. Evaluations stay, and so do the lines
+// around a return to a checkpoint.
+json read_metrics(const std::string& path) {
+  std::vector<json> all;
+  std::istringstream lines(read_tail(path, kMaxMetricsBytes));
+  for (std::string line; std::getline(lines, line);) {
+    json entry = object_in(line);
+    if (entry["seconds"].is_number() && entry["step"].is_number()) all.push_back(std::move(entry));
+  }
+  const size_t each = all.size() / kMaxLines + 1;
+  json out = json::array();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool last = i + 1 == all.size() || all[i + 1]["step"] < all[i]["step"];
+    const bool first = i > 0 && all[i]["step"] < all[i - 1]["step"];
+    if (i % each == 0 || first || last || all[i].contains("test_step")) out.push_back(all[i]);
+  }
+  return out;
+}
+
+// Returns the value as text; "" if it is missing, null or zero.
+std::string field_text(const json& object, const std::string& key) {
+  const json value = object.value(key, json());
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_number() || value == 0) return "";
+  return value.is_number_float() ? print_real(value.get<double>()) : value.dump();
+}
+
+// Returns the entries of a list of members.json that are objects.
+std::vector<json> members_of(const json& members, const char* list) {
+  std::vector<json> out;
+  const json all = members.value(list, json::array());
+  std::ranges::copy_if(all, std::back_inserter(out), [](const json& m) { return m.is_object(); });
+  return out;
+}
+
+// Returns why a run without a summary has ended, or "" if it may go on.
+std::string failure(const std::string& folder, const std::vector<json>& left) {
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(folder + "/members.json", error);
+  if (error || std::filesystem::file_time_type::clock::now() - written < kSilence) return "";
+  const std::string log = read_tail(folder + "/log.txt", kMaxTextBytes);
+  constexpr std::string_view kCode = "ended with exit ";
+  const size_t at = log.find(kCode);
+  std::string out;
+  if (at != std::string::npos) {
+    const size_t begin = at + kCode.size();
+    out = log.substr(begin, log.find_first_of(":;\n", begin) - begin);
+  }
+  if (left.empty()) return out.empty() ? "It ended without a summary." : out;
+  return out + (out.empty() ? "" : ": ") + field_text(left.back(), "role") + " " +
+         left.back().value("rank", json()).dump() + ": " + field_text(left.back(), "reason");
+}
+
+// Returns the figures of summary.json that are not zero.
+std::string facts(const json& summary, const CompareRun& run) {
+  const MetricStyle metric = style_of(run.metric);
+  std::vector<std::pair<std::string, std::string>> out = {
+      {metric.name, run.test_value ? metric.value_text(*run.test_value) : ""}};
+  for (const char* key :
+       {"steps", "samples", "seconds", "samples_per_second", "train_loss", "test_loss",
+        "weights_sha256", "recoveries", "steps_repeated", "checkpoints_failed", "bad_gradients",
+        "pushes_dropped", "rejected_frames", "refused_peers"}) {
+    out.emplace_back(key, field_text(summary, key));
+    std::ranges::replace(out.back().first, '_', ' ');
+  }
+  for (const auto& [reason, count] : summary.value("rejected_by_reason", json::object()).items()) {
+    out.emplace_back("rejected: " + reason, count.is_number() ? count.dump() : "");
+  }
+  return html_facts(out);
+}
+
+}  // namespace
 
 const ProgramHelp& report_help() {
   static const ProgramHelp help = {.name = "pushpull report",
@@ -35,9 +131,58 @@ int report_command(int argc, const char* const* argv) {
                     "/job.ini does not exist: name the --out of a run that has begun to train");
   }
   const std::string path = folder + "/report.html";
-  write_file(path, run_report(folder));
+  write_file(path, run_page(folder));
   std::cout << "wrote " << printable(path, kMaxPathBytes) << std::endl;
   return 0;
+}
+
+std::string run_page(const std::string& folder) {
+  const std::string job_ini = read_text_file(folder + "/job.ini", kMaxTextBytes);
+  const Job job = parse_job_text(job_ini, folder + "/job.ini");
+  CompareRun run;
+  run.strategy = job.strategy.to_string();
+  read_run(folder, job.global_batch, run);
+  const bool finished = run.failure.empty();
+  const std::string members_text = read_tail(folder + "/members.json", kMaxTextBytes);
+  const json members = object_in(members_text);
+  const std::vector<json> left = members_of(members, "left");
+  const json summary =
+      object_in(finished ? read_tail(folder + "/summary.json", kMaxTextBytes) : "");
+  const json metrics = read_metrics(folder + "/metrics.jsonl");
+  for (const json& line : metrics) {  // of the newest evaluation
+    const json name = line.value(json::json_pointer("/heads/0/metric"), json());
+    if (name.is_string() && !finished) run.metric = name.get<std::string>();
+  }
+  std::set<std::string> ranks;  // of workers, those that left too
+  for (const std::vector<json>& list : {members_of(members, "members"), left}) {
+    for (const json& member : list) {
+      if (field_text(member, "role") == "worker") ranks.insert(member.value("rank", json()).dump());
+    }
+  }
+  const json workers = summary.value("workers", json());
+  run.workers = workers.is_number_integer() ? workers.get<int64_t>()
+                                            : std::max<int64_t>(1, std::ssize(ranks));
+  const std::string failed = finished ? "" : failure(folder, left);
+  const std::string stopped = field_text(summary, "stopped_by");
+  std::string state = finished         ? stopped.empty() ? "finished" : "stopped by " + stopped
+                      : failed.empty() ? "not finished: it goes on"
+                                       : "failed";
+  if (!finished && !metrics.empty()) state += ", step " + metrics.back()["step"].dump();
+  std::string subtitle = job_line(job_ini) + " · seed " + std::to_string(job.seed);
+  if (run.model_parameters > 0) subtitle += " · " + plural(run.model_parameters, "parameter");
+  const Parts parts = {{"run", "yes"},
+                       {"title", html(job_title(job_ini) + ": " + variant_name(run))},
+                       {"subtitle", html(subtitle)},
+                       {"where", html(state + " · " + folder)},
+                       {"failed", html(failed)},
+                       {"metric", html(style_of(run.metric).title())},
+                       {"facts", facts(summary, run)},
+                       {"text", html(members_text)},
+                       {"job", html(job_ini)}};
+  const json data = {{"rows", {run.strategy}}, {"workers", run.workers},
+                     {"summary", summary},     {"members", members},
+                     {"metrics", metrics},     {"metric", json::parse(metric_json(run.metric))}};
+  return report_page(parts, data.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace pushpull

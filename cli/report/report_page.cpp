@@ -9,12 +9,17 @@
 #include <span>
 #include <sstream>
 
-#include "cli/report/page_files.h"
 #include "cli/result/metric_style.h"
 #include "common/base/text.h"
 #include "common/io/sha256.h"
 
 namespace pushpull {
+
+// The texts of page.html, page.css, page.js and Chart.js, embedded by cmake/Embed.cmake.
+namespace page_files {
+extern const std::string_view kPageHtml, kPageCss, kPageJs, kChartJs;
+}  // namespace page_files
+
 namespace {
 
 // One pass: braces within a part stay as they are.
@@ -54,9 +59,9 @@ std::string base64_hash(const std::string& script) {
 
 // In JSON these characters occur only within strings. Escaped, no text can end the script element,
 // and the page is XML, too.
-std::string json_in_html(const std::string& json) {
+std::string json_in_html(const std::string& text) {
   std::string out;
-  for (const char c : json) {
+  for (const char c : text) {
     out += c == '<' ? "\\u003c" : c == '>' ? "\\u003e" : c == '&' ? "\\u0026" : std::string(1, c);
   }
   return out;

@@ -7,11 +7,13 @@ there is no console message and nothing to fetch.
 """
 
 import argparse
-import html
+import base64
+import fcntl
 import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -20,24 +22,6 @@ import xml.etree.ElementTree
 
 SKIPPED = 77
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-DARK, LIGHT = 0, 1  # blink's numbers of the preferred color scheme
-
-# Opens a report in a frame of the given width (a window cannot be as narrow), runs a probe in it, and writes what the probe
-# returns to its own DOM. `frame` is the report's window, `page` its document.
-WRAPPER = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0">
-<iframe id="frame" src="REPORT" style="border:0;width:WIDTHpx;height:900px"></iframe>
-<pre id="found"></pre>
-<script>
-const pause = ms => new Promise(done => setTimeout(done, ms));
-addEventListener("load", async () => {
-  const frame = document.getElementById("frame").contentWindow;
-  const page = frame.document;
-  let found;
-  try { found = await (async () => { PROBE })(); }
-  catch (error) { found = {error: String(error.stack || error)}; }
-  document.getElementById("found").textContent = JSON.stringify(found);
-});
-</script>"""
 
 # What a reader sees of any report. Reads colours back from a canvas, in any notation.
 LOOK = """
@@ -56,94 +40,141 @@ const contrast = (a, b) => {
   const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
   return (high + 0.05) / (low + 0.05);
 };
-const root = page.documentElement;
-for (const part of page.querySelectorAll("details")) part.open = true;
+const root = document.documentElement;
+for (const part of document.querySelectorAll("details")) part.open = true;
 await pause(300);
-const sizes = [...page.querySelectorAll("body *")]
+const sizes = [...document.querySelectorAll("body *")]
     .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !["SCRIPT", "NOSCRIPT"].includes(e.tagName))
-    .map(e => parseFloat(frame.getComputedStyle(e).fontSize));
-const style = frame.getComputedStyle(root);
+    .map(e => parseFloat(window.getComputedStyle(e).fontSize));
+const style = window.getComputedStyle(root);
 const colour = name => style.getPropertyValue(name).trim();
 const blank = canvas => !new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer).some(Boolean);
 return {
   client: root.clientWidth, scroll: root.scrollWidth, smallest: Math.min(...sizes),
-  charts: page.querySelectorAll("figure canvas").length,
-  blank: [...page.querySelectorAll("figure canvas")].filter(c => c.clientHeight < 100 || blank(c)).length,
-  main: page.querySelector("main").clientWidth,
-  sections: [...page.querySelectorAll("section")].map(s => s.id),
-  titles: [...page.querySelectorAll("figcaption b")].map(b => b.textContent),
-  tables: page.querySelectorAll("table").length, images: page.querySelectorAll("img").length, text: page.body.innerText,
-  lost: [...page.querySelectorAll("a[href^='#']")].filter(a => !page.querySelector(a.getAttribute("href"))).length,
+  charts: document.querySelectorAll("figure canvas").length,
+  blank: [...document.querySelectorAll("figure canvas")].filter(c => c.clientHeight < 100 || blank(c)).length,
+  main: document.querySelector("main").clientWidth,
+  sections: [...document.querySelectorAll("section")].map(s => s.id),
+  titles: [...document.querySelectorAll("figcaption b")].map(b => b.textContent),
+  tables: document.querySelectorAll("table").length, images: document.querySelectorAll("img").length, text: document.body.innerText,
+  lost: [...document.querySelectorAll("a[href^='#']")].filter(a => !document.querySelector(a.getAttribute("href"))).length,
   contrasts: ["--text", "--soft", "--accent", "--bad"].map(c => [c, contrast(colour(c), colour("--card")), 4.5])
       .concat(["--text", "--soft", "--accent"].map(c => [c + " on page", contrast(colour(c), colour("--page")), 4.5]))
       .concat(["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "p0", "p1", "p2", "p3"].map(c => [c, contrast(colour("--" + c), colour("--card")), 3])),
-  background: [...rgb(frame.getComputedStyle(page.body).backgroundColor)],
-  fetched: frame.performance.getEntriesByType("resource").map(e => e.name),
+  background: [...rgb(window.getComputedStyle(document.body).backgroundColor)],
+  fetched: window.performance.getEntriesByType("resource").map(e => e.name),
 };
 """
 
-# Finds charts by their title; hovers over the middle of one; clicks names in a legend.
+# Finds charts by their title, reads tables, catches files that a button saves.
 HELPERS = """
-const chart = title => Object.values(frame.Chart.instances).find(c => c.canvas.ariaLabel === title);
-const hover = async (c, x, y) => {
-  const box = c.canvas.getBoundingClientRect();
-  c.canvas.dispatchEvent(new frame.MouseEvent("mousemove", {clientX: box.left + x, clientY: box.top + y, bubbles: true}));
-  for (let i = 0; i < 3; ++i) await new Promise(done => frame.requestAnimationFrame(done));  // Chart.js waits for a frame
-  return [...c.tooltip.title, ...c.tooltip.body.flatMap(b => b.lines)];
-};
-const middle = c => [(c.chartArea.left + c.chartArea.right) / 2, (c.chartArea.top + c.chartArea.bottom) / 2];
-const table = name => [...page.querySelectorAll(`[aria-label="${name}"] tr`)].map(tr => [...tr.cells].map(cell => cell.innerText.replace(/\\s+/g, " ").trim()));
+const pause = ms => new Promise(done => setTimeout(done, ms));
+const chart = title => Object.values(Chart.instances).find(c => c.canvas.ariaLabel === title);
+const table = name => [...document.querySelectorAll(`[aria-label="${name}"] tr`)].map(tr => [...tr.cells].map(cell => cell.innerText.replace(/\\s+/g, " ").trim()));
 const saved = async button => {
   let text = null;
-  const make = frame.URL.createObjectURL;
-  frame.URL.createObjectURL = blob => { text = blob.text(); return "data:,"; };
-  const click = frame.HTMLAnchorElement.prototype.click;
-  frame.HTMLAnchorElement.prototype.click = () => {};
+  const [make, click] = [URL.createObjectURL, HTMLAnchorElement.prototype.click];
+  URL.createObjectURL = blob => { text = blob.text(); return "data:,"; };
+  HTMLAnchorElement.prototype.click = () => {};
   button.click();
-  frame.URL.createObjectURL = make;
-  frame.HTMLAnchorElement.prototype.click = click;
+  [URL.createObjectURL, HTMLAnchorElement.prototype.click] = [make, click];
   return text;
 };
 """
 
 
 class Browser:
+    """A Chromium and one page in it, spoken to over a pipe (Chrome DevTools Protocol)."""
+
     def __init__(self, program, folder):
-        self.program = program
         self.folder = folder
+        (to_read, self.to), (self.answers, from_write) = os.pipe(), os.pipe()
 
-    def call(self, page, theme, *flags):
-        """Returns the standard output, and the console messages of pages."""
-        command = [self.program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                   "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-                   "--allow-file-access-from-files", "--enable-logging=stderr", "--v=0",
-                   f"--user-data-dir={self.folder / 'profile'}",
-                   f"--blink-settings=preferredColorScheme={theme}", *flags, page.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode != 0:
-            raise AssertionError(f"{self.program} exited with {done.returncode}: {done.stderr[-500:]}")
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        def pipes():
+            low, high = (fcntl.fcntl(fd, fcntl.F_DUPFD, 20) for fd in (to_read, from_write))
+            os.dup2(low, 3)
+            os.dup2(high, 4)
 
-    def probe(self, name, script, width=1280, theme=LIGHT, frame=""):
-        """Returns what the script returns in a report, after the check that the console was silent.
+        self.process = subprocess.Popen(
+            [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
+             "--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}", "about:blank"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=pipes, pass_fds=(3, 4))
+        os.close(to_read)
+        os.close(from_write)
+        self.text, self.events, self.number, self.session = b"", [], 0, None
+        page = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
 
-        frame: attributes of the frame; sandbox="allow-same-origin" switches the report's scripts off."""
-        page = self.folder / "reports" / f"{name}.html"
-        wrapper = self.folder / f"probe_{name}_{width}_{theme}_{abs(hash(script))}.html"
-        wrapper.write_text(WRAPPER.replace("REPORT", page.as_uri()).replace("WIDTH", str(width))
-                           .replace("PROBE", script).replace("<iframe", f"<iframe {frame}"))
-        out, console = self.call(wrapper, theme, "--dump-dom", "--window-size=2300,1000", "--virtual-time-budget=20000")
-        expect(all(frame and "frame is sandboxed" in line for line in console), f"{name}: {console}")
-        found = re.search(r'<pre id="found">(.*?)</pre>', out, re.DOTALL)
-        expect(found and found.group(1), f"{wrapper.name} returned nothing")
-        result = json.loads(html.unescape(found.group(1)))
-        expect("error" not in result, f"{wrapper.name}: {result.get('error')}")
-        return result
+    def end(self):
+        self.process.kill()
+        self.process.wait()
 
-    def screenshot(self, page, theme):
-        file = self.folder / f"{page.stem}_{theme}.png"
-        self.call(page, theme, f"--screenshot={file}", "--window-size=1280,1600")
-        return file.read_bytes()
+    def message(self):
+        """Waits for the next message: an answer or an event."""
+        while b"\0" not in self.text:
+            expect(select.select([self.answers], [], [], 120)[0], "Chromium is silent")
+            more = os.read(self.answers, 1 << 20)
+            expect(more, "Chromium has ended")
+            self.text += more
+        line, self.text = self.text.split(b"\0", 1)
+        return json.loads(line)
+
+    def call(self, method, **parameters):
+        self.number += 1
+        request = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
+        os.write(self.to, json.dumps(request).encode() + b"\0")
+        while (answer := self.message()).get("id") != self.number:
+            self.events.append(answer)
+        expect("result" in answer, f"{method}: {answer.get('error')}")
+        return answer["result"]
+
+    def words(self):
+        """What pages said on the console, and the addresses that they asked for beside their own file."""
+        told = [json.dumps(e["params"])[:500] for e in self.events
+                if e["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")]
+        asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        return told + [url for url in asked if not url.startswith(("data:", "blob:", self.url))]
+
+    def open(self, name, width=1280, theme="light", scripts=True):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self.events.clear()
+        self.url = (self.folder / "reports" / f"{name}.html").as_uri()
+        self.call("Page.navigate", url=self.url)
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self.message())
+
+    def run(self, script, kind="async"):
+        answer = self.call("Runtime.evaluate", expression=f"({kind} () => {{ {script} }})()", awaitPromise=True, returnByValue=True)
+        expect("exceptionDetails" not in answer, json.dumps(answer.get("exceptionDetails"))[:1500])
+        return answer["result"].get("value")
+
+    def probe(self, name, script, **how):
+        """Returns what the script returns in a report, after the check that the report was silent."""
+        self.open(name, **how)
+        found = self.run(HELPERS + script)
+        expect(not self.words(), f"{name}: {self.words()}")
+        return found
+
+    def mouse(self, kind, x, y):
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left" if kind != "mouseMoved" else "none", clickCount=1)
+
+    def hover(self, title, place):
+        """Moves the mouse over a chart and returns the lines that it then shows. place: returns a point of the chart c, as JavaScript."""
+        x, y = self.run(HELPERS + f"""const c = chart({json.dumps(title)}); c.canvas.scrollIntoView({{block: "center"}});
+            const [x, y] = (() => {{ {place} }})(), box = c.canvas.getBoundingClientRect(); return [box.left + x, box.top + y];""")
+        self.mouse("mouseMoved", x - 5, y)
+        self.mouse("mouseMoved", x, y)
+        return self.run(HELPERS + f"""const c = chart({json.dumps(title)});
+            for (let i = 0; i < 100 && !(c.tooltip.opacity && c.pointer); ++i) await pause(50);
+            await pause(100);
+            return [...c.tooltip.title, ...c.tooltip.body.flatMap(b => b.lines)];""")
+
+    def screenshot(self):
+        return base64.b64decode(self.call("Page.captureScreenshot")["data"])
 
 
 def expect(truth, message):
@@ -186,19 +217,19 @@ def write_runs(folder):
     os.utime(failed / "members.json", (1, 1))
 
 
-def the_browser_reports_console_errors(browser, folder):
-    """Without this, a silent console would prove nothing."""
-    page = folder / "broken.html"
-    page.write_text("<!DOCTYPE html><script>undefined_function()</script>")
-    _, console = browser.call(page, LIGHT, "--dump-dom")
-    expect(any("undefined_function" in line for line in console), f"no console error seen: {console}")
+def the_browser_reports_errors_and_requests(browser, folder):
+    """Without this, silence would prove nothing."""
+    (folder / "reports" / "broken.html").write_text('<!DOCTYPE html><img src="missing.png"><script>undefined_function()</script>')
+    browser.open("broken")
+    words = " ".join(browser.words())
+    expect("undefined_function" in words and "missing.png" in words, f"no error seen: {words}")
 
 
 def every_report_opens_silently_and_fits_every_width(browser, folder):
     charts = {"full": 70, "one_run": 9, "unfair": 17, "failures": 1, "hostile": 22, "nothing": 0, "outage": 9, "new": 0, "failed": 0}
     for name, count in charts.items():
         for width in (400, 1400, 2200) if name in ("full", "outage") else (400,):
-            found, where = browser.probe(name, LOOK, width), f"{name} at {width} px"
+            found, where = browser.probe(name, LOOK, width=width), f"{name} at {width} px"
             expect(found["client"] == width, f"{where}: measured at {found['client']}")
             expect(found["scroll"] <= width, f"{where}: {found['scroll']} px wide")
             expect(found["smallest"] >= 11, f"{where}: text of {found['smallest']} px")
@@ -218,7 +249,7 @@ def all_sections_are_there(browser, folder):
         expect(words in full["text"], f"no '{words}'")
     outage = browser.probe("outage", LOOK)
     expect(outage["sections"] == ["results", "training", "accuracy", "steps", "staleness", "processes", "provenance"], outage["sections"])
-    for words in ("mlp on digits: async, 3 workers", "its connection closed 2.0 s ago <b>&", "servers lost and replaced", "node17.a-cluster.example.org"):
+    for words in ("mlp on digits: async, 3 workers", "its connection closed 2.0 s ago <b>&", "recoveries", "node17.a-cluster.example.org"):
         expect(words in outage["text"], f"no '{words}'")
     expect("FAILED worker 0: [train] not finite <script>" in browser.probe("failed", LOOK)["text"], "no reason of the failure at the top")
     hostile = browser.probe("hostile", LOOK)
@@ -229,8 +260,10 @@ def figures_are_readable_without_javascript(browser, folder):
     for name, words in (("full", ("speed, median (min-max)", "beside sync", "5 of 5 FAILED", "FAILED", "convnet on digits", "How to read this")),
                         ("outage", ("85.00%", "its connection closed 2.0 s ago", "mlp on digits", "node17.a-cluster.example.org"))):
         for width in (400, 1400):
-            found = browser.probe(name, LOOK, width, frame='sandbox="allow-same-origin"')
-            expect(found["charts"] == 0 and found["tables"] == 0, f"{name}: scripts ran")
+            browser.open(name, width=width, scripts=False)
+            found = browser.run("""return {drawn: document.querySelectorAll("canvas, table").length, text: document.body.innerText,
+                scroll: document.documentElement.scrollWidth};""", kind="")
+            expect(found["drawn"] == 0 and not browser.words(), f"{name}: scripts ran")
             expect(found["scroll"] <= width, f"{name} at {width} px: {found['scroll']} px wide")
             for word in words:
                 expect(word in found["text"], f"{name}: no '{word}' without scripts")
@@ -238,8 +271,8 @@ def figures_are_readable_without_javascript(browser, folder):
 
 
 def tables_have_the_numbers(browser, folder):
-    found = browser.probe("full", HELPERS + """return {results: table("Results"), pairs: table("Beside sync"), costs: table("Costs"),
-        data: JSON.parse(page.getElementById("data").textContent)}""")
+    found = browser.probe("full", """return {results: table("Results"), pairs: table("Beside sync"), costs: table("Costs"),
+        data: JSON.parse(document.getElementById("data").textContent)}""")
     runs = [run for run in found["data"]["compare"]["runs"] if run["workers"] == 4 and not run["link"]]
     pick = lambda strategy: {run["seed"]: run for run in runs if run["strategy"] == strategy}
     sync, async_ = pick("sync"), pick("async")
@@ -257,35 +290,31 @@ def tables_have_the_numbers(browser, folder):
 
 
 def hover_shows_all_strategies_and_the_legend_hides_one(browser, folder):
-    found = browser.probe("full", HELPERS + """
-        const curve = chart("Accuracy over time, 4 workers"), bars = chart("Throughput"), runs = chart("Every run, in order");
-        const out = {curve: await hover(curve, ...middle(curve)), bars: await hover(bars, ...middle(bars))};
-        const failed = runs.data.datasets.flatMap((set, d) => set.data.map((p, i) => [p, d, i])).find(([p]) => p.run?.failure);
-        const at = runs.getDatasetMeta(failed[1]).data[failed[2]];
-        out.failed = await hover(runs, at.x, at.y - 30);
-        const button = [...page.querySelectorAll("#accuracy .legend button")].find(b => b.textContent === "async");
-        button.click();
-        out.hidden = await hover(curve, ...middle(curve));
-        out.off = [...page.querySelectorAll(".legend .off")].map(b => b.textContent);
-        button.click();
-        out.again = await hover(curve, ...middle(curve));
-        const step = curve.data.datasets.find(set => set.label === "sync");
-        out.stepped = step.stepped;
-        out.points = step.data.length;
-        return out;""")
+    title = "Accuracy over time, 4 workers"
+    middle = "return [(c.chartArea.left + c.chartArea.right) / 2, (c.chartArea.top + c.chartArea.bottom) / 2];"
     names = lambda lines: sorted(line.split(": ")[0] for line in lines[1:])
-    expect(found["curve"][0].startswith("time since training began (s): "), found["curve"])
-    expect(names(found["curve"]) == ["allreduce:ring", "async", "local:16", "ssp:4", "sync"], found["curve"])
-    expect(all(re.search(r": \d+\.\d\d% \(\d+\.\d\d% to \d+\.\d\d%\)$", line) for line in found["curve"][1:]), found["curve"])
-    expect(len(found["bars"]) >= 6, found["bars"])
-    expect(any("Gloo is not built into this worker" in line or "not finite" in line for line in found["failed"]), found["failed"])
-    expect(names(found["hidden"]) == ["allreduce:ring", "local:16", "ssp:4", "sync"], found["hidden"])
-    expect(set(found["off"]) == {"async"} and found["again"] == found["curve"], found)
-    expect(found["stepped"] is True and found["points"] > 10, found)
+    browser.open("full")
+    curve = browser.hover(title, middle)
+    expect(curve[0].startswith("time since training began (s): "), curve)
+    expect(names(curve) == ["allreduce:ring", "async", "local:16", "ssp:4", "sync"], curve)
+    expect(all(re.search(r": \d+\.\d\d% \(\d+\.\d\d% to \d+\.\d\d%\)$", line) for line in curve[1:]), curve)
+    expect(len(browser.hover("Throughput", middle)) == 7, "not all strategies of a group of bars")
+    failed = browser.hover("Every run, in order", """
+        const [d, i] = c.data.datasets.flatMap((set, d) => set.data.map((p, i) => [p, d, i])).find(([p]) => p.run?.failure).slice(1);
+        const at = c.getDatasetMeta(d).data[i]; return [at.x, at.y - 20];""")
+    expect(any("Gloo is not built into this worker" in line or "not finite" in line for line in failed), failed)
+    for off in (["async"], []):
+        x, y = browser.run("""const b = [...document.querySelectorAll("#accuracy .legend button")].find(b => b.textContent === "async");
+            b.scrollIntoView({block: "center"}); const box = b.getBoundingClientRect(); return [box.left + 20, box.top + box.height / 2];""")
+        browser.mouse("mousePressed", x, y)
+        browser.mouse("mouseReleased", x, y)
+        expect(set(browser.run('return [...document.querySelectorAll(".legend .off")].map(b => b.textContent);')) == set(off), f"not off: {off}")
+        expect(names(browser.hover(title, middle)) == [name for name in names(curve) if name not in off], f"with {off} off")
+    expect(not browser.words(), browser.words())
 
 
 def an_outage_is_a_gap_and_a_mark(browser, folder):
-    found = browser.probe("outage", HELPERS + """
+    found = browser.probe("outage", """
         const speed = chart("Speed over time"), evaluations = chart("Accuracy over time, 3 workers");
         return {points: speed.data.datasets[0].data.map(p => [p.x, Number.isFinite(p.y)]), marks: speed.options.plugins.extras.marks.map(m => ({...m})),
                 steps: evaluations.data.datasets.at(-1).data.length};""")
@@ -295,10 +324,10 @@ def an_outage_is_a_gap_and_a_mark(browser, folder):
 
 
 def charts_and_tables_can_be_saved(browser, folder):
-    found = browser.probe("full", HELPERS + """
+    found = browser.probe("full", """
         const out = {svg: [], tex: []};
-        for (const button of page.querySelectorAll(".save")) out[button.textContent === "SVG" ? "svg" : "tex"].push(button);
-        out.svg = await Promise.all(out.svg.filter(b => frame.Chart.getChart(b.closest("figure").querySelector("canvas"))).map(saved));
+        for (const button of document.querySelectorAll(".save")) out[button.textContent === "SVG" ? "svg" : "tex"].push(button);
+        out.svg = await Promise.all(out.svg.filter(b => Chart.getChart(b.closest("figure").querySelector("canvas"))).map(saved));
         out.tex = await Promise.all(out.tex.map(saved));
         return out;""")
     expect(len(found["svg"]) > 20 and len(found["tex"]) >= 6, (len(found["svg"]), len(found["tex"])))
@@ -315,20 +344,24 @@ def charts_and_tables_can_be_saved(browser, folder):
 
 def has_a_light_and_a_dark_theme_with_contrast(browser, folder):
     """WCAG 2.1: text 4.5, parts of drawings 3."""
-    brightness = {}
-    for theme in (LIGHT, DARK):
-        found = browser.probe("full", LOOK, 400, theme)
+    brightness, pictures = {}, {}
+    for theme in ("light", "dark"):
+        found = browser.probe("full", LOOK, width=400, theme=theme)
         brightness[theme] = sum(found["background"][:3]) / 3
         expect(found["background"][3] == 255, "the page has no background of its own")
         for colour, ratio, least in found["contrasts"]:
             expect(ratio >= least, f"theme {theme}: {colour} has a contrast of {ratio:.2f}")
-    expect(brightness[LIGHT] > 200 and brightness[DARK] < 60, f"backgrounds: {brightness}")
-    page = folder / "reports" / "full.html"
-    light, dark = browser.screenshot(page, LIGHT), browser.screenshot(page, DARK)
-    expect(light != dark and min(len(light), len(dark)) > 20000, "the themes look the same")
+        pictures[theme] = browser.screenshot()
+    expect(brightness["light"] > 200 and brightness["dark"] < 60, f"backgrounds: {brightness}")
+    expect(pictures["light"] != pictures["dark"] and len(pictures["light"]) > 10000, "the themes look the same")
+    grey = "return document.createElement('canvas') && chart('Throughput').options.scales.x.ticks.color;"
+    browser.open("full", theme="light")
+    before = browser.run(HELPERS + grey)
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    expect(browser.run(HELPERS + "await pause(500);" + grey) != before, "charts keep the colours of the other theme")
 
 
-TESTS = (the_browser_reports_console_errors, every_report_opens_silently_and_fits_every_width, all_sections_are_there,
+TESTS = (the_browser_reports_errors_and_requests, every_report_opens_silently_and_fits_every_width, all_sections_are_there,
          figures_are_readable_without_javascript, tables_have_the_numbers, hover_shows_all_strategies_and_the_legend_hides_one,
          an_outage_is_a_gap_and_a_mark, charts_and_tables_can_be_saved, has_a_light_and_a_dark_theme_with_contrast)
 
@@ -347,13 +380,17 @@ def main():
         write_runs(folder / "reports")
         subprocess.run([arguments.writer, folder / "reports"], check=True)
         failed = 0
-        for test in TESTS:
-            try:
-                test(Browser(program, folder), folder)
-                print(f"ok      {test.__name__}", flush=True)
-            except (AssertionError, subprocess.TimeoutExpired) as error:
-                failed += 1
-                print(f"FAILED  {test.__name__}: {error}", flush=True)
+        browser = Browser(program, folder)
+        try:
+            for test in TESTS:
+                try:
+                    test(browser, folder)
+                    print(f"ok      {test.__name__}", flush=True)
+                except AssertionError as error:
+                    failed += 1
+                    print(f"FAILED  {test.__name__}: {error}", flush=True)
+        finally:
+            browser.end()
         return 1 if failed else 0
 
 

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "cli/compare/compare_output.h"
-#include "cli/report/run_report.h"
+#include "cli/report/report_command.h"
 #include "common/base/error.h"
 #include "tests/cli/report_fixture.h"
 #include "tests/common/scratch_folder.h"
@@ -197,7 +197,7 @@ class RunReport : public ::testing::Test {
         folder_ / "members.json",
         std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1));
   }
-  std::string page() const { return run_report(folder_.path()); }
+  std::string page() const { return run_page(folder_.path()); }
 
   ScratchFolder folder_;
 };
@@ -259,8 +259,8 @@ TEST_F(RunReport, CountsOfFaultsAreShownIfThereAreAny) {
       "checkpoints_failed":0,"rejected_by_reason":{"push-share":4,"x":"y"},"stopped_by":"SIGTERM"})");
   const std::string text = page();
   EXPECT_EQ(data_of(text)["workers"], 3);
-  EXPECT_THAT(text, AllOf(HasSubstr("<dt>servers lost and replaced</dt><dd>2</dd>"),
-                          HasSubstr("<dt>messages rejected: push-share</dt><dd>4</dd>"),
+  EXPECT_THAT(text, AllOf(HasSubstr("<dt>recoveries</dt><dd>2</dd>"),
+                          HasSubstr("<dt>rejected: push-share</dt><dd>4</dd>"),
                           HasSubstr("stopped by SIGTERM"), HasSubstr("async, 3 workers"),
                           Not(HasSubstr("checkpoints failed"))));
 }

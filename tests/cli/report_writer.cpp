@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/compare/compare_output.h"
-#include "cli/report/run_report.h"
+#include "cli/report/report_command.h"
 #include "common/io/write_file.h"
 #include "tests/cli/report_fixture.h"
 
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   write_file(folder + "/nothing.html", compare_page(CompareResult{}));
   for (const auto& run : std::filesystem::directory_iterator(folder + "/runs")) {
     write_file(folder + "/" + run.path().filename().string() + ".html",
-               pushpull::run_report(run.path().string()));
+               pushpull::run_page(run.path().string()));
   }
   return 0;
 }

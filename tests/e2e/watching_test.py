@@ -166,7 +166,7 @@ def a_report_shows_one_run_that_goes_on_or_has_ended(lab):
     cluster = lab.cluster(lab.job({**LONG, "eval-every": 50}))
     cluster.reaches(200)
     page = report_of(cluster.out)
-    expect("not finished" in page and page.count("<svg") >= 3, page[-2000:])
+    expect("not finished" in page, page[:2000])
     cluster.workers[1].kill()
     cluster.workers[1].wait()
     cluster.servers[0].prints("lost", 90)
@@ -178,7 +178,7 @@ def a_report_shows_one_run_that_goes_on_or_has_ended(lab):
     lab.train(lab.job({**MLP, "strategy": "async", "eval-every": 10}), workers=2)
     out = lab.folder / "out-1"
     page = report_of(out)
-    for part in ("finished", "Training loss over time", "Accuracy over time", "Parts of a step", "Staleness", "worker 1",
+    for part in ("<p>finished", "async, 2 workers", '"rank":1', '"histogram":', "<dt>accuracy</dt>",
                  base.summary_of(out)["weights_sha256"]):
         expect(part in page, f"no '{part}'")
     code, told = lab.call("pushpull", "report", lab.folder)
