@@ -12,7 +12,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/datasets/digits)
   install(DIRECTORY datasets/digits DESTINATION ${CMAKE_INSTALL_DATADIR}/pushpull)
 endif()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.ini")
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.ini" PATTERN "*.png")
 
 # Made by the programs themselves, from their tables of options.
 if(TARGET pushpull AND NOT PUSHPULL_SANITIZE)

@@ -127,12 +127,13 @@
 
   function latexOf({ rows: lines }) {
     const marks = { '–': '--', '−': '$-$', '×': '$\\times$', '÷': '$\\div$', '·': '$\\cdot$', '\\': '\\textbackslash{}', '~': '\\~{}', '^': '\\^{}' };
-    const text = lines => [...lines].map(line => [...line.cells].map(cell => {
+    const group = ({ cells: [first, { colSpan }] }, text) => colSpan > 1 ? `\\multicolumn{${colSpan + 1}}{l}{${first.textContent}} \\\\` : text;
+    const text = lines => [...lines].map(line => group(line, [...line.cells].map(cell => {
       const note = cell.querySelector('small')?.textContent;
       const plain = note ? `${cell.textContent.slice(0, -note.length)} (${note})` : cell.textContent;
       const escaped = plain.replace(/[&%$#_{}~^\\–−×÷·]/g, c => marks[c] || `\\${c}`);
       return cell.classList.contains('best') ? `\\textbf{${escaped}}` : escaped;
-    }).join(' & ') + ' \\\\').join('\n');
+    }).join(' & ') + ' \\\\')).join('\n');
     const columns = [...lines[0].cells].map(cell => cell.className === 'n' ? 'r' : 'l').join('');
     return `\\begin{tabular}{${columns}}\n\\hline\n${text([lines[0]])}\n\\hline\n${text([...lines].slice(1))}\n\\hline\n\\end{tabular}\n`;
   }
@@ -335,9 +336,17 @@
           `dominant-baseline="${base}" ${paint('fill', ctx.fillStyle)}>${text.replace(/&/g, '&amp;').replace(/</g, '&lt;')}</text>`);
       },
     };
-    for (const [name, note] of Object.entries(spy)) ctx[name] = (...values) => { note(...values); CanvasRenderingContext2D.prototype[name].apply(ctx, values); };
+    for (const [name, note] of Object.entries(spy)) {
+      ctx[name] = (...values) => { note(...values); if (values[0] !== spy) CanvasRenderingContext2D.prototype[name].apply(ctx, values); };
+    }
+    const { Path2D } = window, forget = () => chart.getSortedVisibleDatasetMetas().forEach(({ dataset }) => { if (dataset) dataset._path = null; });
+    window.Path2D = function () { spy.beginPath(); return spy; };  // Chart.js keeps the path of a line
+    forget();
     chart.draw();
+    forget();
+    window.Path2D = Path2D;
     for (const name of Object.keys(spy)) delete ctx[name];
+    chart.draw();
     const { width, height } = chart.canvas;
     return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${chart.width}" height="${chart.height}">` +
       `<defs>${clips.join('')}</defs><rect width="100%" height="100%" fill="${css('card')}"/>${out.join('\n')}</svg>\n`;

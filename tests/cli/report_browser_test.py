@@ -335,9 +335,12 @@ def charts_and_tables_can_be_saved(browser, folder):
         root = xml.etree.ElementTree.fromstring(svg)
         kinds = [element.tag.split("}")[1] for element in root.iter()]
         expect(kinds.count("path") > 5 and kinds.count("text") > 5, svg[:500])
+    curves = set(re.findall(r'fill="none" stroke="(#[0-9a-f]{6})" stroke-opacity="1" stroke-width="2"', found["svg"][0]))
+    expect(len(curves) == 6, f"curves of {curves} for six strategies")
     expect("NaN" not in "".join(found["svg"]), "a drawing has a coordinate that is no number")
     results = found["tex"][0]
     expect(results.startswith("\\begin{tabular}{lrr") and "$\\times$" in results and "--" in results, results[:300])
+    expect("\\multicolumn{9}{l}{1 worker} \\\\" in results, results[:900])
     widths = {line.count("&") for line in results.splitlines() if "sync" in line}
     expect(len(widths) == 1, results)
 
