@@ -101,7 +101,8 @@ std::string facts(const json& summary, const CompareRun& run) {
     out.emplace_back(key, field_text(summary, key));
     std::ranges::replace(out.back().first, '_', ' ');
   }
-  for (const auto& [reason, count] : summary.value("rejected_by_reason", json::object()).items()) {
+  const json rejected = summary.value("rejected_by_reason", json::object());
+  for (const auto& [reason, count] : rejected.items()) {
     out.emplace_back("rejected: " + reason, count.is_number() ? count.dump() : "");
   }
   return html_facts(out);
