@@ -15,7 +15,7 @@
 #include "common/layout/samples.h"
 #include "common/metrics/metric.h"
 #include "models/graph/graph.h"
-#include "models/graph/liveness.h"
+#include "models/graph/memory_plan.h"
 #include "models/ops/operation.h"
 
 namespace pushpull {

@@ -5,7 +5,7 @@
 #include "common/device/cuda/libraries.h"
 #include "common/device/cuda/native.h"
 #include "models/ops/add_positions.h"
-#include "models/ops/cuda/sequence/attention.h"
+#include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/embedding.h"
 #include "models/ops/layer_norm.h"
 #include "models/ops/select.h"
