@@ -14,8 +14,8 @@
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
+#include "datasets/dataset.h"
 #include "datasets/digest.h"
-#include "datasets/sample_counts.h"
 
 namespace pushpull {
 
