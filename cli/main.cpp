@@ -24,9 +24,9 @@
 #include "cli/task/task_command.h"
 #include "cli/top/top_command.h"
 #include "common/base/error.h"
-#include "common/help/help_text.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
+#include "common/job/help_text.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "client/upcoming_tasks.h"
-#include "common/layout/samples.h"
-#include "common/metrics/metric.h"
+#include "common/layout/fields.h"
+#include "common/layout/metric.h"
 #include "models/model.h"
 
 namespace pushpull {

@@ -6,7 +6,6 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/job/dataset_names.h"
 #include "common/job/job.h"
 #include "datasets/cifar10.h"
 #include "datasets/dummy.h"

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute/compute.h"

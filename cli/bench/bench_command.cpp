@@ -16,9 +16,9 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/program_help.h"
 #include "common/net/address.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {

@@ -28,10 +28,9 @@
 #include "cli/run/shell_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/program_help.h"
+#include "common/net/key_file.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 

@@ -5,9 +5,8 @@
 #include <map>
 
 #include "cli/doctor/host_checks.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/host/cpu_list.h"
+#include "common/host/kernel_files.h"
 
 namespace pushpull {
 

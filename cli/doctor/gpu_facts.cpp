@@ -11,7 +11,7 @@
 #include "cli/doctor/within.h"
 #include "common/base/text.h"
 #include "common/device/device.h"
-#include "common/host/small_file.h"
+#include "common/host/kernel_files.h"
 
 namespace pushpull {
 

@@ -9,7 +9,7 @@
 
 #include "common/base/process.h"
 #include "common/host/binding.h"
-#include "common/host/small_file.h"
+#include "common/host/kernel_files.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/doctor/finding.h"
-#include "common/keys/keys.h"
+#include "common/net/keys.h"
 
 namespace pushpull {
 

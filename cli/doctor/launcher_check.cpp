@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "common/base/process.h"
-#include "common/launch/explain.h"
 #include "common/launch/local_place.h"
 #include "common/launch/placement.h"
-#include "common/launch/this_process.h"
 
 namespace pushpull {
 

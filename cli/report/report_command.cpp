@@ -6,10 +6,10 @@
 #include "cli/report/run_report.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/io/write_file.h"
+#include "common/io/file.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 

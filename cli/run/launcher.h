@@ -11,7 +11,7 @@
 
 #include "cli/run/start_plan.h"
 #include "cli/run/supervisor.h"
-#include "common/host/host_shares.h"
+#include "common/host/binding.h"
 
 namespace pushpull {
 

@@ -7,7 +7,7 @@
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/host/binding.h"
-#include "common/launch/this_process.h"
+#include "common/launch/placement.h"
 #include "common/net/address.h"
 
 namespace pushpull {

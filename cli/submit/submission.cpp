@@ -8,12 +8,11 @@
 
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {

@@ -16,8 +16,8 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

@@ -22,12 +22,12 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 #include "common/device/device.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
-#include "common/launch/this_process.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
+#include "common/launch/placement.h"
 #include "worker/program/devices.h"
 
 namespace pushpull {

@@ -19,11 +19,11 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/net/address.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 

@@ -5,8 +5,8 @@
 
 #include "common/job/job.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
-#include "common/update/schedule.h"
 
 namespace pushpull {
 

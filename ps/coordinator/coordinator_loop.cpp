@@ -9,7 +9,6 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/task_thread.h"
 #include "common/io/file.h"
 #include "common/net/address.h"

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/repeat.h"
 #include "common/net/intervals.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/planned_stops.h"

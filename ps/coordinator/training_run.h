@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "common/io/evaluation_record.h"
+#include "common/io/run_counts.h"
 #include "common/job/barriers.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/coordinator/barrier_snapshots.h"
 #include "ps/coordinator/norm_totals.h"
 #include "ps/members/admission.h"

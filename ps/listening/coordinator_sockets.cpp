@@ -4,9 +4,9 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
-#include "common/keys/data_proof.h"
+#include "common/base/text.h"
 #include "common/net/address.h"
+#include "common/net/data_proof.h"
 
 namespace pushpull {
 namespace {

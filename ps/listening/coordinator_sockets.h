@@ -9,8 +9,8 @@
 
 #include "common/device/device.h"
 #include "common/job/job.h"
-#include "common/keys/keys.h"
 #include "common/net/endpoint.h"
+#include "common/net/keys.h"
 #include "common/net/zap_handler.h"
 #include "ps/server/data_plane.h"
 

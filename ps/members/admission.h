@@ -9,7 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/members/actions.h"
 #include "ps/members/coordinator_options.h"
 #include "ps/members/declarations.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/metric.h"
 #include "common/layout/tensor_table.h"
-#include "common/metrics/metric.h"
 #include "common/net/message.h"
 #include "ps/members/earlier_declaration.h"
 

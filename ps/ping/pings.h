@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "common/shm/segment.h"
 
 namespace pushpull {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 #include "ps/aggregation/aggregation.h"
 
 namespace pushpull {

@@ -15,7 +15,7 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/aggregation/commit.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pending_pull.h"

@@ -12,7 +12,7 @@
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/aggregation/received_push.h"
 #include "ps/engine/partial_sum.h"
 #include "ps/server/grants.h"

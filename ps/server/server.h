@@ -14,7 +14,7 @@
 
 #include "common/job/barriers.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/barrier_gate.h"
 #include "ps/aggregation/commit.h"

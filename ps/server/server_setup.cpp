@@ -1,6 +1,6 @@
 #include "ps/server/server_setup.h"
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/members/membership.h"
 #include "ps/server/outgoing.h"
 #include "ps/status/answer_limits.h"

@@ -5,7 +5,6 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "ps/stops/program_output.h"
 

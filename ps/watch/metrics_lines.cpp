@@ -2,8 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/io/head_json.h"
-#include "common/io/json_number.h"
+#include "common/io/json.h"
 
 namespace pushpull {
 

@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <utility>
 
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 
 namespace pushpull {

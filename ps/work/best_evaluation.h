@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "common/io/evaluation_record.h"
+#include "common/io/run_counts.h"
 #include "ps/members/measure.h"
 #include "ps/work/evaluations.h"
 

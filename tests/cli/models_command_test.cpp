@@ -9,7 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "models/graph_model.h"
 #include "models/ops/ops.h"
 

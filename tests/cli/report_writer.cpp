@@ -7,7 +7,7 @@
 
 #include "cli/compare/compare_output.h"
 #include "cli/report/run_report.h"
-#include "common/io/write_file.h"
+#include "common/io/file.h"
 #include "tests/cli/report_fixture.h"
 
 using pushpull::compare_page;

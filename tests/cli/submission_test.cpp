@@ -8,7 +8,7 @@
 #include "cli/submit/job_set.h"
 #include "cli/submit/sbatch_script.h"
 #include "common/base/error.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull::submission_test {

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "common/base/nearest_name.h"
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "tests/common/job_test_support.h"

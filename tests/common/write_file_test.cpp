@@ -1,5 +1,3 @@
-#include "common/io/write_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/io/file.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull::write_file_test {

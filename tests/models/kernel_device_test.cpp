@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "common/device/cuda/handle.h"
-#include "common/device/cuda/native.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/cuda/makers.h"

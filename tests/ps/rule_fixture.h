@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/parallel.h"
+#include "common/base/thread_pool.h"
 #include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/barrier_gate.h"

@@ -12,7 +12,7 @@
 
 #include "common/job/barriers.h"
 #include "common/net/endpoint.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "common/net/shard_client.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"

@@ -1,6 +1,6 @@
 #include "worker/all_reduce/peer_dealers.h"
 
-#include "common/keys/data_proof.h"
+#include "common/net/data_proof.h"
 
 namespace pushpull {
 

@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/job/job.h"
 #include "common/update/norm.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/process.h"
-#include "common/net/head_wire.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 

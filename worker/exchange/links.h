@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/net/endpoint.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/server_attachment.h"
 #include "worker/member/control.h"

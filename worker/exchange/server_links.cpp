@@ -1,7 +1,7 @@
 #include "worker/exchange/server_links.h"
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/job/job.h"
 #include "common/net/address.h"
 #include "common/net/local_socket.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/net/endpoint.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 
 namespace pushpull {
 

@@ -12,10 +12,10 @@
 #include <string>
 #include <thread>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/base/process.h"
-#include "common/keys/keys.h"
 #include "common/net/endpoint.h"
+#include "common/net/keys.h"
 #include "common/net/zap_handler.h"
 #include "worker/member/worker_member.h"
 #include "worker/member/worker_owner.h"

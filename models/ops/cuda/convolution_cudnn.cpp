@@ -6,7 +6,7 @@
 #include <sstream>
 #include <vector>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/device/cuda/handle.h"
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/convolution.h"

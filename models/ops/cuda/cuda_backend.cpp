@@ -7,7 +7,6 @@
 #include "common/base/error.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
-#include "common/device/cuda/native.h"
 #include "models/ops/cuda/convolution.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/device_numerics.h"

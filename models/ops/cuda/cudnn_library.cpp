@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/device/shared_library.h"
 
 namespace pushpull::ops::cuda {

@@ -1,14 +1,14 @@
 // The words that shells complete, against the job's own parser. tests/e2e/manual_test.py runs the
 // scripts in real shells.
+#include "common/job/completion.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "common/base/error.h"
-#include "common/help/bash_completion.h"
-#include "common/help/help_text.h"
-#include "common/help/zsh_completion.h"
+#include "common/job/help_text.h"
 #include "common/job/job.h"
 #include "common/job/strategy.h"
 

@@ -1,4 +1,4 @@
-#include "common/help/help_text.h"
+#include "common/job/help_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

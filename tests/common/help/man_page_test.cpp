@@ -1,4 +1,4 @@
-#include "common/help/man_page.h"
+#include "common/job/man_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-#include "common/host/host_shares.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "common/host/binding.h"
 
 namespace pushpull {
 namespace {

@@ -1,13 +1,10 @@
 // The proofs of data connections, and the machine of the side that connects.
-#include "common/keys/data_proof.h"
+#include "common/net/data_proof.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
-
-#include "common/keys/server_proof.h"
-#include "common/keys/used_nonces.h"
 
 namespace pushpull {
 namespace {

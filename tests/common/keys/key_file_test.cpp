@@ -1,4 +1,4 @@
-#include "common/keys/key_file.h"
+#include "common/net/key_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/keys/key_flags.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

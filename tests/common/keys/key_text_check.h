@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/base/text.h"
-#include "common/keys/key_text.h"
+#include "common/net/key_text.h"
 
 namespace pushpull {
 

@@ -1,4 +1,4 @@
-#include "common/keys/key_text.h"
+#include "common/net/key_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/keys/keys.h"
+#include "common/net/keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "common/keys/data_proof.h"
+#include "common/net/data_proof.h"
 
 namespace pushpull {
 namespace {

@@ -1,9 +1,9 @@
-#include "common/net/connection_caps.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "common/net/zap_handler.h"
 
 namespace pushpull {
 namespace {

@@ -1,5 +1,3 @@
-#include "common/net/head_wire.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/net/frames.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 namespace {

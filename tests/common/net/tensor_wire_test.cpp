@@ -1,5 +1,3 @@
-#include "common/net/tensor_wire.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/layout/tensor_table.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 namespace {
