@@ -24,7 +24,7 @@
 #include "common/job/program_help.h"
 #include "common/layout/tensor_table.h"
 #include "worker/compute/evaluate.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {

@@ -12,7 +12,6 @@
 #include "common/net/keys.h"
 #include "worker/member/control.h"
 #include "worker/member/work.h"
-#include "worker/member/worker_owner.h"
 #include "worker/trace/trace.h"
 
 namespace pushpull {

@@ -22,7 +22,7 @@
 #include "common/net/key_file.h"
 #include "ps/stops/stop_flags.h"
 #include "ps/watch/watch_options.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {

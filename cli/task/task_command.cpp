@@ -28,7 +28,7 @@
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
 #include "common/launch/placement.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {

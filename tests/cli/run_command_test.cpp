@@ -10,7 +10,7 @@
 #include "cli/run/start_plan.h"
 #include "common/base/error.h"
 #include "common/host/cores.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull::run_command_test {
 namespace {

@@ -1,6 +1,6 @@
-#include "worker/trace/activity.h"
-
 #include <gtest/gtest.h>
+
+#include "worker/trace/time_split.h"
 
 namespace pushpull {
 namespace {

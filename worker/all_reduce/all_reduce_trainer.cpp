@@ -12,7 +12,7 @@
 #include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
 #include "worker/compute/device_memory.h"
-#include "worker/exchange/server_links.h"
+#include "worker/exchange/links.h"
 
 namespace pushpull {
 

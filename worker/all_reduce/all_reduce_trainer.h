@@ -22,7 +22,7 @@
 #include "worker/all_reduce/communication.h"
 #include "worker/all_reduce/peers.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluation_share.h"
+#include "worker/compute/evaluate.h"
 #include "worker/exchange/to_server.h"
 #include "worker/member/control.h"
 #include "worker/trace/time_split.h"

@@ -1,4 +1,4 @@
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 #include "common/base/error.h"
 #include "common/device/device.h"

@@ -1,6 +1,6 @@
 // main() of pushpull-worker, in a file of its own so that tests can call worker_program.
 #include "common/base/console.h"
-#include "worker/program/worker_program.h"
+#include "worker/worker_program.h"
 
 int main(int argc, char** argv) {
   const pushpull::ProcessConsole console;

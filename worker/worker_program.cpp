@@ -1,4 +1,4 @@
-#include "worker/program/worker_program.h"
+#include "worker/worker_program.h"
 
 #include <unistd.h>
 
@@ -24,8 +24,8 @@
 #include "common/net/address.h"
 #include "common/net/key_file.h"
 #include "worker/compute/device_team.h"
+#include "worker/devices.h"
 #include "worker/exchange/exchange_loop.h"
-#include "worker/program/devices.h"
 #include "worker/training_work.h"
 #include "worker/worker_life.h"
 

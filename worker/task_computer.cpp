@@ -1,4 +1,4 @@
-#include "worker/local_rounds.h"
+#include "worker/task_computer.h"
 
 #include <utility>
 
