@@ -1,10 +1,10 @@
-#include "client/upcoming_tasks.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "client/handover.h"
 
 namespace pushpull {
 namespace {
