@@ -22,8 +22,8 @@
 #include "ps/coordinator/coordinator_loop.h"
 #include "ps/engine/server_device.h"
 #include "ps/server/joined_server_loop.h"
+#include "ps/status/watch_page.h"
 #include "ps/stops/stop_flags.h"
-#include "ps/watch/watch_options.h"
 
 namespace pushpull {
 namespace {

@@ -15,12 +15,12 @@
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
 #include "ps/aggregation/make_aggregation.h"
+#include "ps/coordinator/coordinator_sockets.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_files.h"
 #include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/start_wait.h"
-#include "ps/listening/coordinator_sockets.h"
 #include "ps/members/ended_run_loop.h"
 #include "ps/server/grants.h"
 

@@ -10,8 +10,8 @@
 #include "common/job/job.h"
 #include "common/net/keys.h"
 #include "ps/files/report.h"
+#include "ps/status/watch_page.h"
 #include "ps/stops/stop_options.h"
-#include "ps/watch/watch_options.h"
 
 namespace pushpull {
 

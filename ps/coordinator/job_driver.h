@@ -19,8 +19,8 @@
 #include "ps/coordinator/run_summary.h"
 #include "ps/coordinator/term_start.h"
 #include "ps/coordinator/transfers.h"
-#include "ps/files/file_watch.h"
 #include "ps/files/run_history.h"
+#include "ps/files/transfer_watch.h"
 #include "ps/status/status_desk.h"
 
 namespace pushpull {

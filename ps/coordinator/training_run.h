@@ -18,10 +18,10 @@
 #include "ps/members/admission.h"
 #include "ps/members/server_places.h"
 #include "ps/record/server_logs.h"
+#include "ps/work/best_evaluation.h"
 #include "ps/work/chosen_checkpoints.h"
 #include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
-#include "ps/work/followed_evaluations.h"
 #include "ps/work/work_assignment.h"
 
 namespace pushpull {

@@ -20,9 +20,9 @@
 #include "common/base/unique_fd.h"
 #include "common/io/file.h"
 #include "common/io/json.h"
-#include "ps/watch/metrics_lines.h"
-#include "ps/watch/prometheus_text.h"
-#include "ps/watch/tensor_board.h"
+#include "ps/status/metrics_sink.h"
+#include "ps/status/prometheus_text.h"
+#include "ps/status/tensor_board.h"
 
 namespace pushpull {
 

@@ -9,8 +9,8 @@
 #include "common/update/block_codec.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer_options.h"
-#include "ps/aggregation/async_update.h"
 #include "ps/aggregation/buffered.h"
+#include "ps/aggregation/single_pushes.h"
 
 namespace pushpull {
 

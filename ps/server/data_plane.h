@@ -19,8 +19,8 @@
 #include "common/net/message.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
-#include "ps/ping/pings.h"
 #include "ps/server/attached_workers.h"
+#include "ps/server/pings.h"
 #include "ps/server/server.h"
 
 namespace pushpull {

@@ -1,7 +1,6 @@
-#include "ps/work/all_reduce_shares.h"
-
 #include <gtest/gtest.h>
 
+#include "ps/work/fixed_shares.h"
 #include "tests/ps/work_fixture.h"
 
 namespace pushpull {

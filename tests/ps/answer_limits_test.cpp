@@ -1,8 +1,8 @@
-#include "ps/status/answer_limits.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "ps/status/status_desk.h"
 
 namespace pushpull {
 namespace {

@@ -1,10 +1,8 @@
 // Updates of single pushes (async, ssp): how far a push moves the weights, against numbers worked
 // out by hand, and which weights the server keeps for it.
-#include "ps/aggregation/async_update.h"
-
 #include <gtest/gtest.h>
 
-#include "ps/aggregation/handed_weights.h"
+#include "ps/aggregation/single_pushes.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"

@@ -1,6 +1,6 @@
-#include "ps/status/cpu_pace.h"
-
 #include <gtest/gtest.h>
+
+#include "ps/status/pace.h"
 
 namespace pushpull {
 namespace {

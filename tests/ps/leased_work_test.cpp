@@ -1,11 +1,10 @@
-#include "ps/work/leased_work.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "ps/work/lease_pool.h"
 #include "tests/ps/work_fixture.h"
 
 namespace pushpull {

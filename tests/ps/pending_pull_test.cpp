@@ -1,6 +1,6 @@
-#include "ps/server/pending_pull.h"
-
 #include <gtest/gtest.h>
+
+#include "ps/server/pull_queue.h"
 
 namespace pushpull {
 namespace {

@@ -16,7 +16,7 @@
 #include "ps/aggregation/barrier_gate.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/engine/shard.h"
-#include "ps/server/server_setup.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

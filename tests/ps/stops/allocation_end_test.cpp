@@ -5,7 +5,6 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "ps/stops/program_output.h"
 
 namespace pushpull {
 namespace {

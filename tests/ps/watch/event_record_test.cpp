@@ -1,8 +1,8 @@
-#include "ps/watch/event_record.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "ps/status/tensor_board.h"
 
 namespace pushpull {
 namespace {

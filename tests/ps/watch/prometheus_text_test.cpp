@@ -1,4 +1,4 @@
-#include "ps/watch/prometheus_text.h"
+#include "ps/status/prometheus_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

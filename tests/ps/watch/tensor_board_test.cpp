@@ -1,5 +1,5 @@
 // The values of single events. tests/e2e/watching_test.py reads whole files with a reader of its own.
-#include "ps/watch/tensor_board.h"
+#include "ps/status/tensor_board.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <vector>
 
-#include "ps/watch/event.pb.h"
+#include "ps/status/event.pb.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

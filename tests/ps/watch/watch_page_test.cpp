@@ -1,4 +1,4 @@
-#include "ps/watch/watch_page.h"
+#include "ps/status/watch_page.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,6 @@
 
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
-#include "ps/watch/watch_options.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-#include "ps/listening/coordinator_sockets.h"
+#include "ps/coordinator/coordinator_sockets.h"
 
 #include <vector>
 

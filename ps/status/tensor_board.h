@@ -2,13 +2,26 @@
 // that cannot be used costs one line. Used by the coordinator's thread.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "ps/record/run_totals.h"
-#include "ps/watch/file_sink.h"
+#include "ps/status/metrics_sink.h"
 
 namespace pushpull {
+
+// Records of TensorBoard's event files. Source: TFRecord, tensorflow/core/lib/io/record_writer.cc:
+//   length (8 bytes), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4);
+// little-endian. Plain functions; any thread.
+
+// Returns CRC-32C (Castagnoli) in the form that TFRecord stores: rotated, plus a constant, so that a
+// checksum of data that contain checksums stays meaningful.
+uint32_t masked_crc32c(std::string_view bytes);
+
+// Returns the record that holds `data`.
+std::string event_record(std::string_view data);
 
 namespace events {
 class Event;
