@@ -1,4 +1,4 @@
-#include "cli/eval_command.h"
+// `pushpull eval`.
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/commands.h"
 #include "cli/eval_follow.h"
 #include "common/base/error.h"
 #include "common/base/process.h"

@@ -1,4 +1,4 @@
-#include "cli/generate_command.h"
+// `pushpull generate`.
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-#include "cli/eval_command.h"
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/base/text.h"

@@ -1,7 +1,8 @@
-#include "cli/keygen_command.h"
+// `pushpull keygen`.
 
 #include <iostream>
 
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"

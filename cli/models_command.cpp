@@ -1,4 +1,4 @@
-#include "cli/models_command.h"
+// `pushpull models`.
 
 #include <bit>
 #include <iomanip>
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"

@@ -1,4 +1,4 @@
-#include "cli/bench/bench_command.h"
+// `pushpull bench`: its flags, its runs and its table.
 
 #include <filesystem>
 #include <fstream>
@@ -8,11 +8,12 @@
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_result.h"
 #include "cli/bench/bench_run.h"
+#include "cli/commands.h"
 #include "cli/floors/link_floor.h"
 #include "cli/floors/update_floor.h"
 #include "cli/result/machine_info.h"
-#include "cli/run/held_signals.h"
 #include "cli/run/shell_command.h"
+#include "cli/run/signals.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"

@@ -1,4 +1,4 @@
-#include "cli/compare/compare_command.h"
+// `pushpull compare`: its runs and its output.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/compare/compare_notes.h"
 #include "cli/compare/compare_options.h"
 #include "cli/compare/compare_output.h"
@@ -22,10 +23,9 @@
 #include "cli/result/machine_info.h"
 #include "cli/result/metric_style.h"
 #include "cli/run/child.h"
-#include "cli/run/held_signals.h"
 #include "cli/run/link_lab.h"
-#include "cli/run/run_command.h"
 #include "cli/run/shell_command.h"
+#include "cli/run/signals.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"

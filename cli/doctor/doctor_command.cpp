@@ -1,12 +1,12 @@
-#include "cli/doctor/doctor_command.h"
+// `pushpull doctor`.
 
 #include <algorithm>
 #include <array>
 #include <iostream>
 
+#include "cli/commands.h"
 #include "cli/doctor/fact_checks.h"
 #include "cli/doctor/job_checks.h"
-#include "cli/doctor/launcher_check.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/job_keys.h"

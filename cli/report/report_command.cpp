@@ -1,8 +1,9 @@
-#include "cli/report/report_command.h"
+// `pushpull report`.
 
 #include <filesystem>
 #include <iostream>
 
+#include "cli/commands.h"
 #include "cli/report/run_report.h"
 #include "common/base/error.h"
 #include "common/base/text.h"

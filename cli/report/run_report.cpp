@@ -56,7 +56,7 @@ json read_metrics(const std::string& path) {
 }
 
 // Returns the value as text; "" if it is missing, null or zero.
-std::string text_of(const json& object, const std::string& key) {
+std::string field_text(const json& object, const std::string& key) {
   if (!object.contains(key)) return "";
   const json& value = object[key];
   if (value.is_string()) return value.get<std::string>();
@@ -88,17 +88,17 @@ std::string failure(const std::string& folder, const std::vector<json>& left) {
   }
   if (left.empty()) return out.empty() ? "ended without a summary" : out;
   const json& last = left.back();
-  return out + (out.empty() ? "" : ": ") + text_of(last, "role") + " " +
-         last.value("rank", json()).dump() + ": " + text_of(last, "reason");
+  return out + (out.empty() ? "" : ": ") + field_text(last, "role") + " " +
+         last.value("rank", json()).dump() + ": " + field_text(last, "reason");
 }
 
 std::string members_text(const std::vector<json>& members, const std::string& title) {
   std::string out = members.empty() ? "" : title + "\n";
   for (const json& member : members) {
-    out += "  " + text_of(member, "role") + " " + member.value("rank", json()).dump();
+    out += "  " + field_text(member, "role") + " " + member.value("rank", json()).dump();
     for (const char* key : {"host", "pid", "device", "step", "samples", "cpu_seconds",
                             "peak_rss_mib", "at_seconds", "reason"}) {
-      const std::string value = text_of(member, key);
+      const std::string value = field_text(member, key);
       if (!value.empty()) out += ", " + std::string(key) + " " + value;
     }
     out += "\n";
@@ -124,7 +124,7 @@ std::string facts(const std::string& folder, const json& summary, const MetricSt
            {"bad gradients", "bad_gradients"},
            {"pushes dropped", "pushes_dropped"},
            {"connections refused", "refused_peers"}}) {
-    out.emplace_back(name, text_of(summary, key));
+    out.emplace_back(name, field_text(summary, key));
   }
   if (summary.contains("rejected_by_reason") && summary["rejected_by_reason"].is_object()) {
     for (const auto& [reason, count] : summary["rejected_by_reason"].items()) {
@@ -151,12 +151,12 @@ std::string run_report(const std::string& folder) {
   for (auto line = metrics.rbegin(); run.metric.empty() && line != metrics.rend(); ++line) {
     if (!line->contains("heads") || !(*line)["heads"].is_array() || (*line)["heads"].empty())
       continue;
-    if ((*line)["heads"][0].is_object()) run.metric = text_of((*line)["heads"][0], "metric");
+    if ((*line)["heads"][0].is_object()) run.metric = field_text((*line)["heads"][0], "metric");
   }
   std::set<std::string> ranks;  // of workers, those that left too
   for (const auto& list : {members_of(members, "members"), left}) {
     for (const json& member : list) {
-      if (text_of(member, "role") == "worker") ranks.insert(member.value("rank", json()).dump());
+      if (field_text(member, "role") == "worker") ranks.insert(member.value("rank", json()).dump());
     }
   }
   const auto workers = static_cast<int64_t>(std::max<size_t>(1, ranks.size()));
@@ -168,8 +168,9 @@ std::string run_report(const std::string& folder) {
   std::string state = "not finished: it goes on";
   if (!failed.empty()) state = "failed";
   if (finished)
-    state = text_of(summary, "stopped_by").empty() ? "finished"
-                                                   : "stopped by " + text_of(summary, "stopped_by");
+    state = field_text(summary, "stopped_by").empty()
+                ? "finished"
+                : "stopped by " + field_text(summary, "stopped_by");
   if (!finished && !metrics.empty()) state += ", step " + metrics.back()["step"].dump();
   const Parts parts = {
       {"run", "yes"},

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/start_plan.h"
+#include "cli/run/child.h"
 #include "cli/run/supervisor.h"
 #include "common/host/binding.h"
 

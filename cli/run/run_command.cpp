@@ -1,4 +1,4 @@
-#include "cli/run/run_command.h"
+// `pushpull run`: from flags to the launcher's options.
 
 #include <unistd.h>
 
@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/run_over.h"
 #include "cli/run/worker_command.h"

@@ -1,9 +1,10 @@
-#include "cli/status/status_command.h"
+// `pushpull status`.
 
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/status/ask_status.h"
 #include "cli/status/status_table.h"
 #include "common/base/error.h"

@@ -1,4 +1,4 @@
-#include "cli/replay/replay.h"
+#include "cli/replay.h"
 
 #include <span>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "cli/top/top_command.h"
+// `pushpull top`: the program around TopJob and its view.
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -12,10 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/status/ask_status.h"
-#include "cli/top/screen.h"
-#include "cli/top/top_job.h"
-#include "cli/top/top_view.h"
+#include "cli/status/screen.h"
+#include "cli/status/top_job.h"
+#include "cli/status/top_view.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"

@@ -1,4 +1,4 @@
-#include "cli/top/screen.h"
+#include "cli/status/screen.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-#include "cli/task/task_command.h"
+// `pushpull task`: the program around TaskRules.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,12 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/over/step_launcher.h"
-#include "cli/over/task_lines.h"
+#include "cli/over/step_lines.h"
 #include "cli/run/child.h"
 #include "cli/run/merged_view.h"
-#include "cli/run/signal_queue.h"
-#include "cli/task/task_rules.h"
+#include "cli/run/signals.h"
+#include "cli/run/task_rules.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"

@@ -1,4 +1,4 @@
-#include "cli/replay/replay_command.h"
+// `pushpull replay`.
 
 #include <chrono>
 #include <cstdio>
@@ -6,7 +6,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/replay/replay.h"
+#include "cli/commands.h"
+#include "cli/replay.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/io/checkpoint.h"

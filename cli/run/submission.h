@@ -41,4 +41,17 @@ Submission plan_submission(const CommandLine& line, const std::string& program_d
 // "1-12:30:00"; -1 for other text.
 int64_t slurm_seconds(const std::string& text);
 
+// The manifest of a JobSet of Kubernetes (jobset.x-k8s.io/v1alpha2) for a submission. Any thread.
+
+// Returns YAML: a ConfigMap with the job file, and a JobSet with two indexed Jobs, `server` and
+// `worker`. Their pods find the first server by its name (--join auto). Reads the job file. The key is
+// in a Secret that the user makes.
+std::string job_set(const Submission& plan);
+
+// The batch script of Slurm for a submission. Any thread.
+
+// Returns the text of the script: the allocation, `pushpull run --over slurm` in it, and what follows
+// when Slurm is about to take the allocation away. In an array each task has a folder of its own.
+std::string sbatch_script(const Submission& plan);
+
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-#include "cli/floors/child.h"
+#include "cli/floors/link.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

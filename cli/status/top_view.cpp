@@ -1,4 +1,4 @@
-#include "cli/top/top_view.h"
+#include "cli/status/top_view.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "cli/status/status_cells.h"
+#include "cli/status/status_table.h"
 #include "common/base/text.h"
 
 namespace pushpull {

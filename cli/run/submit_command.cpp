@@ -1,4 +1,4 @@
-#include "cli/submit/submit_command.h"
+// `pushpull submit`.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,9 +10,8 @@
 #include <iostream>
 #include <string>
 
-#include "cli/submit/job_set.h"
-#include "cli/submit/sbatch_script.h"
-#include "cli/submit/submission.h"
+#include "cli/commands.h"
+#include "cli/run/submission.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"

@@ -1,4 +1,4 @@
-#include "cli/link/byte_queue.h"
+#include "cli/link/proxy_connection.h"
 
 #include <algorithm>
 #include <utility>
