@@ -1,7 +1,7 @@
+#include "common/host/kernel_files.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "common/host/kernel_files.h"
 
 namespace pushpull {
 namespace {

@@ -1,3 +1,5 @@
+#include "common/io/file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,7 +7,6 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/io/file.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull::write_file_test {

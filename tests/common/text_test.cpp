@@ -1,10 +1,11 @@
 // Tests names and text: optimizers, schedules, strategies; suggestions; text that is safe to print.
+#include "common/base/text.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "common/base/text.h"
 #include "common/job/job.h"
 #include "tests/common/job_test_support.h"
 

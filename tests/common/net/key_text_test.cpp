@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/common/keys/key_text_check.h"
+#include "tests/common/net/key_text_check.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {
