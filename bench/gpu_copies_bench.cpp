@@ -17,7 +17,6 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/device/cuda/handle.h"
-#include "common/device/cuda/native.h"
 #include "common/job/job.h"
 
 namespace pushpull {

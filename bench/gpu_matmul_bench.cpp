@@ -14,9 +14,8 @@
 #include "common/base/error.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
-#include "common/device/cuda/native.h"
-#include "models/ops/cuda/elementwise.h"
 #include "models/ops/cuda/matmul.h"
+#include "models/ops/cuda/passes.h"
 
 namespace pushpull::ops::cuda {
 namespace {

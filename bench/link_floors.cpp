@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bench/samples.h"
-#include "cli/floors/link_clients.h"
 #include "cli/floors/link_floor.h"
 
 namespace pushpull::floors {

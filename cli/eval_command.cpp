@@ -1,4 +1,4 @@
-#include "cli/eval_command.h"
+// `pushpull eval`.
 
 #include <algorithm>
 #include <chrono>
@@ -12,20 +12,20 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/commands.h"
 #include "cli/eval_follow.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
 #include "common/io/checkpoint_folder.h"
-#include "common/io/head_json.h"
+#include "common/io/json.h"
 #include "common/job/command_line.h"
-#include "common/job/external_job.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/layout/tensor_table.h"
 #include "worker/compute/evaluate.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {

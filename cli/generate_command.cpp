@@ -1,4 +1,4 @@
-#include "cli/generate_command.h"
+// `pushpull generate`.
 
 #include <algorithm>
 #include <cmath>
@@ -6,15 +6,14 @@
 #include <numeric>
 #include <optional>
 
-#include "cli/eval_command.h"
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "common/base/strict_number.h"
-#include "common/help/program_help.h"
+#include "common/base/text.h"
 #include "common/job/command_line.h"
-#include "common/job/external_job.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/layout/fields.h"
 #include "datasets/text/tokenizer_json.h"
 #include "models/model.h"

@@ -1,13 +1,14 @@
-#include "cli/keygen_command.h"
+// `pushpull keygen`.
 
 #include <iostream>
 
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_file.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {

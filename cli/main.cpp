@@ -7,26 +7,13 @@
 #include <iostream>
 #include <string>
 
-#include "cli/bench/bench_command.h"
 #include "cli/bench/bench_options.h"
-#include "cli/compare/compare_command.h"
+#include "cli/commands.h"
 #include "cli/compare/compare_options.h"
-#include "cli/doctor/doctor_command.h"
-#include "cli/eval_command.h"
-#include "cli/generate_command.h"
-#include "cli/keygen_command.h"
-#include "cli/models_command.h"
-#include "cli/replay/replay_command.h"
-#include "cli/report/report_command.h"
-#include "cli/run/run_command.h"
-#include "cli/status/status_command.h"
-#include "cli/submit/submit_command.h"
-#include "cli/task/task_command.h"
-#include "cli/top/top_command.h"
 #include "common/base/error.h"
-#include "common/help/help_text.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
+#include "common/job/help_text.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

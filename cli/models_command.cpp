@@ -1,4 +1,4 @@
-#include "cli/models_command.h"
+// `pushpull models`.
 
 #include <bit>
 #include <iomanip>
@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/external_job.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/layout/tensor_table.h"
 #include "datasets/dataset.h"
 

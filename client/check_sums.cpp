@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 
 namespace pushpull {
 

@@ -5,21 +5,68 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "client/upcoming_tasks.h"
-#include "common/layout/samples.h"
-#include "common/metrics/metric.h"
+#include "common/layout/fields.h"
+#include "common/layout/metric.h"
 #include "models/model.h"
 
 namespace pushpull {
+
+// Waits on a condition variable with or without a limit. Any thread.
+
+// Waits until `done` returns true, at most for `timeout_ms` unless that is negative. Returns whether
+// it is true.
+template <typename Done>
+bool wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+              int64_t timeout_ms, Done done) {
+  if (timeout_ms >= 0) return changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), done);
+  changed.wait(lock, done);
+  return true;
+}
+
+// A copy of a task for the caller.
+struct HandedTask {
+  bool trains = false;
+  int64_t step = -1;
+  int64_t micro_batch = -1;  // or chunk of an evaluation
+  int64_t epoch = 0;
+  std::vector<int64_t> indices;  // of samples in the split
+  bool same_weights = false;     // those of the task before
+};
+
+// Tasks that the caller will probably get, so that it can read their samples ahead. A queue with a
+// limit; each task is told once. Not thread-safe.
+class UpcomingTasks {
+ public:
+  static constexpr size_t kMaxTasks = 1024;  // that wait to be told; as many are known as told
+
+  // Adds a task, unless it waits to be told, was told and has not begun, or the queue is full.
+  void add(HandedTask task);
+  // Records that a task begins: no announcement of it or of those before it is needed any more, and
+  // it may be announced again.
+  void begin(const HandedTask& task);
+  // Returns the next task, or nothing.
+  std::optional<HandedTask> take();
+
+ private:
+  using Key = std::pair<int64_t, int64_t>;  // step, micro-batch
+  static Key key_of(const HandedTask& task) { return {task.step, task.micro_batch}; }
+  std::deque<HandedTask>::iterator waiting(const Key& key);
+
+  std::deque<HandedTask> waiting_;
+  std::set<Key> told_;
+};
 
 class Handover {
  public:

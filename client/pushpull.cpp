@@ -18,12 +18,10 @@
 #include "client/session.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/text.h"
-#include "common/keys/key_file.h"
-#include "common/launch/explain.h"
 #include "common/launch/find_job.h"
-#include "common/launch/this_process.h"
+#include "common/launch/placement.h"
+#include "common/net/key_file.h"
 
 struct pp_session {
   std::unique_ptr<pushpull::Session> session;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "client/wait_for.h"
+#include "client/handover.h"
 #include "common/base/error.h"
 
 namespace pushpull {

@@ -10,8 +10,8 @@
 
 #include "common/base/error.h"
 #include "common/io/file.h"
+#include "datasets/dataset.h"
 #include "datasets/image_set.h"
-#include "datasets/sample_counts.h"
 
 namespace pushpull {
 

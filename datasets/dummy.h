@@ -13,7 +13,6 @@
 
 #include "common/job/job.h"
 #include "datasets/dataset.h"
-#include "datasets/sample_counts.h"
 
 namespace pushpull {
 

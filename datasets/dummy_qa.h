@@ -21,7 +21,6 @@
 #include <string>
 
 #include "datasets/dataset.h"
-#include "datasets/sample_counts.h"
 
 namespace pushpull {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "datasets/dataset.h"
 #include "datasets/idx_file.h"
 #include "datasets/image_set.h"
-#include "datasets/sample_counts.h"
 
 namespace pushpull {
 namespace {

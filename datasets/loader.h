@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "common/layout/fields.h"
 #include "common/layout/fixed_tree.h"
-#include "common/layout/samples.h"
 #include "datasets/dataset.h"
 #include "datasets/sampler.h"
 

@@ -9,13 +9,12 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
+#include "datasets/dataset.h"
 #include "datasets/digest.h"
-#include "datasets/sample_counts.h"
 
 namespace pushpull {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/random.h"
 #include "models/graph/batch_results.h"
 #include "models/graph/planned_graph.h"

@@ -12,9 +12,8 @@
 
 #include "common/device/device_name.h"
 #include "common/layout/fields.h"
-#include "common/layout/samples.h"
+#include "common/layout/metric.h"
 #include "common/layout/tensor_table.h"
-#include "common/metrics/metric.h"
 
 namespace pushpull {
 

@@ -8,7 +8,9 @@
 
 #include "common/net/message.h"
 #include "models/model.h"
-#include "worker/schedule/task.h"
+#include "worker/compute/compute.h"
+#include "worker/exchange/local_steps.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 
@@ -50,6 +52,20 @@ class TaskComputer {
   virtual std::optional<Result> run(const Task& task, TaskHost& host) = 0;
   // Returns true if the task pushes nothing before the host has the whole gradient in its memory.
   virtual bool holds_back_pushes() const { return false; }
+};
+
+// Computes tasks of several steps (local:H): the worker updates a local copy of the weights after
+// each step and pushes the total change.
+class LocalRounds : public TaskComputer {
+ public:
+  // Borrows `compute`.
+  LocalRounds(Compute& compute, LocalSteps steps);
+
+  std::optional<Result> run(const Task& task, TaskHost& host) override;
+
+ private:
+  Compute& compute_;
+  LocalSteps steps_;
 };
 
 }  // namespace pushpull

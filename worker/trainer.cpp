@@ -4,7 +4,7 @@
 
 #include "common/base/error.h"
 #include "worker/compute/device_memory.h"
-#include "worker/local_rounds.h"
+#include "worker/task_computer.h"
 
 namespace pushpull {
 

@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluation_share.h"
+#include "worker/compute/evaluate.h"
 #include "worker/exchange/encoder.h"
 #include "worker/exchange/links.h"
 #include "worker/exchange/local_steps.h"

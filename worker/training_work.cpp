@@ -4,16 +4,15 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/job/job.h"
-#include "common/keys/data_proof.h"
-#include "common/keys/key_flags.h"
 #include "common/net/address.h"
-#include "common/net/head_wire.h"
+#include "common/net/data_proof.h"
 #include "common/net/join.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/key_file.h"
+#include "common/net/model_wire.h"
 #include "common/net/zap_handler.h"
 #include "datasets/text/tokenizer.h"
 #include "worker/all_reduce/all_reduce_trainer.h"

@@ -8,11 +8,10 @@
 #include <string>
 #include <zmq.hpp>
 
-#include "common/base/log.h"
-#include "common/keys/keys.h"
+#include "common/base/console.h"
+#include "common/net/keys.h"
 #include "worker/member/control.h"
 #include "worker/member/work.h"
-#include "worker/member/worker_owner.h"
 #include "worker/trace/trace.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "cli/bench/bench_command.h"
+// `pushpull bench`: its flags, its runs and its table.
 
 #include <filesystem>
 #include <fstream>
@@ -8,17 +8,18 @@
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_result.h"
 #include "cli/bench/bench_run.h"
+#include "cli/commands.h"
 #include "cli/floors/link_floor.h"
 #include "cli/floors/update_floor.h"
 #include "cli/result/machine_info.h"
-#include "cli/run/held_signals.h"
 #include "cli/run/shell_command.h"
+#include "cli/run/signals.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/program_help.h"
 #include "common/net/address.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {

@@ -7,12 +7,11 @@
 #include <optional>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/net/address.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {

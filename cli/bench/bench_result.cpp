@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
-#include "common/io/json_number.h"
+#include "common/io/json.h"
 
 namespace pushpull {
 namespace {

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "cli/commands.h"
 #include "cli/result/compare_read.h"
 #include "cli/run/child.h"
-#include "cli/run/run_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"

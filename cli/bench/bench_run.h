@@ -7,7 +7,7 @@
 
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_result.h"
-#include "cli/run/held_signals.h"
+#include "cli/run/signals.h"
 #include "worker/exchange/exchange_loop.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "cli/compare/compare_command.h"
+// `pushpull compare`: its runs and its output.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/compare/compare_notes.h"
 #include "cli/compare/compare_options.h"
 #include "cli/compare/compare_output.h"
@@ -22,16 +23,14 @@
 #include "cli/result/machine_info.h"
 #include "cli/result/metric_style.h"
 #include "cli/run/child.h"
-#include "cli/run/held_signals.h"
 #include "cli/run/link_lab.h"
-#include "cli/run/run_command.h"
 #include "cli/run/shell_command.h"
+#include "cli/run/signals.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/program_help.h"
+#include "common/net/key_file.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cli/result/metric_style.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 
 namespace pushpull {

@@ -10,13 +10,11 @@
 #include "cli/run/link_lab.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
-#include "common/base/nearest_name.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device_name.h"
-#include "common/help/program_help.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {

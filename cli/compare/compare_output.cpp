@@ -12,10 +12,9 @@
 #include "cli/compare/compare_table.h"
 #include "cli/report/report_page.h"
 #include "cli/result/metric_style.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/io/json_number.h"
-#include "common/io/write_file.h"
+#include "common/io/file.h"
+#include "common/io/json.h"
 
 namespace pushpull {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cli/compare/compare_notes.h"
 #include "cli/result/metric_style.h"
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {

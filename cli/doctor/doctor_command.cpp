@@ -1,18 +1,18 @@
-#include "cli/doctor/doctor_command.h"
+// `pushpull doctor`.
 
 #include <algorithm>
 #include <array>
 #include <iostream>
 
+#include "cli/commands.h"
 #include "cli/doctor/fact_checks.h"
 #include "cli/doctor/job_checks.h"
-#include "cli/doctor/launcher_check.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/net/address.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 

@@ -7,7 +7,7 @@
 #include <zmq.hpp>
 
 #include "cli/doctor/finding.h"
-#include "common/keys/credentials.h"
+#include "common/net/credentials.h"
 
 namespace pushpull {
 

@@ -15,10 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/floors/child.h"
 #include "cli/floors/floats.h"
 #include "cli/floors/link.h"
-#include "cli/floors/shared_pages.h"
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
 

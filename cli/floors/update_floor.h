@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/floors/floats.h"
-#include "common/base/parallel.h"
+#include "common/base/thread_pool.h"
 #include "common/update/optimizer_options.h"
 
 namespace pushpull {

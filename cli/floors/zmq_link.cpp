@@ -8,7 +8,6 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "cli/floors/child.h"
 #include "cli/floors/floats.h"
 #include "cli/floors/link.h"
 #include "common/base/error.h"

@@ -19,7 +19,7 @@
 
 #include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {

@@ -18,7 +18,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cli/link/line_reader.h"
 #include "cli/link/proxy_connection.h"
 #include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
@@ -26,6 +25,26 @@
 #include "common/base/text.h"
 
 namespace pushpull {
+
+bool LineReader::read_some() {
+  std::array<char, 4096> piece{};
+  const ssize_t count = read(fd_, piece.data(), piece.size());
+  if (count <= 0) {
+    text_ += '\n';
+    return false;
+  }
+  text_.append(piece.data(), static_cast<size_t>(count));
+  return true;
+}
+
+std::optional<std::string> LineReader::next() {
+  const size_t end = text_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string line = text_.substr(0, end);
+  text_.erase(0, end + 1);
+  return line;
+}
+
 namespace {
 
 constexpr size_t kTurnBytes = size_t{1} << 20;  // per direction, before the next direction's turn

@@ -16,11 +16,10 @@
 #include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cli/over/slurm_step.h"
-#include "common/launch/variables.h"
+#include "common/launch/claim.h"
 
 namespace pushpull {
 namespace {

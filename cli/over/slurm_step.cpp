@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
+#include "common/launch/claim.h"
 #include "common/launch/node_list.h"
-#include "common/launch/variables.h"
 
 namespace pushpull {
 namespace {

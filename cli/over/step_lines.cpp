@@ -1,7 +1,5 @@
 #include "cli/over/step_lines.h"
 
-#include "cli/over/task_lines.h"
-
 namespace pushpull {
 
 StepLines::Reading StepLines::take(const std::string& text) {

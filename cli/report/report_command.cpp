@@ -1,4 +1,4 @@
-#include "cli/report/report_command.h"
+// `pushpull report`.
 
 #include <algorithm>
 #include <chrono>
@@ -8,18 +8,17 @@
 #include <set>
 #include <sstream>
 
+#include "cli/commands.h"
 #include "cli/report/report_page.h"
 #include "cli/result/compare_read.h"
 #include "cli/result/metric_style.h"
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/help/program_help.h"
 #include "common/io/file.h"
-#include "common/io/write_file.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "cli/result/metric_style.h"
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
 

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <cstdio>
 
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 
 namespace pushpull {
 

@@ -1,7 +1,9 @@
 #include "cli/run/child.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,15 +11,180 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "cli/run/launcher.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/host/cores.h"
 
 namespace pushpull {
+namespace {
+
+void append_to(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+void add_server(const LauncherOptions& options, size_t slot, const std::string& address,
+                std::vector<std::string>& words) {
+  words.push_back(options.server_program);
+  if (slot == 0) {
+    append_to(words, options.coordinator_arguments);
+    append_to(words, {"--announce-fd", std::to_string(Child::kAnnounceFd)});
+  } else {
+    append_to(words, {"--join", address});
+  }
+  if (!options.server_devices.empty()) {
+    append_to(words, {"--device", options.server_devices.at(slot)});
+  }
+}
+
+void add_worker(const LauncherOptions& options, size_t rank, const std::string& address,
+                std::vector<std::string>& words) {
+  append_to(words, {options.worker_program, "--join", address});
+  if (!options.worker_devices.empty()) {
+    append_to(words, {"--device", options.worker_devices.at(rank)});
+  }
+  if (!options.trace_dir.empty()) {
+    append_to(words, {"--trace", options.trace_dir + "/worker-" + std::to_string(rank) + ".json"});
+  }
+}
+
+// For --device auto, the numbers of threads, and users' programs.
+void take_share(const HostShare& share, StartPlan& plan) {
+  plan.cpus = share.cpus;
+  plan.environment.emplace_back("PUSHPULL_LOCAL_RANK", std::to_string(share.task.rank));
+  plan.environment.emplace_back("PUSHPULL_LOCAL_WORLD_SIZE", std::to_string(share.task.size));
+  plan.environment.emplace_back("PUSHPULL_CORES", std::to_string(share.cores));
+}
+
+// SIGTERM at the launcher's death would make srun kill its tasks: they end with the job, which the
+// coordinator stops.
+StartPlan plan_step(const Step& step, const std::string& address) {
+  StartPlan plan{.words = step.words, .environment = {}, .ends_with_launcher = false};
+  append_to(plan.words, {"--join", address});
+  append_to(plan.words, step.words_after);
+  plan.environment = {{"PUSHPULL_KEY", std::nullopt},
+                      {"PUSHPULL_KEY_FILE", std::nullopt},
+                      {"PUSHPULL_KEY_FD", std::nullopt},
+                      {"PUSHPULL_CORES", std::nullopt},  // shares are those of another host
+                      {"PUSHPULL_LOCAL_RANK", std::nullopt},
+                      {"PUSHPULL_LOCAL_WORLD_SIZE", std::nullopt}};
+  if (!step.key.empty()) plan.environment.front().second = step.key;
+  return plan;
+}
+
+StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::string& address) {
+  StartPlan plan;
+  if (!options.shares.empty()) take_share(options.shares.at(slot), plan);
+  const auto servers = static_cast<size_t>(options.supervisor.servers);
+  const bool is_worker = slot >= servers;
+  if (is_worker && options.step) return plan_step(*options.step, address);
+  const bool has_place = !options.places.empty();
+  if (has_place) plan.words = options.places.at(slot).prefix;
+  if (is_worker && !options.worker_command.empty()) {
+    append_to(plan.words, options.worker_command);
+    // PUSHPULL_INSECURE of another job must not open this one.
+    plan.environment.emplace_back("PUSHPULL_JOIN", address);
+    plan.environment.emplace_back(
+        "PUSHPULL_INSECURE", options.insecure ? std::optional<std::string>("1") : std::nullopt);
+    plan.ends_with_launcher = false;
+    return plan;
+  }
+  if (is_worker) {
+    add_worker(options, slot - servers, address, plan.words);
+  } else {
+    add_server(options, slot, address, plan.words);
+  }
+  if (options.insecure) plan.words.emplace_back("--insecure");
+  if (has_place) append_to(plan.words, options.places.at(slot).arguments);
+  return plan;
+}
+
+}  // namespace
+
+StartPlan plan_start(const LauncherOptions& options, size_t slot, const std::string& address) {
+  StartPlan plan = plan_process(options, slot, address);
+  if (!options.job_token.empty()) {
+    plan.environment.emplace_back("PUSHPULL_JOB_TOKEN", options.job_token);
+  }
+  return plan;
+}
+
+namespace {
+
+constexpr int kPipe = 3;  // the guard's only descriptor from the launcher
+
+// Keeps no file of the launcher open: a reader of its output waits for the end.
+void keep_only(int pipe) {
+  const int null = open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
+  if (pipe != kPipe) dup2(pipe, kPipe);
+  close_range(kPipe + 1, ~0U, 0);
+}
+
+// Returns false at the end of the pipe.
+bool read_message(pid_t& message) {
+  ssize_t n = 0;
+  do {
+    n = read(kPipe, &message, sizeof message);
+  } while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(sizeof message);
+}
+
+[[noreturn]] void guard(int pipe, int64_t leave_ms) {
+  setsid();  // signals for the launcher's group or terminal are not for the guard
+  keep_only(pipe);
+  std::map<pid_t, UniqueFd> leaders;  // a descriptor becomes readable when its process ends
+  for (pid_t message = 0; read_message(message);) {
+    if (message > 0) {
+      leaders[message] = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, message, 0)));
+    } else {
+      leaders.erase(-message);
+    }
+  }
+  const int64_t deadline_ms = now_ms() + leave_ms;
+  for (const auto& [group, leader] : leaders) {
+    pollfd end{leader.get(), POLLIN, 0};
+    const int64_t left_ms = std::max<int64_t>(0, deadline_ms - now_ms());
+    if (leader.get() >= 0) poll(&end, 1, static_cast<int>(left_ms));
+    kill(-group, SIGKILL);
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+GroupGuard::GroupGuard(int64_t leave_ms) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) == 0) {
+    const UniqueFd reader(ends[0]);
+    pipe_ = UniqueFd(ends[1]);
+    pid_ = fork();
+    if (pid_ == 0) guard(reader.get(), leave_ms);
+  }
+  if (pid_ > 0) return;
+  throw Error(ErrorCode::kFailed, std::string("[run] cannot start the process that watches over "
+                                              "the workers: ") +
+                                      std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+}
+
+GroupGuard::~GroupGuard() {
+  pipe_.reset();
+  waitpid(pid_, nullptr, 0);
+}
+
+void GroupGuard::tell(pid_t message) const {
+  // A message is smaller than PIPE_BUF: it is written whole.
+  [[maybe_unused]] const ssize_t n = write(pipe_.get(), &message, sizeof message);
+}
+
 namespace {
 
 std::string reason() {

@@ -16,10 +16,8 @@
 
 #include "cli/over/step_lines.h"
 #include "cli/run/child.h"
-#include "cli/run/group_guard.h"
 #include "cli/run/merged_view.h"
-#include "cli/run/signal_queue.h"
-#include "cli/run/start_plan.h"
+#include "cli/run/signals.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"

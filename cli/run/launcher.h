@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/start_plan.h"
+#include "cli/run/child.h"
 #include "cli/run/supervisor.h"
-#include "common/host/host_shares.h"
+#include "common/host/binding.h"
 
 namespace pushpull {
 

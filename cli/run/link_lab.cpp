@@ -17,7 +17,6 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 
 namespace pushpull {

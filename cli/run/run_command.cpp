@@ -1,4 +1,4 @@
-#include "cli/run/run_command.h"
+// `pushpull run`: from flags to the launcher's options.
 
 #include <unistd.h>
 
@@ -8,23 +8,22 @@
 #include <set>
 #include <utility>
 
+#include "cli/commands.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/run_over.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/device/device.h"
-#include "common/help/program_help.h"
 #include "common/job/job.h"
 #include "common/job/job_check.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_file.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
+#include "common/net/key_file.h"
+#include "ps/status/watch_page.h"
 #include "ps/stops/stop_flags.h"
-#include "ps/watch/watch_options.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull {
 namespace {

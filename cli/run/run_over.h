@@ -6,12 +6,20 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/run/launcher.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 
 namespace pushpull {
+
+// The address of this host that other nodes of a job can reach. Any thread.
+
+// Returns the local IP address on the route to the first of `nodes` that has one and is another host;
+// if there is none, that of the default route, else of the first interface that is up, else 127.0.0.1.
+// Sends nothing, but asks the resolver for the names.
+std::string reachable_host(const std::vector<std::string>& nodes);
 
 struct Over {
   std::shared_ptr<const StepLauncher> launcher;

@@ -3,18 +3,70 @@
 // returns actions. Handles no process itself. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/run/ending.h"
-#include "cli/run/failures.h"
 #include "cli/run/replacements.h"
-#include "cli/run/supervisor_options.h"
 #include "common/base/end_request.h"
+#include "common/job/job.h"
 
 namespace pushpull {
+
+// The failures of a job's processes, and which of them is the cause of the others. Part of the
+// supervisor's state machine. One thread.
+class Failures {
+ public:
+  struct Blame {
+    size_t slot = 0;
+    int code = 0;
+    std::string reason;
+  };
+
+  void add(size_t slot, const Ending& ending) { by_slot_[slot] = {ending, ++order_}; }
+  // The coordinator reports that this process failed the job.
+  void blame(Blame blame) { blame_ = std::move(blame); }
+
+  bool any() const { return !by_slot_.empty(); }
+  const std::optional<Blame>& blamed() const { return blame_; }
+  // Returns how the process in this slot failed, or nothing if it has not.
+  std::optional<Ending> of(size_t slot) const;
+  // Returns the slot of the process that the coordinator has blamed; else that of the first process
+  // that failed by itself, or of the first that failed. Needs one of these.
+  size_t cause() const;
+
+ private:
+  struct Failure {
+    Ending ending;
+    int64_t order = 0;  // of the calls of `add`
+  };
+  std::map<size_t, Failure> by_slot_;
+  int64_t order_ = 0;
+  std::optional<Blame> blame_;
+};
+
+// The numbers of processes, policies and deadlines of the supervisor. Plain data; any thread.
+struct SupervisorOptions {
+  int64_t servers = 1;  // slot 0 is the coordinator
+  int64_t workers = 1;
+  // One process starts all workers and further servers, on any hosts: its name, "srun". It has the
+  // place of the only worker (servers = workers = 1), and is never replaced. "": there is none.
+  std::string step = {};
+  OnWorkerLoss on_worker_loss = OnWorkerLoss::kAbort;
+  OnServerLoss on_server_loss = OnServerLoss::kAbort;
+  // A worker with a bad gradient is lost. The coordinator ends the job if another finds the same.
+  bool quarantine = false;
+  int64_t settle_ms = 1000;   // from the first failure until the others are told to end; they may
+                              // report the cause and end by themselves
+  int64_t stop_ms = 30000;    // from a signal to the coordinator until all processes get it
+  int64_t grace_ms = 10000;   // from the first failure or signal until the rest is killed
+  int64_t finish_ms = 10000;  // from the coordinator's success until the rest is killed
+  ReplacementOptions replacement = {};  // of a lost process, if the job waits for another
+};
 
 struct SupervisorActions {
   std::vector<std::string> say;

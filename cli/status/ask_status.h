@@ -10,9 +10,9 @@
 #include <string>
 #include <zmq.hpp>
 
-#include "common/base/repeat.h"
-#include "common/keys/keys.h"
 #include "common/net/endpoint.h"
+#include "common/net/intervals.h"
+#include "common/net/keys.h"
 
 namespace pushpull {
 

@@ -1,17 +1,18 @@
-#include "cli/status/status_command.h"
+// `pushpull status`.
 
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/status/ask_status.h"
 #include "cli/status/status_table.h"
 #include "common/base/error.h"
-#include "common/help/program_help.h"
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
-#include "common/keys/key_flags.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 #include "common/net/address.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 

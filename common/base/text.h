@@ -1,13 +1,39 @@
-// Text from users: trims it, checks it, and makes it safe to print in a one-line message. Any
-// thread.
+// Text from users: trims it, checks it, reads numbers in it, makes it safe to print in a one-line
+// message, and finds the name that is probably meant. Any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pushpull {
+
+// Strict parsing of numbers: the whole text must be a number, without '+', spaces, inf, nan or
+// locale. Printing gives the shortest text that parses back to the same bits. Any thread.
+
+// Returns nullopt if `text` is not a whole number or does not fit the type.
+std::optional<int64_t> parse_int64(std::string_view text);
+std::optional<uint64_t> parse_uint64(std::string_view text);
+
+// Reads decimal or scientific notation ("0.1", "1e-3"). Returns nullopt for anything else and on
+// overflow.
+std::optional<double> parse_real(std::string_view text);
+
+std::string print_real(double value);
+
+// Finds the name that a user most likely meant by a mistyped one: "did you mean ...?". Any thread.
+
+// Returns the entry of `names` closest to `typed`: the one with the smallest edit distance
+// (Levenshtein), a name that `typed` abbreviates, or our name for another trainer's term
+// ("learning-rate"). Ignores case and underscores. Returns "" if no name is close.
+std::string nearest_name(const std::string& typed, const std::vector<std::string>& names);
+
+// Returns "; did you mean NAME?" with `prefix` before the name, or "".
+std::string did_you_mean(const std::string& typed, const std::vector<std::string>& names,
+                         const std::string& prefix = "");
 
 // Returns `text` without spaces, tabs and line ends at either end.
 std::string_view trim(std::string_view text);

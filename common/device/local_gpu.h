@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/device/device_name.h"
-#include "common/host/task_on_host.h"
+#include "common/host/cores.h"
 
 namespace pushpull::device {
 

@@ -5,10 +5,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
-#include "common/host/cpu_list.h"
-#include "common/host/small_file.h"
+#include "common/host/kernel_files.h"
 
 namespace pushpull {
 

@@ -12,11 +12,9 @@
 #include <system_error>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/host/cgroup.h"
-#include "common/host/cpu_list.h"
-#include "common/host/small_file.h"
+#include "common/host/kernel_files.h"
 
 namespace pushpull {
 

@@ -9,6 +9,14 @@
 
 namespace pushpull {
 
+// The place of a task among those of its host. Plain data.
+//
+// The default is a process that was started alone.
+struct TaskOnHost {
+  int64_t rank = 0;
+  int64_t size = 0;  // 0: unknown
+};
+
 struct Cores {
   std::vector<int> cpus;        // of the affinity, logical CPUs in ascending order
   std::vector<int> allowed;     // CPUs that the affinity could name: of the cpuset, or all online

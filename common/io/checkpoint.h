@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "common/io/evaluation_record.h"
 #include "common/io/run_counts.h"
 #include "common/layout/tensor_table.h"
 

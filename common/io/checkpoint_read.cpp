@@ -1,21 +1,53 @@
 // Reads checkpoints (checkpoint.h): verifies the checksum of every file before use.
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/file.h"
-#include "common/io/pretrained_names.h"
 #include "common/io/safetensors.h"
-#include "common/io/safetensors_header.h"
 
 namespace pushpull {
+namespace {
+
+constexpr std::array<std::string_view, 2> kBaseModels{"transformer.", "bert."};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kNorms{
+    {{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}}};
+
+}  // namespace
+
+std::vector<std::string> pretrained_names(const std::string& name) {
+  std::vector<std::string> names{name};
+  for (const std::string_view prefix : kBaseModels) {
+    if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  }
+  for (const auto& [suffix, older] : kNorms) {
+    if (!name.ends_with(suffix)) continue;
+    for (size_t i = 0, count = names.size(); i < count; ++i) {
+      const std::string& known = names[i];
+      names.push_back(known.substr(0, known.size() - suffix.size()).append(older));
+    }
+  }
+  return names;
+}
+
+// The names of a tensor in files of pretrained networks, which differ from those of state_dict():
+// Hugging Face's files of a base model, such as gpt2's, leave out the prefix `transformer.` or
+// `bert.`, and older ones call the tensors of a LayerNorm gamma and beta. Any thread.
+
+// Returns the names under which a file may have the model's tensor `name`, its own name first.
+std::vector<std::string> pretrained_names(const std::string& name);
 
 namespace fs = std::filesystem;
 

@@ -1,14 +1,27 @@
-// Counts the pushes and samples in a run's weights, and identifies the samples by a hash.
-// Checkpoints hold these counts, so that a run that returns to a checkpoint continues counting from
-// there. Plain data; any thread.
+// What a checkpoint records of its run besides weights, so that a run that returns to it continues
+// from there: counts of pushes and samples, a hash that identifies the samples, and the best
+// evaluation. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/base/hash_sum.h"
 
 namespace pushpull {
+
+// The best value of one measure over the evaluations of a run so far. Each checkpoint contains it, so
+// that a resumed run goes on with it. Plain data.
+struct EvaluationRecord {
+  std::string measure;     // as StopWhen::measure; "" if the job follows none
+  int64_t step = 0;        // of the newest evaluation that counts; 0 if there is none
+  int64_t best_step = 0;   // of the best one; 0 if there is none
+  double best = 0.0;       // its value
+  int64_t since_best = 0;  // evaluations after it
+
+  friend bool operator==(const EvaluationRecord&, const EvaluationRecord&) = default;
+};
 
 struct RunCounts {
   int64_t samples = 0;

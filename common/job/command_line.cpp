@@ -12,11 +12,8 @@
 #include <string_view>
 
 #include "common/base/error.h"
-#include "common/base/nearest_name.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job_keys.h"
-#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {

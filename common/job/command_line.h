@@ -28,7 +28,7 @@ struct CommandLine {
 // Accepts `--flag value` and `--flag=value`; values are not interpreted.
 //   argv: argv[0] is the program's name.
 //   local_options: the program's own flags (key without dashes); --help, --version and the hidden
-//     --help-as FORMAT (common/help/program_help.h) are added.
+//     --help-as FORMAT (common/job/program_help.h) are added.
 // Throws Error(kUsage) for an unknown flag (with the closest known one), a flag given twice, or a
 // missing or unexpected value.
 CommandLine parse_command_line(int argc, const char* const* argv,

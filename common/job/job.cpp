@@ -2,16 +2,161 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
+#include "common/job/job_check.h"
 #include "common/job/job_keys.h"
+#include "common/job/job_sources.h"
+#include "common/layout/metric.h"
 
 namespace pushpull {
+
+// Turns settings into a job: later sources override earlier ones; checks every value, then
+// combinations.
+
+namespace {
+
+void set_value(Job& job, const JobKey& key, const Setting& given) {
+  if (key.set(job, given.value)) return;
+  throw Error(ErrorCode::kUsage, "[job] " + key.help.key + " = " + printable(given.value) + " (" +
+                                     given.source + "): must be " + key.expects);
+}
+
+// Sets the defaults that depend on other keys.
+void fill_in(Job& job, const Settings& given) {
+  if (!given.contains("epochs") && job.steps == 0) job.epochs = 1;
+  const StrategyTraits& traits = job.strategy.traits();
+  const bool others_continue =
+      traits.recordable ||
+      (job.on_bad_gradient == OnBadGradient::kQuarantine && !traits.workers_update);
+  if (!given.contains("on-worker-loss") && others_continue) {
+    job.on_worker_loss = OnWorkerLoss::kContinue;
+  }
+}
+
+Job resolve(const Settings& given) {
+  Job job;
+  for (const JobKey& key : job_key_table()) {
+    const auto found = given.find(key.help.key);
+    if (found != given.end()) set_value(job, key, found->second);
+  }
+  fill_in(job, given);
+  check_combinations(job, given);
+  return job;
+}
+
+void override_with(Settings& settings, Settings later) {
+  later.merge(settings);  // keeps the entries already in `later`
+  settings = std::move(later);
+}
+
+}  // namespace
+
+Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags) {
+  Settings settings;
+  if (!path.empty()) settings = settings_of_file(path);
+  override_with(settings, settings_of_environment());
+  override_with(settings, settings_of_flags(flags));
+  return resolve(settings);
+}
+
+Job parse_job_text(const std::string& ini, const std::string& source) {
+  return resolve(settings_of_text(ini, source));
+}
+
+namespace {
+
+// open_dataset (datasets/dataset.cpp) opens them.
+constexpr std::array kDatasetNames = {
+    DatasetName{"dummy", "generated images", false, true},
+    DatasetName{"dummy-qa", "generated questions", false, true},
+    DatasetName{"digits", "8x8, shipped", false, true},
+    DatasetName{"idx", "MNIST's format", true, true},
+    DatasetName{"cifar10", "its binary files", true, true},
+    DatasetName{"qa", "questions in safetensors", true, true},
+    DatasetName{"text", "a text", true, false},
+};
+
+// Returns the texts of all rows: "a, b or c".
+template <class Text>
+std::string list_datasets(Text text) {
+  std::string out;
+  for (size_t i = 0; i < kDatasetNames.size(); ++i) {
+    if (i > 0) out += i + 1 < kDatasetNames.size() ? ", " : " or ";
+    out += text(kDatasetNames[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+const DatasetName* find_dataset_name(const std::string& name) {
+  const auto* const found = std::ranges::find_if(
+      kDatasetNames, [&](const DatasetName& dataset) { return name == dataset.name; });
+  return found == kDatasetNames.end() ? nullptr : found;
+}
+
+std::string dataset_names() {
+  return list_datasets([](const DatasetName& dataset) { return std::string(dataset.name); });
+}
+
+std::string dataset_help() {
+  return list_datasets([](const DatasetName& dataset) {
+    return std::string(dataset.name) + " (" + dataset.about + ")";
+  });
+}
+
+namespace {
+
+constexpr int64_t kMaxPatience = 1'000'000;
+
+constexpr std::array<std::string_view, 6> kMetrics = {
+    "loss", "metric", "accuracy", "exact-match", "perplexity", "mean-squared-error"};
+
+}  // namespace
+
+const char* const kStopWhenWords =
+    "none, or [HEAD/]METRIC:PATIENCE with METRIC loss, metric, accuracy, exact-match, perplexity "
+    "or "
+    "mean-squared-error and PATIENCE from 1 to 1000000, such as loss:3";
+
+std::string StopWhen::measure() const {
+  if (!on()) return "metric";
+  return head.empty() ? metric : head + "/" + metric;
+}
+
+StopWhen StopWhen::parse(const std::string& text) {
+  if (text.empty() || text == "none") return {};
+  const Error wrong(ErrorCode::kUsage,
+                    "[job] stop-when '" + printable(text) + "' must be " + kStopWhenWords);
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) throw wrong;
+  StopWhen rule;
+  rule.metric = text.substr(0, colon);
+  if (const size_t slash = rule.metric.find('/'); slash != std::string::npos) {
+    rule.head = rule.metric.substr(0, slash);
+    rule.metric = rule.metric.substr(slash + 1);
+    if (!is_head_name(rule.head)) throw wrong;
+  }
+  if (std::ranges::find(kMetrics, rule.metric) == kMetrics.end()) throw wrong;
+  const std::optional<int64_t> patience = parse_int64(text.substr(colon + 1));
+  if (!patience || *patience < 1 || *patience > kMaxPatience) throw wrong;
+  rule.patience = *patience;
+  return rule;
+}
+
+std::string StopWhen::to_string() const {
+  return on() ? measure() + ":" + std::to_string(patience) : "none";
+}
+
 namespace {
 
 constexpr int64_t kMaxRank = 1'000'000;
@@ -68,6 +213,13 @@ std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& n
     if (!may_change && key.get(before) != key.get(now)) keys.push_back(key.help.key);
   }
   return keys;
+}
+
+void refuse_external(const Job& job, const std::string& where, const std::string& instead) {
+  if (job.model != "external") return;
+  throw Error(ErrorCode::kUsage,
+              where + ": model = external: only the program of the job's workers has the model; " +
+                  instead);
 }
 
 }  // namespace pushpull

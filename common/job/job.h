@@ -9,14 +9,50 @@
 #include <string>
 #include <vector>
 
-#include "common/codec/codec.h"
-#include "common/job/head_weights.h"
-#include "common/job/stop_when.h"
 #include "common/job/strategy.h"
+#include "common/layout/metric.h"
+#include "common/update/codec.h"
 #include "common/update/optimizer_options.h"
-#include "common/update/schedule.h"
 
 namespace pushpull {
+
+// The datasets that a job can name: a row for each. Constant; any thread.
+struct DatasetName {
+  const char* name;
+  const char* about;  // for the help
+  bool needs_files;   // which data-dir names
+  bool has_classes;   // a sample has one class, the field `class` or `label`
+};
+
+// Returns null if there is no such dataset.
+const DatasetName* find_dataset_name(const std::string& name);
+
+// Returns all names: "dummy, digits or text".
+std::string dataset_names();
+
+// Returns all names with a few words about each.
+std::string dataset_help();
+
+// The rule for early stopping: `stop-when = [HEAD/]METRIC:PATIENCE`. Plain value; any thread.
+//
+// Ends a run once `patience` evaluations in a row have brought no better value of a measure.
+struct StopWhen {
+  std::string head;      // of the model; "" for the first
+  std::string metric;    // "loss", "metric" (the head's own), or that metric's word
+  int64_t patience = 0;  // 0: the run never stops early
+
+  bool on() const { return patience > 0; }
+  // Returns the measure as the key names it: "loss", "start/exact-match"; "metric" without a rule.
+  std::string measure() const;
+
+  // Reads "loss:3", "start/exact-match:5" or "none". Throws Error(kUsage).
+  static StopWhen parse(const std::string& text);
+  std::string to_string() const;
+  friend bool operator==(const StopWhen&, const StopWhen&) = default;
+};
+
+// Completes "must be ..." for a wrong rule.
+extern const char* const kStopWhenWords;
 
 // Makes one worker compute `factor` times slower, to study the effect.
 struct Straggler {
@@ -99,7 +135,7 @@ struct Job {
   int64_t positions = 0;          // rows of the table of positions; 0 = sequence
   HeadWeights head_weights;       // factors of the heads' losses; 1 where none is given
   double label_smoothing = 0.0;   // of cross-entropy, in training
-  std::string dataset = "dummy";  // a name of dataset_names.h
+  std::string dataset = "dummy";  // a name in the table of data sets
   std::string data_dir;           // files of the dataset; "" if it has none
   int64_t train_samples = 0;      // first N of the training split; 0 = all
   int64_t test_samples = 0;       // first N of the test split; 0 = all
@@ -195,5 +231,12 @@ int64_t total_steps(const Job& job, int64_t train_samples);
 
 // Returns the keys that differ but may not change at a resume.
 std::vector<std::string> keys_that_forbid_resume(const Job& before, const Job& now);
+
+// Jobs with model = external, for the commands that compute a job's model themselves. Any thread.
+
+// Throws Error(kUsage) if only the workers' program has the job's model.
+//   where: the command's tag and the file, such as "[eval] out/checkpoints".
+//   instead: how to reach the goal with that program.
+void refuse_external(const Job& job, const std::string& where, const std::string& instead);
 
 }  // namespace pushpull

@@ -7,7 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/job/dataset_names.h"
+#include "common/job/job.h"
 #include "common/job/job_keys.h"
 
 namespace pushpull {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 #include "common/job/job_keys.h"
 

@@ -15,11 +15,9 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/base/nearest_name.h"
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "common/job/job_keys.h"
-#include "common/job/key_help.h"
 
 namespace pushpull {
 namespace {

@@ -1,5 +1,5 @@
 // Reads settings from the job file, the environment and flags. Records the source of each and
-// rejects unknown keys; job_parse.cpp interprets the values. For job*.cpp only; any thread.
+// rejects unknown keys; job.cpp interprets the values. For job*.cpp only; any thread.
 #pragma once
 
 #include <map>

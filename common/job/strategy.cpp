@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 
 namespace pushpull {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "common/keys/keys.h"
 #include "common/launch/placement.h"
+#include "common/net/keys.h"
 
 namespace pushpull {
 

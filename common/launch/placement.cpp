@@ -1,13 +1,21 @@
 #include "common/launch/placement.h"
 
+#include <netdb.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
 
+#include "common/base/process.h"
 #include "common/base/text.h"
-#include "common/launch/variables.h"
+#include "common/launch/claim.h"
 #include "common/net/address.h"
 
 namespace pushpull {
+
 namespace {
 
 constexpr int64_t kDefaultPort = 5555;  // pushpull-server's own
@@ -210,6 +218,108 @@ Placement place_task(const LaunchFlags& flags, const std::vector<Claim>& given) 
   set_role(flags, chosen, placement);
   set_address(claims, chosen, placement);
   return placement;
+}
+
+Environment environment_of_this_process() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) {
+      environment.try_emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
+std::string job_token_of_this_process() {
+  const char* const token = std::getenv("PUSHPULL_JOB_TOKEN");  // NOLINT(concurrency-mt-unsafe)
+  return token == nullptr ? "" : token;
+}
+
+namespace {
+
+std::string full_host_name() {
+  std::string name = host_name();
+  addrinfo hints{};
+  hints.ai_flags = AI_CANONNAME;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return name;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  return list->ai_canonname != nullptr ? list->ai_canonname : name;
+}
+
+}  // namespace
+
+Placement place_this_process(const LaunchFlags& flags) {
+  const Environment environment = environment_of_this_process();
+  const bool in_pod = environment.contains("JOB_COMPLETION_INDEX");
+  Placement placement =
+      place_task(flags, read_claims(environment, in_pod ? full_host_name() : host_name()));
+  const std::string token = job_token_of_this_process();
+  if (!token.empty()) placement.job_token = token;
+  return placement;
+}
+
+namespace {
+
+constexpr size_t kColumn = 14;  // where values begin
+
+std::string row(const std::string& name, const std::string& value, const std::string& from) {
+  return name + std::string(kColumn - name.size(), ' ') + value +
+         (from.empty() ? "" : " (" + from + ")") + "\n";
+}
+
+std::string row(const std::string& name, const Found<int64_t>& value) {
+  return row(name, std::to_string(value.value), value.from);
+}
+
+std::string role_name(TaskRole role) {
+  switch (role) {
+    case TaskRole::kWorker:
+      return "worker";
+    case TaskRole::kFirstServer:
+      return "first server";
+    case TaskRole::kServer:
+      return "further server";
+    case TaskRole::kNone:
+      return "none";
+  }
+  return "";
+}
+
+std::string rank_of(const Placement& placement) {
+  if (!placement.rank) return "";
+  return std::to_string(placement.rank->value) +
+         (placement.size ? " of " + std::to_string(placement.size->value) : "");
+}
+
+}  // namespace
+
+std::string explain(const Placement& placement) {
+  std::string text = row("launcher", placement.launcher, "");
+  text += row("role", role_name(placement.role), placement.role_from);
+  if (placement.rank) {
+    const bool two = placement.size && placement.size->from != placement.rank->from;
+    text += row("rank", rank_of(placement),
+                placement.rank->from + (two ? ", " + placement.size->from : ""));
+  }
+  if (placement.local_rank) text += row("local rank", *placement.local_rank);
+  text += row("first server", placement.address(),
+              "host: " + placement.host.from + "; port: " + placement.port.from);
+  if (placement.role != TaskRole::kWorker) {
+    text += row("servers", placement.servers);
+    text += placement.workers ? row("workers", *placement.workers)
+                              : row("workers", "unknown", "give --workers");
+  }
+  for (const std::string& unused : placement.unused) text += row("not needed", unused, "");
+  return text;
+}
+
+std::string summary_line(const Placement& placement) {
+  return "--join auto: " + placement.launcher + (placement.rank ? ", rank " : "") +
+         rank_of(placement) + ", first server at " + placement.address() +
+         " (port: " + placement.port.from + ")";
 }
 
 }  // namespace pushpull

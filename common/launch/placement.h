@@ -44,4 +44,22 @@ struct Placement {
 // Throws Error(kUsage) naming the variable that is missing, or the two that contradict each other.
 Placement place_task(const LaunchFlags& flags, const std::vector<Claim>& claims);
 
+// Places this process by its environment and its host. Any thread.
+Environment environment_of_this_process();
+
+// Returns PUSHPULL_JOB_TOKEN, or "": the token of the job that this process means to join or to start.
+std::string job_token_of_this_process();
+
+// Calls place_task for this process. In a pod it asks the resolver for the host's full name, which is
+// in the pod's /etc/hosts. Throws as place_task does.
+Placement place_this_process(const LaunchFlags& flags);
+
+// A placement as text for users. Any thread.
+
+// Returns the lines of --explain: each value with its source.
+std::string explain(const Placement& placement);
+
+// Returns the most important of it in one line, for the log.
+std::string summary_line(const Placement& placement);
+
 }  // namespace pushpull

@@ -1,8 +1,32 @@
 #include "common/layout/tensor_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace pushpull {
+
+bool is_name_pattern(const std::string& text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-' || c == '*';
+  });
+}
+
+bool name_fits(std::string_view pattern, std::string_view name) {
+  size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  name.remove_prefix(star);
+  while (true) {
+    pattern.remove_prefix(star + 1);
+    star = pattern.find('*');
+    if (star == std::string_view::npos) return name.ends_with(pattern);
+    // the earliest match leaves the most text to the rest of the pattern
+    const size_t at = name.find(pattern.substr(0, star));
+    if (at == std::string_view::npos) return false;
+    name.remove_prefix(at + star);
+  }
+}
 
 void TensorTable::add(TensorInfo info) {
   info.offset = total;

@@ -5,9 +5,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pushpull {
+
+// Patterns of tensor names in the values of job keys: '*' matches any characters. Any thread.
+
+// Returns true if the text is a pattern: one or more letters, digits, '.', '_', '-' and '*'.
+bool is_name_pattern(const std::string& text);
+
+// Returns true if the pattern matches the whole name.
+bool name_fits(std::string_view pattern, std::string_view name);
 
 // How the servers update a tensor.
 enum class UpdateRule {

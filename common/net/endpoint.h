@@ -11,7 +11,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "common/keys/credentials.h"
+#include "common/net/credentials.h"
 #include "common/net/frames.h"
 #include "common/net/handshake_watch.h"
 #include "common/net/intervals.h"

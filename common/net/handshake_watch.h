@@ -6,7 +6,7 @@
 #include <string>
 #include <zmq.hpp>
 
-#include "common/keys/credentials.h"
+#include "common/net/credentials.h"
 
 namespace pushpull {
 

@@ -12,10 +12,8 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/base/repeat.h"
 #include "common/job/job.h"
 #include "common/net/intervals.h"
-#include "common/net/job_view.h"
 #include "common/net/join.h"
 #include "common/net/message.h"
 

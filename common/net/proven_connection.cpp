@@ -6,7 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/keys/data_proof.h"
+#include "common/net/data_proof.h"
 #include "common/net/endpoint.h"
 #include "common/net/frames.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <zmq.hpp>
 
-#include "common/keys/server_proof.h"
+#include "common/net/data_proof.h"
 #include "common/net/message.h"
 
 namespace pushpull {

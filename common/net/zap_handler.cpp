@@ -17,7 +17,7 @@
 
 #include "common/base/accept_limit.h"
 #include "common/base/error.h"
-#include "common/keys/data_proof.h"
+#include "common/net/data_proof.h"
 #include "common/net/endpoint.h"
 
 namespace pushpull {

@@ -10,7 +10,6 @@
 
 #include "common/device/device.h"
 #include "common/net/message.h"
-#include "common/shm/device_pool.h"
 #include "common/shm/segment_pool.h"
 
 namespace pushpull {

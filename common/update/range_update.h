@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "common/codec/codec_map.h"
 #include "common/layout/fixed_tree.h"
 #include "common/layout/tensor_table.h"
+#include "common/update/codec.h"
 #include "common/update/optimizer_options.h"
 
 namespace pushpull {

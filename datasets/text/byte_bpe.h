@@ -19,6 +19,31 @@
 
 namespace pushpull {
 
+// Trains the vocabulary of a byte-level BPE: as Hugging Face's BpeTrainer with the alphabet of bytes.
+// The most frequent pair of neighbours becomes a token; of equally frequent pairs the one with the
+// smaller ids. Deterministic: the same text gives the same vocabulary. Any thread.
+
+// Ids of the bytes, and one merge.
+inline constexpr int64_t kLeastBpeVocabulary = 257;
+
+// Returns a vocabulary of at most `vocabulary` tokens: the bytes, then the merges in the order of
+// their ranks. It is smaller if no pair occurs twice any more.
+//   text: valid UTF-8.
+//   vocabulary: at least kLeastBpeVocabulary.
+TokenizerFile train_byte_bpe(std::string_view text, int64_t vocabulary);
+
+// GPT-2's alphabet: a printable character for each byte, so that a vocabulary of byte strings can be
+// written as text (`bytes_to_unicode` in openai/gpt-2, src/encoder.py). Any thread.
+
+// Returns the bytes in the order of their characters: GPT-2's first 256 ids.
+const std::array<uint8_t, 256>& bytes_in_order();
+
+// Writes each byte as its character.
+std::string to_alphabet(std::string_view bytes);
+
+// Returns the bytes of a text in the alphabet, or nothing if a character is not part of it.
+std::optional<std::string> from_alphabet(std::string_view text);
+
 class ByteBpe final : public Tokenizer {
  public:
   // file: byte_level, with a token for each part and result of its merges.

@@ -9,7 +9,7 @@
 #include "common/base/text.h"
 #include "common/io/file.h"
 #include "datasets/text/byte_bpe.h"
-#include "datasets/text/char_tokenizer.h"
+#include "datasets/text/tokenizer.h"
 #include "datasets/text/utf8.h"
 
 namespace pushpull {

@@ -7,8 +7,7 @@
 #include <span>
 
 #include "common/layout/fields.h"
-#include "common/layout/samples.h"
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 #include "models/graph/graph.h"
 
 namespace pushpull {

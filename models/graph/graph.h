@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "common/job/head_weights.h"
 #include "common/layout/fields.h"
+#include "common/layout/metric.h"
 #include "common/layout/tensor_table.h"
-#include "common/metrics/metric.h"
 #include "models/ops/operation.h"
 
 namespace pushpull {

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "common/layout/fields.h"
-#include "common/layout/samples.h"
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 #include "models/graph/graph.h"
-#include "models/graph/liveness.h"
+#include "models/graph/memory_plan.h"
 #include "models/ops/operation.h"
 
 namespace pushpull {

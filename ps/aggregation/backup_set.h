@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/net/message.h"
-#include "ps/aggregation/received_push.h"
+#include "ps/aggregation/commit.h"
 
 namespace pushpull {
 

@@ -9,7 +9,7 @@
 
 #include "common/job/job.h"
 #include "common/update/norm.h"
-#include "common/update/schedule.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull {
 

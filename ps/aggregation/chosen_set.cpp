@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/job/job.h"
-#include "common/update/schedule.h"
+#include "common/update/optimizer_options.h"
 #include "ps/aggregation/barrier_gate.h"
 
 namespace pushpull {

@@ -9,7 +9,6 @@
 
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/backup_set.h"
-#include "ps/aggregation/step_norms.h"
 #include "ps/engine/shard.h"
 
 namespace pushpull {

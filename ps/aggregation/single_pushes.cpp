@@ -1,13 +1,45 @@
 #include "ps/aggregation/single_pushes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/job/job.h"
-#include "ps/aggregation/async_update.h"
+#include "common/update/norm.h"
+#include "common/update/optimizer_options.h"
+#include "common/update/range_update.h"
 #include "ps/aggregation/barrier_gate.h"
 
 namespace pushpull {
+
+UpdateInfo async_update(const Job& job, int64_t total_steps, const AsyncPush& push) {
+  UpdateInfo info;
+  info.learning_rate = learning_rate(job.schedule, push.step, total_steps);
+  // Zhang et al., Staleness-aware Async-SGD, arXiv 1511.05950. They count staleness from 1, hence 1
+  // + staleness.
+  if (job.staleness_aware) {
+    info.learning_rate /= static_cast<double>(1 + std::max<int64_t>(0, push.staleness));
+  }
+  info.divisor = static_cast<double>(push.range.size());
+  info.share = info.divisor / static_cast<double>(job.micro_batches());
+  if (job.clip_norm > 0) info.clip = clip_factor(std::sqrt(push.squares), job.clip_norm);
+  info.delay_compensation = job.delay_compensation;
+  return info;
+}
+
+void HandedWeights::keep(int64_t version, int slice, const Payload& weights) {
+  versions_[version].insert_or_assign(slice, weights);
+  if (versions_.size() > kMaxVersions) versions_.erase(versions_.begin());
+}
+
+const std::map<int, Payload>* HandedWeights::find(int64_t version) const {
+  const auto found = versions_.find(version);
+  return found == versions_.end() ? nullptr : &found->second;
+}
+
+void HandedWeights::forget_before(int64_t version) {
+  versions_.erase(versions_.begin(), versions_.lower_bound(version));
+}
 
 int64_t needed_floor(std::optional<int64_t> bound, const Barriers& barriers, int64_t clock) {
   const int64_t barrier = barriers.last(clock);

@@ -3,17 +3,53 @@
 // (bounded staleness: Ho et al., NIPS 2013; Petuum Bosen). Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
 #include "ps/aggregation/aggregation.h"
-#include "ps/aggregation/handed_weights.h"
 #include "ps/aggregation/ledger.h"
 #include "ps/engine/shard.h"
 
 namespace pushpull {
+
+struct Job;
+struct UpdateInfo;
+
+// The update of a server by one push of async or ssp; docs/strategies.md has the formulas. Server
+// and replay share it, so that both compute the same bits. Any thread.
+struct AsyncPush {
+  int64_t step = 0;
+  Range range;            // micro-batches in its sum
+  double squares = 0.0;   // squared norm of its mean gradient over all servers; for clip-norm
+  int64_t staleness = 0;  // updates of this server since the version that the push read
+};
+
+//   total_steps: the schedule's horizon.
+UpdateInfo async_update(const Job& job, int64_t total_steps, const AsyncPush& push);
+
+// The weights sent to one worker, kept until the push computed on them arrives: delay compensation
+// needs them. Holds references, not copies: a server never changes weights in place. Not
+// thread-safe.
+class HandedWeights {
+ public:
+  // A worker computes on one version at a time, but repeated answers may add versions.
+  static constexpr size_t kMaxVersions = 4;
+
+  void keep(int64_t version, int slice, const Payload& weights);
+  // Returns the slices sent in this version, by slice, or null if none are kept.
+  const std::map<int, Payload>* find(int64_t version) const;
+  // Call when the worker's next push must be computed on this version or a later one.
+  void forget_before(int64_t version);
+  size_t versions() const { return versions_.size(); }
+
+ private:
+  std::map<int64_t, std::map<int, Payload>> versions_;
+};
 
 // Returns the floor that a pull at `clock` needs: max(clock - bound, last barrier at or before
 // clock).

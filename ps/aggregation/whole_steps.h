@@ -14,9 +14,8 @@
 
 #include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/ledger.h"
-#include "ps/aggregation/step_norms.h"
-#include "ps/engine/partial_sum.h"
 #include "ps/engine/shard.h"
+#include "ps/engine/slice_engine.h"
 
 namespace pushpull {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/text.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "ps/members/ended_run.h"
 #include "ps/members/message_checks.h"
 

@@ -8,10 +8,10 @@
 #include "common/base/process.h"
 #include "common/device/device.h"
 #include "common/job/job.h"
-#include "common/keys/keys.h"
+#include "common/net/keys.h"
 #include "ps/files/report.h"
+#include "ps/status/watch_page.h"
 #include "ps/stops/stop_options.h"
-#include "ps/watch/watch_options.h"
 
 namespace pushpull {
 

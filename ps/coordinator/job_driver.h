@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/repeat.h"
 #include "common/net/intervals.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/planned_stops.h"
@@ -20,8 +19,8 @@
 #include "ps/coordinator/run_summary.h"
 #include "ps/coordinator/term_start.h"
 #include "ps/coordinator/transfers.h"
-#include "ps/files/file_watch.h"
 #include "ps/files/run_history.h"
+#include "ps/files/transfer_watch.h"
 #include "ps/status/status_desk.h"
 
 namespace pushpull {

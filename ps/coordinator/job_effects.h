@@ -19,8 +19,8 @@
 #include "ps/members/membership.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
-#include "ps/stops/now.h"
-#include "ps/watch/moment.h"
+#include "ps/status/moment.h"
+#include "ps/stops/stop_options.h"
 
 namespace pushpull {
 

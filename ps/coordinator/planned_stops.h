@@ -10,7 +10,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/transfers.h"
-#include "ps/files/file_watch.h"
+#include "ps/files/transfer_watch.h"
 #include "ps/stops/stop_request.h"
 
 namespace pushpull {

@@ -4,7 +4,7 @@
 
 #include "common/layout/slice_map.h"
 #include "common/net/join.h"
-#include "common/update/schedule.h"
+#include "common/update/optimizer_options.h"
 #include "ps/files/report.h"
 #include "ps/server/data_plane.h"
 

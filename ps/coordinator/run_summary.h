@@ -12,7 +12,7 @@
 #include "ps/files/run_history.h"
 #include "ps/files/summary.h"
 #include "ps/status/job_facts.h"
-#include "ps/watch/moment.h"
+#include "ps/status/moment.h"
 
 namespace pushpull {
 

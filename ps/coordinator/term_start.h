@@ -12,7 +12,6 @@
 
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/files/file_watch.h"
 #include "ps/files/run_history.h"
 #include "ps/files/transfer_watch.h"
 #include "ps/members/gathering.h"

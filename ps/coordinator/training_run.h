@@ -9,19 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "common/io/evaluation_record.h"
+#include "common/io/run_counts.h"
 #include "common/job/barriers.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/coordinator/barrier_snapshots.h"
 #include "ps/coordinator/norm_totals.h"
 #include "ps/members/admission.h"
 #include "ps/members/server_places.h"
 #include "ps/record/server_logs.h"
+#include "ps/work/best_evaluation.h"
 #include "ps/work/chosen_checkpoints.h"
 #include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
-#include "ps/work/followed_evaluations.h"
 #include "ps/work/work_assignment.h"
 
 namespace pushpull {

@@ -18,7 +18,7 @@
 #include "ps/coordinator/run_summary.h"
 #include "ps/files/checkpoint_pace.h"
 #include "ps/files/transfer_watch.h"
-#include "ps/members/coordinator_options.h"
+#include "ps/members/admission.h"
 
 namespace pushpull {
 

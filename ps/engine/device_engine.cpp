@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/parallel.h"
-#include "common/device/device_floats.h"
+#include "common/base/thread_pool.h"
+#include "common/device/device.h"
 #include "common/layout/slice_map.h"
 
 namespace pushpull {

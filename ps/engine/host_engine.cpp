@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/parallel.h"
 #include "common/base/simd.h"
+#include "common/base/thread_pool.h"
 #include "common/layout/slice_map.h"
 #include "common/update/optimizer.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/device/device.h"
-#include "common/host/task_on_host.h"
+#include "common/host/cores.h"
 
 namespace pushpull {
 

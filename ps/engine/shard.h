@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/base/parallel.h"
-#include "common/codec/codec_map.h"
+#include "common/base/thread_pool.h"
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
+#include "common/update/codec.h"
 #include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
 #include "ps/engine/host_engine.h"

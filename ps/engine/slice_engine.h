@@ -7,9 +7,19 @@
 #include <span>
 
 #include "common/base/buffer_pool.h"
-#include "ps/engine/partial_sum.h"
+#include "common/layout/fixed_tree.h"
+#include "common/net/message.h"
 
 namespace pushpull {
+
+// A part of a slice's gradient, as servers hold it until its sum is complete. Plain data.
+//
+// The sum of the gradients of micro-batches `range` over one slice, encoded by the slice's codec.
+struct PartialSum {
+  Range range;
+  Payload payload;
+  bool kept = false;  // see SliceEngine::keep
+};
 
 class Parallel;
 class RangeUpdate;

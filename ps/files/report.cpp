@@ -16,15 +16,13 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
-#include "common/io/head_json.h"
-#include "common/io/json_number.h"
-#include "common/io/write_file.h"
-#include "ps/watch/metrics_lines.h"
-#include "ps/watch/prometheus_text.h"
-#include "ps/watch/tensor_board.h"
+#include "common/io/file.h"
+#include "common/io/json.h"
+#include "ps/status/metrics_sink.h"
+#include "ps/status/prometheus_text.h"
+#include "ps/status/tensor_board.h"
 
 namespace pushpull {
 

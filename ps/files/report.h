@@ -14,10 +14,9 @@
 #include "ps/files/summary.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
-#include "ps/watch/metrics_sink.h"
-#include "ps/watch/moment.h"
-#include "ps/watch/watch_options.h"
-#include "ps/watch/watch_page.h"
+#include "ps/status/metrics_sink.h"
+#include "ps/status/moment.h"
+#include "ps/status/watch_page.h"
 
 namespace pushpull {
 

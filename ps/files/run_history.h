@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "ps/members/earlier_declaration.h"
+#include "ps/members/declarations.h"
 
 namespace pushpull {
 

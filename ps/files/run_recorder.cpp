@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 #include "common/io/checkpoint.h"
 #include "common/io/file.h"
 #include "common/io/sha256.h"

@@ -7,7 +7,6 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/io/file.h"
 #include "ps/files/transfer_watch.h"
 

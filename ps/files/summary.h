@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/io/evaluation_record.h"
-#include "common/metrics/metric.h"
+#include "common/io/run_counts.h"
+#include "common/layout/metric.h"
 #include "ps/record/run_totals.h"
 
 namespace pushpull {

@@ -7,7 +7,6 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
-#include "common/io/write_file.h"
 
 namespace pushpull {
 

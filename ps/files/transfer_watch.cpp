@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/error.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
@@ -43,6 +44,12 @@ bool TransferWatch::overdue(int64_t now_ms) const {
 
 std::string TransferWatch::overdue_text(int64_t now_ms) const {
   return tag_ + " " + text(now_ms) + " (progress-timeout = " + seconds_text(timeout_ms_) + ")";
+}
+
+FileStep FileWatch::end() {
+  PP_ASSERT(step_);
+  watch_.idle();
+  return *std::exchange(step_, std::nullopt);
 }
 
 }  // namespace pushpull

@@ -4,19 +4,67 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/members/actions.h"
-#include "ps/members/coordinator_options.h"
 #include "ps/members/declarations.h"
 #include "ps/members/membership.h"
-#include "ps/members/newcomers.h"
 
 namespace pushpull {
+
+// The settings of the coordinator for one term of a job. Plain data.
+struct CoordinatorOptions {
+  Job job;
+  uint64_t run = 0;        // id of the term
+  int64_t term = 1;        // counts from 1; each lost server starts another
+  uint64_t first_run = 0;  // id of the first term
+  int servers = 1;
+  int workers = 1;
+  MemberInfo self;             // server 0, in this process
+  std::string grant_key;       // servers verify pushes with it (Grants)
+  std::string job_token = {};  // members with another one are of another job; "": admits all
+  std::string out = {};        // absolute path of the output folder; shown to users
+  std::optional<EarlierDeclaration> declared = {};  // in earlier terms, if one has trained
+  bool holds_end = false;  // members hear that the job is over after Coordinator::announce_end
+};
+
+// The processes that have said Hello and wait, for a place in the job or for its end: remembers them
+// so that each hears how the job ends. Part of the coordinator's state machine. Not thread-safe.
+class Newcomers {
+ public:
+  // Borrows out.
+  explicit Newcomers(Actions& out) : out_(out) {}
+
+  // Remembers a process that waits, and returns the time since its first Hello, in milliseconds. If
+  // too many wait, the one whose newest Hello is the oldest is forgotten.
+  int64_t wait(int64_t now_ms, const PeerId& peer, uint64_t incarnation);
+  // Asks the process to repeat its Hello. reason: why it waits, for users.
+  void answer(const PeerId& peer, const std::string& reason);
+  // Drops a process that has a place now.
+  void forget(uint64_t incarnation) { all_.erase(incarnation); }
+  // Refuses all processes that wait, with the end of the job. Later calls have no effect.
+  void end(const Error& end);
+
+  // Returns the end of the job, once the members may hear of it.
+  const std::optional<Error>& ended() const { return end_; }
+
+ private:
+  struct Newcomer {
+    int64_t since_ms = 0;
+    int64_t heard_ms = 0;  // its newest Hello
+    PeerId peer;
+  };
+
+  Actions& out_;
+  std::map<uint64_t, Newcomer> all_;  // by incarnation
+  std::optional<Error> end_;
+};
 
 class Admission {
  public:

@@ -8,8 +8,7 @@
 #include "common/base/text.h"
 #include "common/io/checkpoint.h"
 #include "common/job/job.h"
-#include "common/net/head_wire.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "ps/members/measure.h"
 
 namespace pushpull {

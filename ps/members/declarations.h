@@ -8,12 +8,25 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/metric.h"
 #include "common/layout/tensor_table.h"
-#include "common/metrics/metric.h"
 #include "common/net/message.h"
-#include "ps/members/earlier_declaration.h"
 
 namespace pushpull {
+
+// The declaration with which a run first trained. Later terms of the run accept no other one.
+// OUT/term.json holds it, without the numerics, for a coordinator that starts again. Plain data.
+struct EarlierDeclaration {
+  std::string model_sha256;  // of tensors and heads, in hex
+  int64_t train_samples = 0;
+  int64_t test_samples = 0;
+  std::string data_digest;
+  // Nothing: not compared. A coordinator that starts again may be on another host than before, with
+  // its workers, and goes on as a resume does.
+  std::optional<std::string> numerics;
+
+  friend bool operator==(const EarlierDeclaration&, const EarlierDeclaration&) = default;
+};
 
 struct Job;
 

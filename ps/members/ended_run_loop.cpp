@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/net/intervals.h"
 
 namespace pushpull {

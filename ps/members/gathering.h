@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "ps/members/membership.h"
 

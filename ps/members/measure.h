@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 
 namespace pushpull {
 

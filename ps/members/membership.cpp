@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/keys/data_proof.h"
+#include "common/net/data_proof.h"
 #include "common/net/intervals.h"
 
 namespace pushpull {

@@ -14,7 +14,7 @@
 
 namespace pushpull {
 
-// Address of a server's data port, and the name that the port proves (common/keys/data_proof.h).
+// Address of a server's data port, and the name that the port proves (common/net/data_proof.h).
 struct DataPort {
   std::string endpoint;
   std::string listener;

@@ -5,9 +5,9 @@
 #include <span>
 
 #include "common/job/barriers.h"
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {

@@ -15,7 +15,7 @@
 #include "common/io/sha256.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/members/membership.h"
 #include "ps/server/outgoing.h"
 

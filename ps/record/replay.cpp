@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 #include "common/update/norm.h"
-#include "common/update/schedule.h"
-#include "ps/aggregation/async_update.h"
+#include "common/update/optimizer_options.h"
 #include "ps/aggregation/buffered.h"
+#include "ps/aggregation/single_pushes.h"
 
 namespace pushpull {
 

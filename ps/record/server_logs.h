@@ -8,7 +8,7 @@
 
 #include "common/io/record.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 
 namespace pushpull {
 

@@ -9,19 +9,18 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/base/thread_pool.h"
 #include "common/device/device.h"
-#include "common/keys/credentials.h"
+#include "common/net/credentials.h"
 #include "common/net/endpoint.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "common/net/local_socket.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
-#include "ps/ping/pings.h"
 #include "ps/server/attached_workers.h"
+#include "ps/server/pings.h"
 #include "ps/server/server.h"
 
 namespace pushpull {

@@ -10,7 +10,7 @@
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 
 struct evp_mac_ctx_st;  // OpenSSL's EVP_MAC_CTX
 

@@ -6,9 +6,8 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
-#include "common/keys/data_proof.h"
 #include "common/net/address.h"
+#include "common/net/data_proof.h"
 #include "ps/server/data_plane.h"
 #include "ps/server/server_member.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/base/process.h"
 #include "common/device/device.h"
-#include "common/keys/keys.h"
+#include "common/net/keys.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 
 namespace pushpull {
 

@@ -12,9 +12,9 @@
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
-#include "ps/aggregation/received_push.h"
-#include "ps/engine/partial_sum.h"
+#include "common/net/refusals.h"
+#include "ps/aggregation/commit.h"
+#include "ps/engine/slice_engine.h"
 #include "ps/server/grants.h"
 #include "ps/server/index_set.h"
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/base/end_request.h"
-#include "common/base/repeat.h"
 #include "common/net/intervals.h"
 #include "common/net/member.h"
 

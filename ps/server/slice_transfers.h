@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/server/outgoing.h"
 
 namespace pushpull {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/text.h"
-#include "common/io/json_number.h"
+#include "common/io/json.h"
 #include "common/io/sha256.h"
 #include "common/net/frames.h"
 

@@ -9,7 +9,6 @@
 
 #include "common/net/message.h"
 #include "ps/members/membership.h"
-#include "ps/status/cpu_pace.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/pace.h"
 #include "ps/work/committed_work.h"

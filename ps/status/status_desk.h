@@ -7,6 +7,7 @@
 // second. It changes nothing, and its sender does not become a member.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,16 +16,39 @@
 #include <vector>
 
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/members/membership.h"
 #include "ps/server/outgoing.h"
-#include "ps/status/answer_limits.h"
 #include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
 #include "ps/status/pace.h"
 #include "ps/work/committed_work.h"
 
 namespace pushpull {
+
+// Limits how often status requests are answered: any process may send them, and must not be able to
+// overload the coordinator. The caller passes the time. Not thread-safe.
+class AnswerLimits {
+ public:
+  static constexpr int64_t kBetweenMs = 200;  // between two answers on one connection
+  static constexpr int64_t kMaxOfConnection =
+      100;  // answers on one connection, since a peer may not read them
+  static constexpr int64_t kMaxPerSecond = 50;      // answers to all peers
+  static constexpr size_t kMaxConnections = 1'024;  // connections remembered
+
+  // Returns true if this request may be answered, and counts it.
+  bool take(int64_t now_ms, const PeerId& peer);
+
+ private:
+  struct Client {
+    int64_t newest_ms = 0;
+    int64_t answers = 0;
+  };
+
+  std::map<PeerId, Client> clients_;
+  int64_t second_ms_ = 0;  // start of the running second
+  int64_t in_second_ = 0;
+};
 
 class StatusDesk {
  public:

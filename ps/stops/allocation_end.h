@@ -11,6 +11,15 @@
 
 namespace pushpull {
 
+// Runs a short program and reads its output, with a deadline. Any thread.
+
+// Returns the standard output of the program, at most 64 KiB, or nothing with the reason in `why`:
+// it cannot be executed, it ends with another code than 0, or it has not ended after `limit_ms` and
+// is killed. Its standard error goes nowhere.
+//   words: the program, found in PATH, and its arguments.
+std::optional<std::string> output_of(const std::vector<std::string>& words, int64_t limit_ms,
+                                     std::string& why);
+
 // Returns the time left as Slurm prints it (squeue -o %L), in seconds: "1-02:03:04", "02:03:04",
 // "3:04" or "0:10". Returns nothing for anything else, as "UNLIMITED" and "INVALID".
 // Source: squeue(1), %L: days-hours:minutes:seconds.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/job/command_line.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "ps/stops/allocation_end.h"
 #include "ps/stops/stop_options.h"
 

@@ -9,6 +9,13 @@
 
 namespace pushpull {
 
+// The time of an event, on three clocks. Plain data; any thread.
+struct Now {
+  int64_t ms = 0;        // wall-clock time (CLOCK_BOOTTIME): counts while the process is stopped
+  int64_t awake_ms = 0;  // time the process was awake: measures the silence of others
+  int64_t utc_ms = 0;    // time of day, since 1970
+};
+
 struct StopOptions {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 

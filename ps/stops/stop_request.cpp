@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/base/process.h"
-#include "common/base/strict_number.h"
 #include "common/base/text.h"
 
 namespace pushpull {

@@ -11,9 +11,8 @@
 #include "common/base/end_request.h"
 #include "common/base/error.h"
 #include "common/net/message.h"
-#include "ps/files/file_watch.h"
+#include "ps/files/transfer_watch.h"
 #include "ps/members/membership.h"
-#include "ps/stops/now.h"
 #include "ps/stops/stop_options.h"
 
 namespace pushpull {

@@ -1,6 +1,6 @@
 #include "ps/work/evaluations.h"
 
-#include "common/net/head_wire.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 #include "common/net/message.h"
 
 namespace pushpull {

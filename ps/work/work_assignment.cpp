@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "common/job/job.h"
-#include "ps/work/all_reduce_shares.h"
 #include "ps/work/backup_shares.h"
 #include "ps/work/fixed_shares.h"
-#include "ps/work/leased_work.h"
+#include "ps/work/lease_pool.h"
 
 namespace pushpull {
 

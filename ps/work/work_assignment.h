@@ -15,7 +15,7 @@
 
 #include "common/job/barriers.h"
 #include "common/net/message.h"
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 #include "ps/aggregation/commit.h"
 #include "ps/members/actions.h"
 #include "ps/members/membership.h"

@@ -1,11 +1,11 @@
-#include "cli/link/byte_queue.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>
+
+#include "cli/link/proxy_connection.h"
 
 namespace pushpull {
 namespace {

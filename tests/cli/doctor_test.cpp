@@ -7,10 +7,9 @@
 #include <string>
 #include <thread>
 
-#include "cli/doctor/doctor_command.h"
+#include "cli/commands.h"
 #include "cli/doctor/host_checks.h"
 #include "cli/doctor/job_checks.h"
-#include "cli/doctor/reach.h"
 #include "cli/doctor/server_check.h"
 #include "cli/doctor/within.h"
 #include "cli/link/tcp_socket.h"

@@ -1,5 +1,3 @@
-#include "cli/eval_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/job/job.h"

@@ -1,6 +1,4 @@
 // Drawing tokens from scores, and the window of a model that goes on with a text.
-#include "cli/generate_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <cmath>
 #include <memory>
 
+#include "cli/commands.h"
 #include "common/job/job.h"
 #include "models/model.h"
 

@@ -2,9 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/doctor/doctor_command.h"
+#include "cli/commands.h"
 #include "cli/doctor/fact_checks.h"
-#include "cli/doctor/launcher_check.h"
 #include "tests/common/host/fake_root.h"
 
 namespace pushpull {

@@ -1,8 +1,7 @@
-#include "cli/link/line_reader.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "cli/link/proxy.h"
 #include "common/base/unique_fd.h"
 
 namespace pushpull {

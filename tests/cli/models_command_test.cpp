@@ -1,5 +1,3 @@
-#include "cli/models_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,9 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/commands.h"
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "models/graph_model.h"
 #include "models/ops/ops.h"
 

@@ -1,6 +1,4 @@
 // Tests the checks of `pushpull replay` before it computes, and a small run computed by hand.
-#include "cli/replay/replay_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "cli/replay/replay.h"
+#include "cli/commands.h"
+#include "cli/replay.h"
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/update/norm.h"

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/commands.h"
 #include "cli/compare/compare_output.h"
-#include "cli/report/report_command.h"
 #include "common/base/error.h"
 #include "tests/cli/report_fixture.h"
 #include "tests/common/scratch_folder.h"

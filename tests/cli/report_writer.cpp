@@ -5,9 +5,9 @@
 #include <iostream>
 #include <string>
 
+#include "cli/commands.h"
 #include "cli/compare/compare_output.h"
-#include "cli/report/report_command.h"
-#include "common/io/write_file.h"
+#include "common/io/file.h"
 #include "tests/cli/report_fixture.h"
 
 using pushpull::compare_page;

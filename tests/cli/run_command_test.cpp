@@ -1,5 +1,3 @@
-#include "cli/run/run_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,10 +5,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/run/start_plan.h"
+#include "cli/commands.h"
+#include "cli/run/child.h"
 #include "common/base/error.h"
 #include "common/host/cores.h"
-#include "worker/program/devices.h"
+#include "worker/devices.h"
 
 namespace pushpull::run_command_test {
 namespace {

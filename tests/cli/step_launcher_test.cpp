@@ -9,7 +9,6 @@
 
 #include "cli/over/slurm_step.h"
 #include "cli/over/step_lines.h"
-#include "cli/over/task_lines.h"
 #include "common/base/error.h"
 
 namespace pushpull::step_launcher_test {

@@ -1,14 +1,12 @@
-#include "cli/submit/submission.h"
+#include "cli/run/submission.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "cli/submit/job_set.h"
-#include "cli/submit/sbatch_script.h"
 #include "common/base/error.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull::submission_test {

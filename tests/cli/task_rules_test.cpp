@@ -1,4 +1,4 @@
-#include "cli/task/task_rules.h"
+#include "cli/run/task_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/top/top_job.h"
+#include "cli/status/top_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

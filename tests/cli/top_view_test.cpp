@@ -1,4 +1,4 @@
-#include "cli/top/top_view.h"
+#include "cli/status/top_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 
 #include <gtest/gtest.h>
 

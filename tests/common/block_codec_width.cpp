@@ -1,2 +1,2 @@
 // The codecs for one instruction set; see optimizer_width.cpp.
-#include "common/codec/block_codec.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "common/update/block_codec.cpp"  // NOLINT(bugprone-suspicious-include)

@@ -1,9 +1,9 @@
-// common/codec/block_codec.cpp compiled once per instruction set; see optimizer_width.h.
+// common/update/block_codec.cpp compiled once per instruction set; see optimizer_width.h.
 #pragma once
 
 #include <vector>
 
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 
 namespace pushpull {
 

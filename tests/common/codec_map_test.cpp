@@ -1,12 +1,11 @@
-#include "common/codec/codec_map.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "common/codec/block_codec.h"
 #include "common/layout/slice_map.h"
 #include "common/layout/tensor_table.h"
+#include "common/update/block_codec.h"
+#include "common/update/codec.h"
 
 namespace pushpull {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull::command_line_test {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "common/job/job_check.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {

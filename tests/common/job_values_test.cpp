@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "common/base/strict_number.h"
+#include "common/base/text.h"
 #include "common/job/job.h"
-#include "common/job/key_help.h"
+#include "common/job/job_keys.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull::job_values_test {

@@ -1,4 +1,4 @@
-#include "common/metrics/metric.h"
+#include "common/layout/metric.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "common/job/head_weights.h"
 
 namespace pushpull {
 namespace {

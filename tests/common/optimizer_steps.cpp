@@ -14,8 +14,8 @@
 
 #include "common/layout/tensor_table.h"
 #include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
-#include "common/update/schedule.h"
 
 namespace {
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/base/console.h"
-#include "common/base/log.h"
 
 namespace pushpull {
 namespace {

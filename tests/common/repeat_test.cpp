@@ -1,6 +1,6 @@
-#include "common/base/repeat.h"
-
 #include <gtest/gtest.h>
+
+#include "common/net/intervals.h"
 
 namespace pushpull {
 namespace {

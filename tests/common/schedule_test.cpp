@@ -1,11 +1,10 @@
-#include "common/update/schedule.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "common/device/cuda/libraries.h"
 #include "common/device/shared_library.h"
-#include "models/ops/cuda/products/cudnn_library.h"
+#include "models/ops/cuda/cudnn_library.h"
 
 namespace pushpull::cuda_on_host {
 

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "common/base/error.h"
-#include "common/job/dataset_names.h"
 #include "common/job/job.h"
 
 namespace pushpull::dataset_test {

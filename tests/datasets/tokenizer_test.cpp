@@ -4,12 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
-#include "datasets/text/bpe_training.h"
-#include "datasets/text/byte_alphabet.h"
 #include "datasets/text/byte_bpe.h"
-#include "datasets/text/char_tokenizer.h"
 #include "datasets/text/tokenizer_json.h"
-#include "datasets/text/unicode_class.h"
 #include "datasets/text/utf8.h"
 #include "datasets/text/words.h"
 #include "tests/datasets/small_tokenizer.h"

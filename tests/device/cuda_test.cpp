@@ -9,7 +9,6 @@
 
 #include "common/base/error.h"
 #include "common/device/cuda/handle.h"
-#include "common/device/cuda/native.h"
 #include "common/device/device.h"
 #include "tests/device/failure.h"
 #include "tests/device/need_device.h"

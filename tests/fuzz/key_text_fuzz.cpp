@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tests/common/keys/key_text_check.h"
+#include "tests/common/net/key_text_check.h"
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 #include "tests/models/kernel_blocks.h"
 #include "tests/models/kernel_numbers.h"
 #include "tests/models/reference.h"

@@ -1,6 +1,6 @@
 // Each function that is loaded by name exists in the installed cuDNN. This finds a wrong name
 // without a device.
-#include "models/ops/cuda/products/cudnn_library.h"
+#include "models/ops/cuda/cudnn_library.h"
 
 #include <gtest/gtest.h>
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "models/ops/batch_norm.h"
+#include "models/ops/cuda/batch_norm_pass.h"
 #include "models/ops/cuda/flat_pass.h"
-#include "models/ops/cuda/heads/cross_entropy_pass.h"
-#include "models/ops/cuda/images/batch_norm_pass.h"
-#include "models/ops/cuda/images/max_pool_pass.h"
+#include "models/ops/cuda/head_pass.h"
+#include "models/ops/cuda/pool_pass.h"
 #include "models/ops/cuda/row_pass.h"
 
 namespace pushpull::blocks {
@@ -158,7 +158,7 @@ struct BatchNormKernels {
   }
 };
 
-// Like finish_block of column_sums.cuh: adds up a block's sums per column.
+// Like finish_block of sums.cuh: adds up a block's sums per column.
 //   part(thread, sums): the sums of a thread.
 template <int kSums, int kPack, class Part>
 void finish_block(const RowPass& pass, const RowPass::Block& block, const Part& part,
@@ -182,7 +182,7 @@ void finish_block(const RowPass& pass, const RowPass::Block& block, const Part& 
   }
 }
 
-// Like sum_over_warps of column_sums.cuh.
+// Like sum_over_warps of sums.cuh.
 template <class Value>
 double sum_over_warps(int64_t count, const Value& value) {
   double parts[RowPass::kWarps];
@@ -190,7 +190,7 @@ double sum_over_warps(int64_t count, const Value& value) {
   return sum_warps(parts, 1);
 }
 
-// Like finish_columns of elementwise.h: returns the sums of one of the tensors.
+// Like finish_columns of passes.h: returns the sums of one of the tensors.
 inline std::vector<float> finish_columns(const RowPass& pass, int sums, const float* chunks,
                                          float unscale) {
   std::vector<float> out;
@@ -202,7 +202,7 @@ inline std::vector<float> finish_columns(const RowPass& pass, int sums, const fl
   return out;
 }
 
-// mask_and_sum_rows of elementwise.cu
+// mask_and_sum_rows of passes.cu
 template <class T, bool kPacked, bool kMask>
 std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy, float unscale) {
   const RowPass pass(rows, columns, kPackSize<T>);
@@ -217,7 +217,7 @@ std::vector<float> mask_and_sum(int64_t rows, int64_t columns, const T* y, T* dy
   return finish_columns(pass, 1, chunks.data(), unscale);
 }
 
-// sum_planes and finish_planes of elementwise.cu
+// sum_planes and finish_planes of passes.cu
 template <class T, int kVector>
 std::vector<float> sum_channels(const ImageShape& image, const T* dy, float unscale) {
   const ImagePass pass(image);
@@ -253,7 +253,7 @@ void for_each_flat(int64_t count, const Visit& visit) {
   }
 }
 
-// Merges the values of the threads of a group, like merge_group of group.cuh.
+// Merges the values of the threads of a group, like merge_group of sums.cuh.
 template <class Value, class Merge>
 Value merge_group(std::vector<Value> values, const Merge& merge) {
   const auto halve = [&](size_t first, size_t count, size_t stride) {

@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "common/device/cuda/handle.h"
-#include "common/device/cuda/native.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/cross_entropy.h"
-#include "models/ops/cuda/elementwise.h"
-#include "models/ops/cuda/heads/makers.h"
-#include "models/ops/cuda/images/makers.h"
+#include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/passes.h"
-#include "models/ops/cuda/pointwise/makers.h"
 #include "models/ops/elements.h"
 #include "models/ops/flatten.h"
 #include "models/ops/max_pool.h"

@@ -1,13 +1,10 @@
 // The CUDA backend's calls of libraries, computed by plain loops: products in the terms of a
 // column-major library, and convolution unrolled into products.
-#include "models/ops/plan/matmul_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "models/ops/plan/im2col_plan.h"
-#include "models/ops/plan/transpose_plan.h"
+#include "models/ops/cuda/plans.h"
 #include "tests/models/reference.h"
 
 namespace pushpull::ops::cuda {

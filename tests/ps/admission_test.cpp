@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -9,7 +9,6 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "ps/work/followed_evaluations.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "common/update/schedule.h"
+#include "common/update/optimizer_options.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {

@@ -7,7 +7,7 @@
 #include "common/base/random.h"
 #include "common/layout/slice_map.h"
 #include "ps/server/grants.h"
-#include "ps/server/server_setup.h"
+#include "ps/server/server.h"
 
 namespace pushpull {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "ps/coordinator/coordinator.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

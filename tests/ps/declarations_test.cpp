@@ -9,7 +9,7 @@
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/job/job.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

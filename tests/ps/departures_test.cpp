@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

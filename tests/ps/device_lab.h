@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/device/device_floats.h"
+#include "common/device/device.h"
 #include "ps/engine/device_engine.h"
 #include "tests/device/fake_device.h"
 #include "tests/device/need_device.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "common/net/head_wire.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 namespace {

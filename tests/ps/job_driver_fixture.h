@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/server/data_plane.h"
 #include "tests/ps/cluster_parts.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/net/head_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/ps/refusals.h"
 
 namespace pushpull {

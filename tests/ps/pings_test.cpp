@@ -1,4 +1,4 @@
-#include "ps/ping/pings.h"
+#include "ps/server/pings.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/net/refusal.h"
+#include "common/net/refusals.h"
 
 namespace pushpull {
 

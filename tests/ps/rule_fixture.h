@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/parallel.h"
+#include "common/base/thread_pool.h"
 #include "common/job/job.h"
 #include "common/layout/slice_map.h"
 #include "ps/aggregation/barrier_gate.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/engine/shard.h"
-#include "ps/server/server_setup.h"
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

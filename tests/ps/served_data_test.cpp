@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "ps/server/data_plane.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"

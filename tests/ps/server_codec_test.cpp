@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/codec/block_codec.h"
-#include "common/codec/codec_map.h"
+#include "common/update/block_codec.h"
+#include "common/update/codec.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"

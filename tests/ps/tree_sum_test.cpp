@@ -5,7 +5,7 @@
 #include "common/base/error.h"
 #include "common/update/optimizer.h"
 #include "common/update/range_update.h"
-#include "ps/engine/partial_sum.h"
+#include "ps/engine/slice_engine.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull::tree_sum_test {

@@ -5,8 +5,7 @@
 #include <exception>
 
 #include "common/net/address.h"
-#include "common/net/head_wire.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/describe.h"
 #include "tests/simulation/forger.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "common/net/head_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/simulation/shared_memory.h"
 #include "tests/simulation/toy.h"
 

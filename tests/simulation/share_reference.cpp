@@ -3,7 +3,7 @@
 #include <array>
 
 #include "common/update/optimizer.h"
-#include "common/update/schedule.h"
+#include "common/update/optimizer_options.h"
 #include "ps/aggregation/make_aggregation.h"
 #include "ps/server/server.h"
 

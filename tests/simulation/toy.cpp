@@ -6,10 +6,10 @@
 
 #include "common/base/random.h"
 #include "common/layout/slice_map.h"
-#include "common/net/head_wire.h"
+#include "common/net/model_wire.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"
-#include "common/update/schedule.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull::sim {
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "common/base/error.h"
-#include "common/keys/data_proof.h"
-#include "common/keys/keys.h"
+#include "common/net/data_proof.h"
+#include "common/net/keys.h"
 #include "common/net/zap_handler.h"
 #include "common/update/range_update.h"
 

@@ -1,5 +1,3 @@
-#include "worker/compute/data_hash.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -7,6 +5,7 @@
 #include "common/io/checkpoint.h"
 #include "common/job/job.h"
 #include "datasets/sampler.h"
+#include "worker/compute/compute.h"
 
 namespace pushpull {
 namespace {

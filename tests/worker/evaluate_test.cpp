@@ -7,7 +7,6 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "worker/compute/evaluation_share.h"
 
 namespace pushpull {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/base/process.h"
 #include "common/job/job.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluation_share.h"
+#include "worker/compute/evaluate.h"
 
 namespace pushpull {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "common/base/error.h"
 #include "tests/worker/exchange_parts.h"
-#include "worker/exchange/connection_map.h"
 #include "worker/exchange/pull.h"
+#include "worker/exchange/to_server.h"
 
 namespace pushpull {
 namespace {

@@ -1,8 +1,8 @@
-#include "worker/compute/straggling.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "worker/compute/compute.h"
 
 namespace pushpull {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "common/codec/block_codec.h"
 #include "common/shm/segment_pool.h"
+#include "common/update/block_codec.h"
 
 namespace pushpull::weights_buffer_test {
 namespace {

@@ -9,10 +9,10 @@
 #include "common/io/sha256.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"
+#include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
-#include "common/update/schedule.h"
 #include "worker/compute/device_memory.h"
-#include "worker/exchange/server_links.h"
+#include "worker/exchange/links.h"
 
 namespace pushpull {
 

@@ -12,7 +12,7 @@
 
 #include "common/job/barriers.h"
 #include "common/net/endpoint.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "common/net/shard_client.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"
@@ -22,7 +22,7 @@
 #include "worker/all_reduce/communication.h"
 #include "worker/all_reduce/peers.h"
 #include "worker/compute/compute.h"
-#include "worker/compute/evaluation_share.h"
+#include "worker/compute/evaluate.h"
 #include "worker/exchange/to_server.h"
 #include "worker/member/control.h"
 #include "worker/trace/time_split.h"

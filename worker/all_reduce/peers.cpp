@@ -3,11 +3,87 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "common/base/error.h"
-#include "worker/all_reduce/peer_messages.h"
+#include "common/net/data_proof.h"
 
 namespace pushpull {
+
+PeerDealers::PeerDealers(zmq::context_t& context, const std::vector<PeerAddress>& all, int rank,
+                         const EndpointLimits& limits, const Credentials& credentials)
+    : dealers_(all.size()) {
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (static_cast<int>(r) == rank) continue;
+    dealers_[r] = std::make_unique<Dealer>(context, all[r].endpoint, limits,
+                                           credentials.to(listener_name(all[r].incarnation)));
+  }
+}
+
+int PeerDealers::unready() {
+  int found = -1;
+  for (size_t r = 0; r < dealers_.size(); ++r) {
+    if (!dealers_[r] || dealers_[r]->ready()) continue;
+    dealers_[r]->receive();
+    if (!dealers_[r]->ready()) found = static_cast<int>(r);
+  }
+  return found;
+}
+
+void PeerDealers::add_unready(std::vector<zmq::pollitem_t>& items) {
+  for (const auto& dealer : dealers_) {
+    if (dealer && !dealer->ready()) items.push_back({dealer->socket().handle(), 0, ZMQ_POLLIN, 0});
+  }
+}
+
+const wire::PeerSender* peer_sender(const wire::Header& header) {
+  switch (header.body_case()) {
+    case wire::Header::kPeerChunk:
+      return &header.peer_chunk().sender();
+    case wire::Header::kPeerText:
+      return &header.peer_text().sender();
+    case wire::Header::kPeerQuestion:
+      return &header.peer_question().sender();
+    case wire::Header::kPeerAnswer:
+      return &header.peer_answer().sender();
+    default:
+      return nullptr;
+  }
+}
+
+Message peer_chunk(const wire::PeerSender& sender, int64_t operation, int stage, int index,
+                   Payload payload) {
+  Message message;
+  wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
+  *chunk->mutable_sender() = sender;
+  chunk->set_operation(operation);
+  chunk->set_stage(stage);
+  chunk->set_index(index);
+  message.payloads.push_back(std::move(payload));
+  return message;
+}
+
+Message peer_text(const wire::PeerSender& sender, int64_t operation, std::string text) {
+  Message message;
+  wire::PeerText* out = message.header.mutable_peer_text();
+  *out->mutable_sender() = sender;
+  out->set_operation(operation);
+  out->set_text(std::move(text));
+  return message;
+}
+
+Message peer_question(const wire::PeerSender& sender) {
+  Message message;
+  *message.header.mutable_peer_question()->mutable_sender() = sender;
+  return message;
+}
+
+Message peer_answer(const wire::PeerSender& sender, int64_t sent) {
+  Message message;
+  *message.header.mutable_peer_answer()->mutable_sender() = sender;
+  message.header.mutable_peer_answer()->set_sent(sent);
+  return message;
+}
 
 namespace {
 

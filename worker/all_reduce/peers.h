@@ -18,12 +18,52 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <zmq.hpp>
 
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
-#include "worker/all_reduce/peer_dealers.h"
+#include "common/net/message.h"
 
 namespace pushpull {
+
+struct PeerAddress {
+  std::string endpoint;
+  uint64_t incarnation = 0;
+};
+
+// One connection to each other worker, for messages to it. Nothing but the worker's proof comes back
+// on it (docs/keys.md), and messages wait for that. Used by Peers, on its thread.
+class PeerDealers {
+ public:
+  // all: by rank, including this worker, to which there is no connection.
+  PeerDealers(zmq::context_t& context, const std::vector<PeerAddress>& all, int rank,
+              const EndpointLimits& limits, const Credentials& credentials);
+
+  void send(int to, const Message& message) { at(to).send(message); }
+  // Takes in proofs and sends the messages that wait for them. Returns the rank of a worker that has
+  // not proven itself yet, or -1. Call often until then.
+  int unready();
+  // Adds the connections on which a proof is still to arrive.
+  void add_unready(std::vector<zmq::pollitem_t>& items);
+
+ private:
+  Dealer& at(int rank) { return *dealers_[static_cast<size_t>(rank)]; }
+
+  std::vector<std::unique_ptr<Dealer>> dealers_;  // null for this worker itself
+};
+
+// Makes the messages between workers of an all-reduce job. Plain functions; thread-safe.
+
+// Returns the sender of a message between workers, or null for any other message. Valid while the
+// header exists.
+const wire::PeerSender* peer_sender(const wire::Header& header);
+
+// Fields and payloads: common/net/wire.proto.
+Message peer_chunk(const wire::PeerSender& sender, int64_t operation, int stage, int index,
+                   Payload payload);
+Message peer_text(const wire::PeerSender& sender, int64_t operation, std::string text);
+Message peer_question(const wire::PeerSender& sender);
+Message peer_answer(const wire::PeerSender& sender, int64_t sent);
 
 struct PeersSetup {
   uint64_t run = 0;

@@ -1,22 +1,61 @@
 #include "worker/compute/compute.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/process.h"
+#include "common/io/sha256.h"
 #include "common/job/job.h"
 #include "common/update/norm.h"
 #include "models/device_step.h"
 
 namespace pushpull {
+namespace {
+
+// A sleep ends about 50 us late (timer slack of Linux), so shorter ones are added up first.
+constexpr double kMinSleep = 1e-4;
+
+}  // namespace
+
+Straggling::Straggling(std::function<double()> clock, std::function<void(double)> sleep)
+    : clock_(std::move(clock)), sleep_(std::move(sleep)) {}
+
+void Straggling::resume() {
+  if (factor_ > 1.0) resumed_s_ = clock_();
+}
+
+void Straggling::lag() {
+  if (factor_ <= 1.0) return;
+  const double before = clock_();
+  owed_s_ += (factor_ - 1.0) * (before - resumed_s_);
+  resumed_s_ = before;
+  if (owed_s_ < kMinSleep) return;
+  sleep_(owed_s_);
+  resumed_s_ = clock_();
+  owed_s_ -= resumed_s_ - before;
+}
+
+// The hash covers the bytes as they are in memory.
+static_assert(std::endian::native == std::endian::little, "hashes would differ between machines");
+
+HashSum data_hash(int64_t step, int64_t micro_batch, std::span<const int64_t> indices) {
+  const std::array<int64_t, 2> place{step, micro_batch};
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(place)));
+  hash.update(std::as_bytes(indices));
+  return HashSum(hash.digest());
+}
 
 namespace {
 

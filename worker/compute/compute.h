@@ -11,22 +11,50 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/hash_sum.h"
 #include "common/layout/slice_map.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"
 #include "datasets/loader.h"
 #include "models/model.h"
-#include "worker/compute/data_hash.h"
 #include "worker/compute/device_sum.h"
 #include "worker/compute/device_team.h"
 #include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
-#include "worker/compute/skipped_gradients.h"
-#include "worker/compute/straggling.h"
-#include "worker/trace/activity.h"
+#include "worker/trace/time_split.h"
 #include "worker/trace/trace.h"
 
 namespace pushpull {
+
+// Slows a worker down on purpose (`straggler`): after each piece of computing it waits until the
+// piece has taken FACTOR times as long. It sleeps rather than spins, because it emulates a slower
+// machine and must not take cores from other processes. Single-threaded.
+class Straggling {
+ public:
+  // clock: in seconds, monotonic. sleep: sleeps for at most the given seconds.
+  Straggling(std::function<double()> clock, std::function<void(double)> sleep);
+
+  // 1 = no slowdown.
+  void set_factor(double factor) { factor_ = factor; }
+
+  // Starts or resumes the clock of computing.
+  void resume();
+  // Stops it and sleeps for the time owed.
+  void lag();
+
+ private:
+  std::function<double()> clock_;
+  std::function<void(double)> sleep_;
+  double factor_ = 1.0;
+  double resumed_s_ = 0.0;
+  double owed_s_ = 0.0;  // negative after sleeping too long
+};
+
+// Hash of the samples that a run actually drew, which shows that two runs saw the same data:
+// SHA-256 of each micro-batch's place and indices, added up in any order. Thread-safe.
+
+// Returns the hash of one micro-batch. indices: of its samples in the training split, in order.
+HashSum data_hash(int64_t step, int64_t micro_batch, std::span<const int64_t> indices);
 
 struct Job;
 

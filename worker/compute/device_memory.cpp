@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/job/job.h"
 #include "models/device_step.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
-#include "common/device/device_floats.h"
+#include "common/device/device.h"
 #include "worker/compute/device_memory.h"
 
 namespace pushpull {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 #include "common/base/process.h"
 #include "worker/compute/device_sum.h"
 #include "worker/compute/gradient_sum.h"

@@ -9,9 +9,9 @@
 
 #include "common/base/error.h"
 #include "common/base/simd.h"
-#include "common/codec/block_codec.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
+#include "common/update/block_codec.h"
 
 namespace pushpull {
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/codec/codec_map.h"
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
+#include "common/update/codec.h"
 
 namespace pushpull {
 

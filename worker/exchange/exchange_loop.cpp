@@ -8,7 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/job/job_keys.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 

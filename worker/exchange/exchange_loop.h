@@ -9,7 +9,7 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/layout/tensor_table.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "worker/exchange/encoder.h"
 #include "worker/exchange/links.h"
 #include "worker/exchange/push_pull.h"

@@ -5,16 +5,33 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/net/endpoint.h"
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/server_attachment.h"
 #include "worker/member/control.h"
 
 namespace pushpull {
+
+// Connects a worker to the servers' data ports. Plain functions; used by the trainer's thread.
+
+// Returns the address of a server's data port: tcp, or a unix socket if the job asks for it and the
+// server runs on this host.
+//   joined: the coordinator's address.
+std::string data_address(const JobView& run, int server, const std::string& joined);
+
+// Returns the credentials for the data port of `server`.
+Credentials data_credentials(const wire::State& state, int server, const Credentials& credentials);
+
+// Returns one connection to each server, over tcp. credentials: Control::data_credentials.
+std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
+                                                        const std::string& joined,
+                                                        zmq::context_t& context,
+                                                        const Credentials& credentials);
 
 // Returns the setup of PushPull for this run.
 //   elements: of the flat vector. chunks: of an evaluation.

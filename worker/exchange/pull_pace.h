@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/exchange/connection_map.h"
+#include "worker/exchange/to_server.h"
 
 namespace pushpull {
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "common/net/message.h"
-#include "worker/exchange/connection_map.h"
 #include "worker/exchange/to_server.h"
 
 namespace pushpull {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/log.h"
+#include "common/base/console.h"
 #include "common/shm/references.h"
 #include "worker/exchange/push_pull.h"
 

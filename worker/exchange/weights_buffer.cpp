@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/base/error.h"
-#include "common/codec/block_codec.h"
+#include "common/update/block_codec.h"
 
 namespace pushpull {
 

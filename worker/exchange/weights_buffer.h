@@ -15,7 +15,7 @@
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/shm/page_view.h"
-#include "worker/exchange/connection_map.h"
+#include "worker/exchange/to_server.h"
 #include "worker/schedule/schedule.h"
 
 namespace pushpull {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <zmq.hpp>
 
-#include "common/net/job_view.h"
+#include "common/net/join.h"
 #include "common/net/member.h"
 #include "worker/member/control.h"
 #include "worker/trace/trace.h"

@@ -11,7 +11,7 @@
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "worker/schedule/task.h"
+#include "worker/schedule/share_list.h"
 
 namespace pushpull {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 
 namespace pushpull {
 

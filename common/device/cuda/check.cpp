@@ -3,8 +3,8 @@
 #include <atomic>
 #include <memory>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
-#include "common/base/log.h"
 
 namespace pushpull::device {
 

@@ -14,7 +14,6 @@
 #include "common/device/cuda/check.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/kernels.h"
-#include "common/device/cuda/native.h"
 #include "common/device/device.h"
 #include "common/device/registered_pages.h"
 

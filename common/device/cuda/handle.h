@@ -3,11 +3,27 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <utility>
 
 #include "common/device/cuda/check.h"
+#include "common/device/device.h"
 
 namespace pushpull::device {
+
+// The CUDA handles behind a Device or Stream made by `open`, for code that calls CUDA libraries.
+// Any thread.
+
+// Returns a handle that is valid as long as the stream.
+cudaStream_t native_stream(const Stream& stream);
+// Returns the index that use_device takes.
+int native_index(const Device& device);
+
+// Returns the architectures that this program was built for: "80-real, 90-real, 90-virtual".
+const char* architectures();
+
+// Like `open`, without its checks.
+std::shared_ptr<Device> make_cuda_device(int index);
 
 // Destroy: releases a handle and returns a status, 0 on success.
 template <class Handle, auto Destroy>

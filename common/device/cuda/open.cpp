@@ -10,7 +10,6 @@
 #include "common/device/cuda/check.h"
 #include "common/device/cuda/handle.h"
 #include "common/device/cuda/kernels.h"
-#include "common/device/cuda/native.h"
 #include "common/device/device.h"
 
 namespace pushpull::device {

@@ -5,7 +5,7 @@
 #include "common/base/simd.h"
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/split.h"
-#include "models/ops/scalar/activation.h"
+#include "models/ops/scalar.h"
 
 namespace pushpull::ops::cpu {
 

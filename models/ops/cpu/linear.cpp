@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/simd.h"
-#include "models/ops/cpu/largest_absolute.h"
+#include "models/ops/cpu/activations.h"
 #include "models/ops/cpu/operations.h"
 
 namespace pushpull::ops::cpu {

@@ -5,11 +5,11 @@
 #include <cstdint>
 
 #include "common/base/simd.h"
-#include "models/ops/scalar/exponential.h"
+#include "models/ops/scalar.h"
 
 namespace pushpull::ops::cpu {
 
-// Returns exponential(x), but 0 below -87. Vectorises in files with the flags of exponential.h.
+// Returns exponential(x), but 0 below -87. Vectorises in files with the flags of scalar.h.
 PUSHPULL_INLINE float fast_exp(float x) { return x < -87.0F ? 0.0F : exponential(x); }
 
 // Returns the largest of count > 0 numbers. A NaN among the first 64 may be the result; later ones

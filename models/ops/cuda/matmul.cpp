@@ -9,7 +9,7 @@
 #include "common/device/cuda/libraries.h"
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/passes.h"
-#include "models/ops/cuda/staging.h"
+#include "models/ops/cuda/shared.h"
 
 namespace pushpull::ops::cuda {
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "common/device/cuda/handle.h"
+#include "models/ops/cuda/plans.h"
 #include "models/ops/cuda/shared.h"
-#include "models/ops/plan/matmul_plan.h"
 
 namespace pushpull::ops::cuda {
 

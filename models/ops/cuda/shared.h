@@ -8,8 +8,11 @@
 #include <cstddef>
 #include <memory>
 
+#include "common/base/host_device.h"
 #include "common/device/device.h"
 #include "models/ops/choices.h"
+#include "models/ops/number.h"
+#include "models/ops/operation.h"
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cuda {
@@ -39,5 +42,32 @@ struct Shared {
     return precision == Precision::kBf16 || precision == Precision::kFp16;
   }
 };
+
+// The factor of the gradient of a head's scores, for its kernels.
+//
+// Run::scale, which lies in memory of the device, times the loss scale.
+struct HeadScale {
+  const float* scale = nullptr;
+  float loss_scale = 1.0F;
+
+  HeadScale(const Shared& shared, const Run& run)
+      : scale(run.scale), loss_scale(shared.loss_scale) {}
+  PP_HOST_DEVICE float value() const { return *scale * loss_scale; }
+};
+
+// Copies unaligned tensors through scratch memory. Libraries expect tensors aligned to 16 bytes,
+// but those of the flat vector are aligned to a float only. With the copies the same algorithm runs
+// on all: a tensor's address changes no bit (P1). Used on the backend's thread.
+inline constexpr size_t kAlignment = 16;  // bytes; what is_aligned checks
+
+// Returns `bytes` rounded up to kAlignment.
+size_t padded(size_t bytes);
+
+// place_in_scratch returns an address in scratch memory. `stage_in` copies `from` there if it is
+// not aligned, and returns the address of the aligned tensor.
+//   place: bytes from the start of Shared::scratch.
+void* place_in_scratch(const Shared& shared, size_t place);
+const void* stage_in(Shared& shared, const void* from, size_t bytes, size_t place);
+void copy(Shared& shared, const void* from, size_t bytes, void* to);
 
 }  // namespace pushpull::ops::cuda

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/launch/explain.h"
 #include "common/net/address.h"
 
 namespace pushpull {

@@ -8,7 +8,7 @@
 #include "common/base/error.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/frames.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 
 namespace pushpull {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/net/frames.h"
-#include "common/net/tensor_wire.h"
+#include "common/net/model_wire.h"
 #include "tests/common/net/decode_check.h"
 #include "tests/common/net/wire_samples.h"
 

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "common/job/job.h"
-#include "common/keys/data_proof.h"
-#include "common/keys/keys.h"
+#include "common/net/data_proof.h"
 #include "common/net/endpoint.h"
+#include "common/net/keys.h"
 #include "common/net/zap_handler.h"
 #include "tests/common/net/loopback.h"
 

@@ -1,4 +1,5 @@
 // Tests which clients a Router with a ZapHandler accepts.
+
 #include "common/net/zap_handler.h"
 
 #include <gmock/gmock.h>
@@ -16,15 +17,77 @@
 #include "common/base/error.h"
 #include "common/base/unique_fd.h"
 #include "common/job/job.h"
-#include "common/keys/data_proof.h"
-#include "common/keys/keys.h"
+#include "common/net/data_proof.h"
 #include "common/net/endpoint.h"
 #include "common/net/handshake_watch.h"
+#include "common/net/keys.h"
 #include "tests/common/net/loopback.h"
 #include "tests/common/net/raw_zmtp.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {
+namespace {
+
+constexpr int64_t kDescriptors = 1000;
+constexpr int64_t kMax = 5;
+
+std::string reason(const Checked& refusal) { return refusal ? refusal->reason : ""; }
+
+TEST(ConnectionCaps, OneMoreUnfinishedHandshakeThanAllowedIsClosed) {
+  ConnectionCaps caps(kDescriptors, kMax);
+  for (int fd = 10; fd < 15; ++fd) EXPECT_EQ(reason(caps.accepted(fd, 0)), "");
+  EXPECT_EQ(reason(caps.accepted(15, 1)), "unfinished");
+  caps.closed(15);
+  EXPECT_EQ(caps.unfinished(1), 5);
+}
+
+TEST(ConnectionCaps, AFinishedOrClosedConnectionMakesRoom) {
+  ConnectionCaps caps(kDescriptors, kMax);
+  for (int fd = 10; fd < 15; ++fd) caps.accepted(fd, 0);
+  caps.finished(1);
+  caps.closed(12);
+  EXPECT_EQ(caps.unfinished(1), 3);
+  EXPECT_EQ(reason(caps.accepted(12, 1)), "");
+  EXPECT_EQ(reason(caps.accepted(15, 1)), "");
+  EXPECT_EQ(reason(caps.accepted(16, 1)), "unfinished");
+}
+
+TEST(ConnectionCaps, ConnectionsThatLastLongerThanAHandshakeHaveFinishedIt) {
+  ConnectionCaps caps(kDescriptors, kMax);
+  for (int fd = 10; fd < 15; ++fd) caps.accepted(fd, 0);
+  caps.finished(0);
+  EXPECT_EQ(caps.unfinished(ConnectionCaps::kHandshakeMs), 4);
+  EXPECT_EQ(caps.unfinished(ConnectionCaps::kHandshakeMs + 1), 0);
+  EXPECT_EQ(reason(caps.accepted(15, ConnectionCaps::kHandshakeMs + 1)), "");
+  caps.closed(10);  // one of the old ones
+  EXPECT_EQ(caps.unfinished(ConnectionCaps::kHandshakeMs + 1), 1);
+}
+
+TEST(ConnectionCaps, AReusedDescriptorIsAnotherConnection) {
+  ConnectionCaps caps(kDescriptors, kMax);
+  caps.accepted(10, 0);
+  caps.closed(10);
+  caps.accepted(10, 4000);
+  EXPECT_EQ(caps.unfinished(ConnectionCaps::kHandshakeMs + 1), 1);
+  EXPECT_EQ(caps.unfinished(ConnectionCaps::kHandshakeMs + 4001), 0);
+}
+
+TEST(ConnectionCaps, TheLastDescriptorsAreForFiles) {
+  EXPECT_EQ(ConnectionCaps(1000).first_kept(), 750);
+  EXPECT_EQ(ConnectionCaps(100'000).first_kept(), 100'000 - 256);
+  EXPECT_THAT(ConnectionCaps(1000).no_descriptor().text,
+              testing::AllOf(testing::HasSubstr("1000"), testing::HasSubstr("250"),
+                             testing::HasSubstr("ulimit -n")));
+}
+
+TEST(ConnectionCaps, FewDescriptorsMeanSmallCaps) {
+  ConnectionCaps caps(40);
+  for (int fd = 10; fd < 20; ++fd) EXPECT_EQ(reason(caps.accepted(fd, 0)), "");
+  EXPECT_EQ(reason(caps.accepted(20, 0)), "unfinished");
+}
+
+}  // namespace
+
 namespace {
 
 using testing::AllOf;
@@ -364,4 +427,5 @@ TEST_F(ZapHandlerTest, AGreetingNamesTheMechanism) {
 }
 
 }  // namespace
+
 }  // namespace pushpull

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "common/device/cuda/handle.h"
-#include "common/device/cuda/native.h"
 #include "tests/device/need_device.h"
 
 namespace pushpull::choose_test {

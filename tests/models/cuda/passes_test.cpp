@@ -1,5 +1,5 @@
-// Compares the per-thread arithmetic of the kernels in models/ops/cuda/pointwise, images and heads,
-// run block by block and thread by thread, with the CPU's operations and with plain loops.
+// Compares the per-thread arithmetic of the kernels in models/ops/cuda (pointwise_pass.h, pool_pass.h,
+// head_pass.h), run block by block and thread by thread, with the CPU's operations and with plain loops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,12 +8,9 @@
 #include "models/ops/add.h"
 #include "models/ops/average_pool.h"
 #include "models/ops/cross_entropy.h"
-#include "models/ops/cuda/heads/squared_error_pass.h"
-#include "models/ops/cuda/images/average_pool_pass.h"
-#include "models/ops/cuda/images/window_pass.h"
-#include "models/ops/cuda/pointwise/activate_pass.h"
-#include "models/ops/cuda/pointwise/add_pass.h"
-#include "models/ops/cuda/pointwise/dropout_pass.h"
+#include "models/ops/cuda/head_pass.h"
+#include "models/ops/cuda/pointwise_pass.h"
+#include "models/ops/cuda/pool_pass.h"
 #include "models/ops/squared_error.h"
 #include "tests/models/kernel_blocks.h"
 #include "tests/models/kernel_numbers.h"

@@ -1,4 +1,4 @@
-// Runs the kernels of models/ops/cuda/sequence on the host: loops over blocks, groups and threads
+// Runs the kernels of operations on sequences on the host: loops over blocks, groups and threads
 // around the same functions, with the same splits and the same order of sums. Products of matrices
 // are plain loops in double.
 #pragma once
@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "models/ops/attention.h"
-#include "models/ops/cuda/sequence/attention_pass.h"
-#include "models/ops/cuda/sequence/embedding_pass.h"
-#include "models/ops/cuda/sequence/layer_norm_pass.h"
+#include "models/ops/cuda/attention_pass.h"
+#include "models/ops/cuda/embedding_pass.h"
+#include "models/ops/cuda/layer_norm_pass.h"
 #include "models/ops/dropout.h"
 #include "tests/models/kernel_blocks.h"
 
 namespace pushpull::blocks {
 
-// Like group_sum of group.cuh.
+// Like group_sum of sums.cuh.
 inline float group_sum(int width, const std::function<float(int)>& of_thread) {
   std::vector<float> values;
   for (int t = 0; t < width; ++t) values.push_back(of_thread(t));

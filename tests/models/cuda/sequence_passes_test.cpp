@@ -7,8 +7,8 @@
 
 #include "common/base/random.h"
 #include "models/ops/add_positions.h"
-#include "models/ops/cuda/sequence/positions_pass.h"
-#include "models/ops/cuda/sequence/select_pass.h"
+#include "models/ops/cuda/positions_pass.h"
+#include "models/ops/cuda/select_pass.h"
 #include "models/ops/select.h"
 #include "tests/models/cuda/sequence_blocks.h"
 #include "tests/models/kernel_numbers.h"

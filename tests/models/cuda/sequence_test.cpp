@@ -2,10 +2,10 @@
 // numbers, rounded to the activations' type, at aligned addresses and not.
 #include <gtest/gtest.h>
 
+#include "common/device/cuda/handle.h"
 #include "common/device/cuda/libraries.h"
-#include "common/device/cuda/native.h"
 #include "models/ops/add_positions.h"
-#include "models/ops/cuda/sequence/attention.h"
+#include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/embedding.h"
 #include "models/ops/layer_norm.h"
 #include "models/ops/select.h"

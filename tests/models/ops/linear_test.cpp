@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "models/ops/cpu/largest_absolute.h"
+#include "models/ops/cpu/activations.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {

@@ -1,0 +1,232 @@
+#include "cli/status/top_view.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <utility>
+
+#include "cli/status/status_table.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kMostLeft = 3;     // lines about members that left
+constexpr size_t kLinesBeside = 2;  // of the table: its header, and a line about hidden members
+
+struct TopColumn {
+  const char* title;
+  bool right;  // aligned
+  int weight;  // the lightest column is left out first; -1: never
+  std::function<std::string(const ordered_json&)> cell;
+};
+
+// Returns "512M" or "1.5G".
+std::string memory_text(const ordered_json& mib) {
+  if (!mib.is_number()) return "-";
+  const double value = mib.get<double>();
+  std::array<char, 32> text{};
+  constexpr double kMibOfGib = 1024.0;
+  if (value < kMibOfGib) {
+    std::snprintf(text.data(), text.size(), "%.0fM", value);
+  } else {
+    std::snprintf(text.data(), text.size(), "%.1fG", value / kMibOfGib);
+  }
+  return text.data();
+}
+
+// A coordinator of an earlier release sends no figures of memory now, nor of cores.
+ordered_json field_of(const ordered_json& member, const char* field) {
+  return member.value(field, ordered_json(nullptr));
+}
+
+std::string memory_cell(const ordered_json& member) {
+  const ordered_json limit = field_of(member, "memory_limit_mib");
+  return memory_text(field_of(member, "rss_mib")) +
+         (limit.is_null() ? "" : "/" + memory_text(limit));
+}
+
+std::string cores_cell(const ordered_json& member) {
+  const ordered_json given = field_of(member, "cores");
+  const bool whole = given.is_number() && given.get<double>() == std::floor(given.get<double>());
+  return number_text(field_of(member, "cores_used"), 2) + "/" + number_text(given, whole ? 0 : 1);
+}
+
+bool is_worker(const ordered_json& member) { return member.at("role") == "worker"; }
+
+const std::vector<TopColumn>& top_columns() {
+  static const std::vector<TopColumn> columns = {
+      {"member", false, -1, member_name},
+      {"host", false, 5, [](const ordered_json& m) { return text_of(m.at("host")); }},
+      {"pid", true, 2,
+       [](const ordered_json& m) { return std::to_string(m.at("pid").get<int64_t>()); }},
+      {"step", true, -1,
+       [](const ordered_json& m) { return std::to_string(m.at("step").get<int64_t>()); }},
+      {"samples", true, 0,
+       [](const ordered_json& m) {
+         return is_worker(m) ? std::to_string(m.at("samples").get<int64_t>()) : "";
+       }},
+      {"/s", true, 4,
+       [](const ordered_json& m) {
+         return is_worker(m) ? number_text(m.at("samples_per_second"), 0) : "";
+       }},
+      {"staleness", true, 3, member_staleness},
+      {"memory", true, -1, memory_cell},
+      {"cores", true, -1, cores_cell},
+      {"heard", true, -1,
+       [](const ordered_json& m) { return number_text(m.at("heard_seconds"), 1) + "s"; }},
+      {"device", false, 1, [](const ordered_json& m) { return text_of(m.at("device")); }}};
+  return columns;
+}
+
+size_t columns_of(const std::string& text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+// A column that is laid out: its cells, the title first.
+struct LaidColumn {
+  const TopColumn* column;
+  std::vector<std::string> cells;
+  size_t width = 0;
+};
+
+size_t total_width(const std::vector<LaidColumn>& columns) {
+  size_t width = 0;
+  for (const LaidColumn& one : columns) width += one.width + (width == 0 ? 0 : 2);
+  return width;
+}
+
+std::vector<LaidColumn> lay_out(const ordered_json& members, size_t columns) {
+  std::vector<LaidColumn> laid;
+  for (const TopColumn& column : top_columns()) {
+    LaidColumn one{&column, {column.title}, columns_of(column.title)};
+    for (const ordered_json& member : members) {
+      one.cells.push_back(column.cell(member));
+      one.width = std::max(one.width, columns_of(one.cells.back()));
+    }
+    laid.push_back(std::move(one));
+  }
+  while (total_width(laid) > columns) {
+    auto lightest = laid.end();
+    for (auto it = laid.begin(); it != laid.end(); ++it) {
+      if (it->column->weight < 0) continue;
+      if (lightest == laid.end() || it->column->weight < lightest->column->weight) lightest = it;
+    }
+    if (lightest == laid.end()) break;
+    laid.erase(lightest);
+  }
+  return laid;
+}
+
+std::string table_line(const std::vector<LaidColumn>& laid, size_t row) {
+  std::string line;
+  for (const LaidColumn& one : laid) {
+    const std::string& cell = one.cells[row];
+    const std::string space(one.width - columns_of(cell), ' ');
+    line += (line.empty() ? "" : "  ") + (one.column->right ? space + cell : cell + space);
+  }
+  return line.substr(0, line.find_last_not_of(' ') + 1);
+}
+
+std::vector<std::string> job_header(const ordered_json& d) {
+  std::string progress = text_of(d.at("phase"));
+  std::string time = "up " + clock_of(d.at("up_seconds"));
+  if (d.contains("step")) {
+    progress += "  step " + std::to_string(d.at("step").get<int64_t>()) + " of " +
+                std::to_string(d.at("steps").get<int64_t>()) + ", epoch " +
+                std::to_string(d.at("epoch").get<int64_t>()) + "  loss " +
+                number_text(d.at("loss"), 4) + "  " + number_text(d.at("samples_per_second"), 0) +
+                " samples/s";
+    time = "time " + clock_of(d.at("seconds")) + ", ETA " + clock_of(d.at("eta_seconds"));
+  }
+  std::vector<std::string> lines = {
+      progress, time + "  " + text_of(d.at("strategy")) + ", " +
+                    plural(d.at("workers").get<int64_t>(), "worker") + ", " +
+                    plural(d.at("servers").get<int64_t>(), "server") + ", run " +
+                    text_of(d.at("run")) + "  " + text_of(d.at("host")) + ":" +
+                    printable(d.at("out").get<std::string>(), kMaxPathBytes)};
+  for (const char* field : {"waiting_for", "failure"}) {
+    const std::string text = d.at(field).get<std::string>();
+    if (!text.empty()) lines.push_back(printable(text, kMaxPathBytes));
+  }
+  return lines;
+}
+
+std::vector<std::string> left_lines(const ordered_json& d) {
+  const ordered_json& left = d.at("left");
+  std::vector<std::string> lines;
+  for (size_t i = left.size() - std::min(left.size(), kMostLeft); i < left.size(); ++i) {
+    const ordered_json& one = left[i];
+    const double ago = d.at("up_seconds").get<double>() - one.at("at_seconds").get<double>();
+    lines.push_back("left: " + member_name(one) + " (" + text_of(one.at("host")) + ", pid " +
+                    std::to_string(one.at("pid").get<int64_t>()) + ") " + clock_text(ago) +
+                    " ago: " + printable(one.at("reason").get<std::string>(), kMaxPathBytes));
+  }
+  return lines;
+}
+
+// Returns the table in at most `rows` lines: each member's line, and below it what users should know about it.
+std::vector<std::string> table_lines(const ordered_json& members, size_t first, size_t rows,
+                                     size_t columns) {
+  const std::vector<LaidColumn> laid = lay_out(members, columns);
+  std::vector<std::string> lines = {table_line(laid, 0)};
+  first = members.empty() ? 0 : std::min(first, members.size() - 1);
+  size_t next = first;
+  for (; next < members.size(); ++next) {
+    std::vector<std::string> more = {table_line(laid, next + 1)};
+    const std::string remark = member_remark(members[next]);
+    if (!remark.empty()) more.push_back("  ^ " + remark);
+    const size_t reserved = next + 1 < members.size() || first > 0 ? 1 : 0;
+    if (lines.size() + more.size() + reserved > rows) break;
+    std::ranges::move(more, std::back_inserter(lines));
+  }
+  const size_t hidden = first + members.size() - next;
+  if (hidden > 0 && lines.size() < rows) {
+    lines.push_back("... " + plural(static_cast<int64_t>(hidden), "more member") +
+                    " (arrow keys, j and k)");
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string clip_text(const std::string& text, size_t columns) {
+  if (columns_of(text) <= columns) return text;
+  std::string out;
+  size_t width = 0;
+  for (const char c : text) {
+    const bool begins = (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    if (begins && ++width > columns - std::min<size_t>(columns, 1)) break;
+    out += c;
+  }
+  return columns > 0 ? out + ">" : out;
+}
+
+std::vector<std::string> top_lines(const TopState& state, size_t rows, size_t columns) {
+  std::string title = "pushpull top  " + printable(state.address, kMaxPathBytes);
+  const size_t used = columns_of(title) + columns_of(state.clock);
+  if (used < columns) title += std::string(columns - used, ' ') + state.clock;
+  std::vector<std::string> lines = {title};
+  if (!state.trouble.empty()) lines.push_back("! " + printable(state.trouble, kMaxPathBytes));
+  if (state.document) {
+    std::ranges::move(job_header(*state.document), std::back_inserter(lines));
+    lines.emplace_back();
+    const std::vector<std::string> left = left_lines(*state.document);
+    const size_t needed = lines.size() + left.size();
+    const size_t room = std::max(rows > needed ? rows - needed : 0, kLinesBeside + 1);
+    std::ranges::move(table_lines(state.document->at("members"), state.first_member, room, columns),
+                      std::back_inserter(lines));
+    std::ranges::copy(left, std::back_inserter(lines));
+  }
+  lines.resize(std::min(lines.size(), rows));
+  for (std::string& line : lines) line = clip_text(line, columns);
+  return lines;
+}
+
+}  // namespace pushpull

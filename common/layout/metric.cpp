@@ -1,0 +1,121 @@
+#include "common/layout/metric.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/text.h"
+
+namespace pushpull {
+namespace {
+
+constexpr size_t kMaxWeights = 64;  // heads of a model
+constexpr double kMaxWeight = 1e6;
+
+}  // namespace
+
+HeadWeights HeadWeights::parse(const std::string& text) {
+  HeadWeights out;
+  if (text.empty()) return out;
+  const auto fail = [&]() -> Error {
+    return {ErrorCode::kUsage,
+            "[job] head-weights '" + printable(text) + "' must be NAME:WEIGHT,..."};
+  };
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = trim(std::string_view(text).substr(begin, end - begin));
+    const size_t colon = part.find(':');
+    if (colon == std::string_view::npos) throw fail();
+    const std::string name(trim(part.substr(0, colon)));
+    const std::optional<double> weight = parse_real(trim(part.substr(colon + 1)));
+    const bool is_known =
+        std::ranges::any_of(out.weights, [&](const auto& known) { return known.first == name; });
+    if (!is_head_name(name) || is_known || !weight || !(*weight >= 0.0) || *weight > kMaxWeight ||
+        out.weights.size() == kMaxWeights) {
+      throw fail();
+    }
+    out.weights.emplace_back(name, *weight);
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::string HeadWeights::to_string() const {
+  std::string out;
+  for (const auto& [name, weight] : weights) {
+    out += (out.empty() ? "" : ",") + name + ":" + print_real(weight);
+  }
+  return out;
+}
+
+namespace {
+
+constexpr std::array<std::pair<Metric, const char*>, 4> kNames = {{
+    {Metric::kAccuracy, "accuracy"},
+    {Metric::kExactMatch, "exact match"},
+    {Metric::kPerplexity, "perplexity"},
+    {Metric::kMeanSquaredError, "mean squared error"},
+}};
+
+}  // namespace
+
+const char* to_string(Metric metric) {
+  for (const auto& [own, name] : kNames) {
+    if (own == metric) return name;
+  }
+  return "";
+}
+
+std::optional<Metric> metric_of(const std::string& name) {
+  for (const auto& [metric, own] : kNames) {
+    if (name == own) return metric;
+  }
+  return std::nullopt;
+}
+
+bool counts_targets(Metric metric) {
+  return metric == Metric::kAccuracy || metric == Metric::kExactMatch;
+}
+
+bool higher_is_better(Metric metric) { return counts_targets(metric); }
+
+bool is_head_name(const std::string& name) {
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
+  constexpr size_t kMaxBytes = 64;
+  return !name.empty() && name.size() <= kMaxBytes &&
+         name.find_first_not_of(kLetters) == std::string::npos;
+}
+
+void HeadSums::add(const HeadSums& other) {
+  loss += other.loss;
+  counted += other.counted;
+  metric += other.metric;
+}
+
+std::optional<double> HeadResult::loss() const {
+  if (sums.counted == 0) return std::nullopt;
+  return sums.loss / static_cast<double>(sums.counted);
+}
+
+std::optional<double> HeadResult::value() const {
+  if (sums.counted == 0) return std::nullopt;
+  const double mean = sums.metric / static_cast<double>(sums.counted);
+  return info.metric == Metric::kPerplexity ? std::exp(mean) : mean;
+}
+
+std::string HeadResult::text() const {
+  const std::optional<double> own = value();
+  if (!own) return "-";
+  std::array<char, 64> text{};
+  const bool share = counts_targets(info.metric);
+  std::snprintf(text.data(), text.size(), share ? "%.2f %%" : "%.4f", share ? 100.0 * *own : *own);
+  return text.data();
+}
+
+}  // namespace pushpull

@@ -1,0 +1,81 @@
+// The metrics of a model: what each of its heads measures, and sums of it that add up over parts of
+// a data set; the factors of the heads' losses. Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pushpull {
+
+// The factors of the losses of a model's heads, as a job gives them: the key `head-weights`. Plain
+// data; any thread.
+struct HeadWeights {
+  // Name of a head and the factor of its loss in training, a number >= 0. Each name occurs once.
+  std::vector<std::pair<std::string, double>> weights;
+
+  // Reads "start:1,class:0.5"; "" has no weights. Throws Error(kUsage).
+  static HeadWeights parse(const std::string& text);
+  std::string to_string() const;
+  friend bool operator==(const HeadWeights&, const HeadWeights&) = default;
+};
+
+enum class Metric { kAccuracy, kExactMatch, kPerplexity, kMeanSquaredError };
+
+// Returns the metric's name on the wire and in files: "accuracy", "exact match", "perplexity",
+// "mean squared error".
+const char* to_string(Metric metric);
+// Returns the metric of this name, or nothing if there is none.
+std::optional<Metric> metric_of(const std::string& name);
+// Returns whether the metric counts targets: its sum is a whole number from 0 to the counted
+// targets, and its value a share, shown in percent.
+bool counts_targets(Metric metric);
+// Returns whether a larger value is the better one.
+bool higher_is_better(Metric metric);
+
+constexpr int64_t kMaxTargets = int64_t{1} << 20;  // of a sample
+
+// A head of a model: an output with a loss and a metric. The first head of a model drives charts and
+// targets.
+struct HeadInfo {
+  std::string name;  // "label"; unique in its model, 1 to 64 of a-z, 0-9 and '-'
+  Metric metric = Metric::kAccuracy;
+  int64_t targets = 1;  // of a sample, at most: 1, or a sequence's length
+
+  friend bool operator==(const HeadInfo&, const HeadInfo&) = default;
+};
+
+// Returns whether a head may have this name: 1 to 64 of a-z, 0-9 and '-'.
+bool is_head_name(const std::string& name);
+
+// Sums of a head over some samples of an evaluation. A target that is ignored is not counted.
+struct HeadSums {
+  // Losses of the counted targets, in nats; not smoothed, not weighted by classes.
+  double loss = 0.0;
+  int64_t counted = 0;
+  // Correct targets; squared errors for kMeanSquaredError, losses for kPerplexity.
+  double metric = 0.0;
+
+  void add(const HeadSums& other);
+
+  friend bool operator==(const HeadSums&, const HeadSums&) = default;
+};
+
+struct HeadResult {
+  HeadInfo info;
+  HeadSums sums;
+
+  // Returns the mean loss of a target, or nothing if none was counted.
+  std::optional<double> loss() const;
+  // Returns the metric's value, or nothing if no target was counted. Perplexity: exp of the mean
+  // loss.
+  std::optional<double> value() const;
+  // Returns the value as users read it: "98.33 %", "6.4200", or "-" if there is none.
+  std::string text() const;
+
+  friend bool operator==(const HeadResult&, const HeadResult&) = default;
+};
+
+}  // namespace pushpull

@@ -1,0 +1,67 @@
+#include "ps/coordinator/coordinator_sockets.h"
+
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
+#include "common/net/address.h"
+#include "common/net/data_proof.h"
+
+namespace pushpull {
+namespace {
+
+std::string with_port(const std::string& listen, const std::string& port) {
+  Address address = parse_address(listen, "listen");
+  address.port = port;
+  return address.to_string();
+}
+
+// Returns the addresses to try, in this order.
+std::vector<std::string> addresses(const ListenOptions& options) {
+  const std::string port = parse_address(options.listen, "listen").port;
+  if (port == "*" && options.earlier) {
+    return {with_port(options.listen, parse_address(*options.earlier, "listen").port),
+            options.listen};
+  }
+  std::vector<std::string> all{options.listen};
+  const int64_t first = parse_int64(port).value_or(0);
+  for (int64_t more = 1; first > 0 && more < options.ports && first + more <= 65535; ++more) {
+    all.push_back(with_port(options.listen, std::to_string(first + more)));
+  }
+  return all;
+}
+
+}  // namespace
+
+CoordinatorSockets::CoordinatorSockets(const ListenOptions& options, const std::string& listen,
+                                       const Job& job, const Keys& keys,
+                                       const std::shared_ptr<device::Device>& device,
+                                       uint64_t own_incarnation)
+    : handler(context, keys.control_demand()),
+      control(handler, listen, EndpointLimits{}),
+      data(with_port(options.listen, "*"), job.slice_bytes, device,
+           keys.data_demand(job.encrypt_data, options.first_run, listener_name(own_incarnation))),
+      incarnation(own_incarnation) {}
+
+std::unique_ptr<CoordinatorSockets> open_coordinator_sockets(
+    const ListenOptions& options, const Job& job, const Keys& keys,
+    const std::shared_ptr<device::Device>& device) {
+  const std::vector<std::string> all = addresses(options);
+  for (size_t i = 0; i + 1 < all.size(); ++i) {
+    try {
+      return std::make_unique<CoordinatorSockets>(options, all[i], job, keys, device, random_id());
+    } catch (const Error&) {
+      // taken: the next one
+    }
+  }
+  return std::make_unique<CoordinatorSockets>(options, all.back(), job, keys, device, random_id());
+}
+
+std::string control_address(const Router& control, const std::string& advertise) {
+  const std::string address = advertised(control.address(), advertise);
+  const bool everywhere = parse_address(address, "listen").is_everywhere();
+  return everywhere ? advertised(address, "127.0.0.1") : address;
+}
+
+}  // namespace pushpull

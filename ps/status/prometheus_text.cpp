@@ -1,0 +1,209 @@
+#include "ps/status/prometheus_text.h"
+
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <utility>
+
+#include "common/base/text.h"
+
+namespace pushpull {
+
+namespace {
+
+constexpr size_t kMaxLabelBytes = 255;
+// Upper bounds of the buckets of the staleness histogram.
+constexpr std::array<int64_t, 13> kBounds = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
+
+std::string number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return print_real(value);
+}
+
+// Members choose their names: the value is made valid UTF-8, and the three characters that the
+// format reserves are escaped.
+std::string label_value(const std::string& text) {
+  std::string out;
+  for (const char c : printable(text, kMaxLabelBytes)) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+using Labels = std::initializer_list<std::pair<const char*, std::string>>;
+
+class Page {
+ public:
+  // Begins a metric. Its samples follow.
+  void metric(const std::string& name, const char* type, const char* help) {
+    name_ = "pushpull_" + name;
+    text_ += "# HELP " + name_ + " " + help + "\n# TYPE " + name_ + " " + type + "\n";
+  }
+  void sample(const Labels& labels, double value, const char* suffix = "") {
+    text_ += name_ + suffix;
+    char before = '{';
+    for (const auto& [label, label_text] : labels) {
+      text_ += before;
+      text_ += label;
+      text_ += "=\"" + label_value(label_text) + "\"";
+      before = ',';
+    }
+    text_ += (before == ',' ? "} " : " ") + number(value) + "\n";
+  }
+  void gauge(const std::string& name, const char* help, double value) {
+    metric(name, "gauge", help);
+    sample({}, value);
+  }
+  void counter(const std::string& name, const char* help, int64_t value) {
+    metric(name, "counter", help);
+    sample({}, static_cast<double>(value));
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string name_;
+  std::string text_;
+};
+
+void add_job(Page& page, const JobFacts& f) {
+  page.metric("info", "gauge", "The job and its program; always 1.");
+  page.sample({{"version", f.version}, {"strategy", f.strategy}, {"host", f.host}}, 1);
+  page.metric("phase", "gauge", "1 for the phase that the job is in.");
+  for (const wire::Phase phase :
+       {wire::PHASE_GATHERING, wire::PHASE_TRAINING, wire::PHASE_FINISHING, wire::PHASE_FINISHED,
+        wire::PHASE_FAILED}) {
+    page.sample({{"phase", phase_name(phase)}}, phase == f.phase ? 1 : 0);
+  }
+  page.gauge("up_seconds", "Seconds since the coordinator began.",
+             static_cast<double>(f.up_ms) / 1000.0);
+  page.counter("recoveries_total", "Servers that were lost and replaced.", f.recoveries);
+  page.counter("checkpoints_failed_total", "Checkpoints that could not be written.",
+               f.checkpoints_failed);
+}
+
+// A step may go back, to the checkpoint that a later term starts from: these are gauges.
+void add_training(Page& page, const JobFacts& f) {
+  page.gauge("step", "Complete steps.", static_cast<double>(*f.step));
+  page.gauge("end_step", "The step at which this run ends.", static_cast<double>(f.end_step));
+  page.gauge("epoch", "Complete epochs.", static_cast<double>(f.epoch));
+  page.gauge("samples", "Samples of this run in the weights.", static_cast<double>(f.samples));
+  page.gauge("samples_per_second", "Samples per second, smoothed.", f.samples_per_second);
+  page.gauge("learning_rate", "Learning rate of the next step.", f.learning_rate);
+  if (f.loss) page.gauge("loss", "Training loss of the newest step.", *f.loss);
+  page.gauge("training_seconds", "Seconds since training began.", f.seconds);
+  if (f.eta_seconds) {
+    page.gauge("eta_seconds", "Seconds until the end at the present rate.", *f.eta_seconds);
+  }
+}
+
+void add_staleness(Page& page, const JobFacts& f) {
+  page.metric("staleness", "histogram",
+              "Staleness of updates: updates between the pull of the weights and the push.");
+  double sum = 0.0;
+  double count = 0.0;
+  auto next = f.staleness.begin();
+  const auto take_until = [&](int64_t bound) {
+    for (; next != f.staleness.end() && next->first <= bound; ++next) {
+      sum += static_cast<double>(next->first) * static_cast<double>(next->second);
+      count += static_cast<double>(next->second);
+    }
+  };
+  for (const int64_t bound : kBounds) {
+    take_until(bound);
+    page.sample({{"le", std::to_string(bound)}}, count, "_bucket");
+  }
+  take_until(INT64_MAX);
+  page.sample({{"le", "+Inf"}}, count, "_bucket");
+  page.sample({}, sum, "_sum");
+  page.sample({}, count, "_count");
+}
+
+void add_totals(Page& page, const RunTotals& t) {
+  page.counter("tasks_total", "Training tasks that workers have computed.", t.tasks);
+  page.metric("task_seconds_total", "counter", "Seconds of these tasks by activity.");
+  page.sample({{"activity", "compute"}}, t.split.compute);
+  page.sample({{"activity", "push"}}, t.split.push);
+  page.sample({{"activity", "wait"}}, t.split.wait);
+  page.sample({{"activity", "pull"}}, t.split.pull);
+  page.counter("pushed_bytes_total", "Payload bytes pushed to servers.", t.bytes_pushed);
+  page.counter("pulled_bytes_total", "Payload bytes pulled from servers.", t.bytes_pulled);
+  page.counter("rejected_frames_total", "Messages that were rejected.", t.rejected_frames);
+  page.counter("refused_peers_total", "Connections that were refused.", t.refused_peers);
+  page.metric("cpu_seconds_total", "counter", "User and system time of all processes.");
+  page.sample({{"role", "server"}}, t.servers.cpu_seconds);
+  page.sample({{"role", "worker"}}, t.workers.cpu_seconds);
+  page.metric("peak_memory_bytes", "gauge", "Largest resident memory of a process so far.");
+  page.sample({{"role", "server"}}, 1024.0 * static_cast<double>(t.servers.peak_rss_kib));
+  page.sample({{"role", "worker"}}, 1024.0 * static_cast<double>(t.workers.peak_rss_kib));
+}
+
+void add_evaluation(Page& page, const Evaluation& evaluation) {
+  page.gauge("test_step", "The step of the newest evaluation.",
+             static_cast<double>(evaluation.step));
+  page.metric("test_loss", "gauge", "Test loss of each head at that step.");
+  for (const HeadResult& head : evaluation.heads) {
+    if (const auto loss = head.loss()) page.sample({{"head", head.info.name}}, *loss);
+  }
+  page.metric("test_metric", "gauge", "The metric of each head at that step.");
+  for (const HeadResult& head : evaluation.heads) {
+    if (const auto value = head.value()) {
+      page.sample({{"head", head.info.name}, {"metric", to_string(head.info.metric)}}, *value);
+    }
+  }
+}
+
+// Samples of one metric follow each other, so each metric goes over all members.
+void add_members(Page& page, const MembersView& view) {
+  const std::vector<MemberFigures> members = member_figures(view);
+  const auto each = [&](const char* name, const char* type, const char* help, bool workers_only,
+                        double MemberFigures::*value) {
+    page.metric(name, type, help);
+    for (const MemberFigures& m : members) {
+      if (workers_only && !m.worker) continue;
+      page.sample({{"role", m.worker ? "worker" : "server"},
+                   {"rank", m.rank < 0 ? "" : std::to_string(m.rank)},
+                   {"host", m.host},
+                   {"pid", std::to_string(m.pid)}},
+                  m.*value);
+    }
+  };
+  each("member_step", "gauge", "A server's first incomplete step; the step after a worker's push.",
+       false, &MemberFigures::step);
+  each("member_heard_seconds", "gauge", "Seconds since a member's last heartbeat.", false,
+       &MemberFigures::heard_seconds);
+  each("member_cpu_seconds_total", "counter", "User and system time of a member.", false,
+       &MemberFigures::cpu_seconds);
+  each("member_peak_memory_bytes", "gauge", "Largest resident memory of a member so far.", false,
+       &MemberFigures::peak_memory_bytes);
+  each("member_memory_bytes", "gauge", "Resident memory of a member.", false,
+       &MemberFigures::memory_bytes);
+  each("member_cores", "gauge", "Cores that a member can use: affinity and CPU quota.", false,
+       &MemberFigures::cores);
+  each("member_samples", "gauge", "A worker's samples in the weights.", true,
+       &MemberFigures::samples);
+  each("member_samples_per_second", "gauge", "A worker's samples per second.", true,
+       &MemberFigures::samples_per_second);
+  each("member_straggler", "gauge", "1 for a worker that the others wait for.", true,
+       &MemberFigures::straggler);
+  page.counter("members_left_total", "Members that left or were lost before the job was over.",
+               std::ssize(view.members->former()) + view.members->forgotten());
+}
+
+}  // namespace
+
+std::string prometheus_text(const MembersView& view, const JobFacts& facts) {
+  Page page;
+  add_job(page, facts);
+  if (facts.step) {
+    add_training(page, facts);
+    add_staleness(page, facts);
+    add_totals(page, facts.totals);
+  }
+  if (facts.evaluation) add_evaluation(page, *facts.evaluation);
+  add_members(page, view);
+  return page.take();
+}
+
+}  // namespace pushpull
