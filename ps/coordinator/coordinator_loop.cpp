@@ -75,7 +75,7 @@ class CoordinatorLoop : private JobEffects {
                   const RunHistory& history) override;
   void save_term(int64_t term, const RunHistory& history) override;
   void save_end(const RunEnd& end) override;
-  void write_summary(Summary summary) override;
+  void write_summary(RunFigures summary) override;
   std::string file_wait() const override { return thread_.waiting(); }
   int64_t file_bytes() const override { return file_bytes_moved(); }
   void hash_weights(GatheredState snapshot) override { writer_->hash(std::move(snapshot)); }
@@ -87,10 +87,10 @@ class CoordinatorLoop : private JobEffects {
     for (const MemberInfo& member : members) announcements_.lost(member.host, member.pid);
   }
   void show_line(const std::string& line) override { files_.report().end_line(), log_.info(line); }
-  void show_moment(const Moment& moment) override { files_.report().moment(moment); }
+  void show_moment(const RunFigures& moment) override { files_.report().moment(moment); }
   void show_members(const std::string& json) override { files_.report().members(json); }
-  void show_status(const MembersView& view, const JobFacts& facts) override {
-    files_.report().status(view, facts);
+  void show_status(const MembersView& view, const RunFigures& figures) override {
+    files_.report().status(view, figures);
   }
 
   const CoordinatorProgram& program_;
@@ -108,8 +108,8 @@ class CoordinatorLoop : private JobEffects {
   const TermRecord term_;
   std::vector<std::unique_ptr<Dealer>> shards_;
   std::unique_ptr<CheckpointWriter> writer_;
-  std::optional<StartPoint> loaded_;  // by the task that runs or has just ended
-  std::optional<Summary> summary_;    // until it is written
+  std::optional<StartPoint> loaded_;   // by the task that runs or has just ended
+  std::optional<RunFigures> summary_;  // until it is written
   AwakeClock clock_;
   JobDriver driver_;
 };
@@ -369,7 +369,7 @@ void CoordinatorLoop::started(const Declaration& declaration, int64_t start_step
   announcements_.started();
 }
 
-void CoordinatorLoop::write_summary(Summary summary) {
+void CoordinatorLoop::write_summary(RunFigures summary) {
   wire::Stats control;
   refusals_.report(control_.rejected_frames(), control);
   summary.totals.add_refusals(control.rejected_frames(), control.refusals());

@@ -233,14 +233,14 @@ void JobDriver::start(Now now) {
 void JobDriver::show_moments(Now now, bool last) {
   const wire::Phase phase = coordinator_->phase();
   if (phase != wire::PHASE_TRAINING && phase != wire::PHASE_FINISHING) return;
-  for (const Moment& moment : summary_.moments(now.ms, data_, last)) {
+  for (const RunFigures& moment : summary_.moments(now.ms, data_, last)) {
     effects_.show_moment(moment);
   }
 }
 
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
-  Summary summary = summary_.summary(data_.stats());
+  RunFigures summary = summary_.summary(data_.stats());
   if (coordinator_->barriers().stop_step > 0) summary.stopped_by = stops_.request().cause();
   files_.begin(FileStep::kSummary);
   effects_.write_summary(std::move(summary));
@@ -254,9 +254,9 @@ void JobDriver::publish_status(Now now) {
   if (desk_->due(now.awake_ms, coordinator_->phase())) {
     const CommittedWork* committed = coordinator_->started() ? &coordinator_->training() : nullptr;
     const wire::Stats own = data_.stats();
-    const JobFacts facts =
-        desk_->update(now.awake_ms, committed, own, summary_.facts(now.ms, *coordinator_, own));
-    effects_.show_status(desk_->view(now.awake_ms, committed), facts);
+    const RunFigures figures =
+        desk_->update(now.awake_ms, committed, own, summary_.figures(now.ms, *coordinator_, own));
+    effects_.show_status(desk_->view(now.awake_ms, committed), figures);
   }
   if (const auto text = desk_->take_file()) effects_.show_members(*text);
   for (Outgoing& out : desk_->take_answers(now.awake_ms, now.utc_ms)) {

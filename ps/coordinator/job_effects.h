@@ -13,13 +13,11 @@
 #include "common/net/flat_state.h"
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/run_history.h"
-#include "ps/files/summary.h"
 #include "ps/members/declarations.h"
 #include "ps/members/ended_run.h"
 #include "ps/members/membership.h"
-#include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
-#include "ps/status/moment.h"
+#include "ps/status/run_figures.h"
 #include "ps/stops/stop_options.h"
 
 namespace pushpull {
@@ -68,7 +66,7 @@ class JobEffects {
   // Saves, durably, how the run ends. An error is shown and ends nothing.
   virtual void save_end(const RunEnd& end) = 0;
   // Writes the record of the run and its summary. Called when everything is computed.
-  virtual void write_summary(Summary summary) = 0;
+  virtual void write_summary(RunFigures summary) = 0;
   // Returns what this work waits for: "the file system to write out/term.json".
   virtual std::string file_wait() const = 0;
   // Returns a number that grows while this work goes on.
@@ -81,12 +79,12 @@ class JobEffects {
   // replaced.
   virtual void members_lost(const std::vector<MemberInfo>& members) = 0;
   virtual void show_line(const std::string& line) = 0;
-  virtual void show_moment(const Moment& moment) = 0;
+  virtual void show_moment(const RunFigures& moment) = 0;
   // Shows the newest text of members.json.
   virtual void show_members(const std::string& json) = 0;
   // Renews the members and the figures that the program shows on request: at least once a second, at
   // most at each tick. Borrows both for the call.
-  virtual void show_status(const MembersView& view, const JobFacts& facts) = 0;
+  virtual void show_status(const MembersView& view, const RunFigures& figures) = 0;
 };
 
 // The outcome for a snapshot that was hashed or written.

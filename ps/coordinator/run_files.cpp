@@ -162,7 +162,7 @@ void RunFiles::write_record(const RunRecord& record) {
   pushpull::write_record(job_.record, record);
 }
 
-void RunFiles::write_summary(const Summary& summary) { report_.write_summary(summary, waits()); }
+void RunFiles::write_summary(const RunFigures& summary) { report_.write_summary(summary, waits()); }
 
 void RunFiles::close() {
   remove_run(thread_, out_dir_);

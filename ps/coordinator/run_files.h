@@ -58,7 +58,7 @@ class RunFiles {
   // Writes term.json with the end of the run. If it cannot be written, a notice says so.
   void save_end(const RunEnd& end);
   void write_record(const RunRecord& record);
-  void write_summary(const Summary& summary);
+  void write_summary(const RunFigures& summary);
   // Removes term.json and the locks.
   void close();
 

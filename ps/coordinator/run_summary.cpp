@@ -5,7 +5,6 @@
 #include "common/layout/slice_map.h"
 #include "common/net/join.h"
 #include "common/update/optimizer_options.h"
-#include "ps/files/report.h"
 #include "ps/server/data_plane.h"
 
 namespace pushpull {
@@ -84,57 +83,33 @@ void RunSummary::measure_rate(int64_t now_ms) {
   moment_samples_ = samples;
 }
 
-std::vector<Moment> RunSummary::moments(int64_t now_ms, const ServedData& own, bool last) {
+std::vector<RunFigures> RunSummary::moments(int64_t now_ms, const ServedData& own, bool last) {
   const std::vector<Evaluation> evaluations = coordinator().take_evaluations();
   const bool due = now_ms - moment_ms_ >= kMomentMs;
   if (!due && evaluations.empty() && !last) return {};
   if (due) measure_rate(now_ms);
+  RunFigures now = figures(now_ms, coordinator(), own.stats());
+  now.evaluation.reset();
   // One moment for each evaluation, and at least one.
-  std::vector<Moment> out(std::max<size_t>(1, evaluations.size()), this->now(now_ms, own.stats()));
+  std::vector<RunFigures> out(std::max<size_t>(1, evaluations.size()), now);
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
   return out;
 }
 
-Moment RunSummary::now(int64_t now_ms, const wire::Stats& own) const {
-  const CommittedWork& record = coordinator().training();
-  Moment m;
-  m.seconds = began_ms_ < 0 ? 0.0 : seconds_at(now_ms);
-  m.step = record.floor();
-  m.step_done = record.floor() - history_.first_step;
-  m.end_step = coordinator().barriers().end_step;
-  m.steps_per_epoch = std::max<int64_t>(
-      1, steps_per_epoch(options_.job, coordinator().declaration().train_samples));
-  m.samples = record.counts().samples;
-  m.samples_per_second =
-      rate_ > 0 ? rate_ : static_cast<double>(m.samples) / std::max(m.seconds, 1e-3);
-  m.learning_rate = learning_rate(options_.job.schedule, m.step, coordinator().total_steps());
-  m.loss = record.newest_loss();
-  double sum = 0.0;
-  double count = 0.0;
-  m.staleness = staleness(own);
-  m.totals = totals(own);
-  for (const auto& [value, times] : m.staleness) {
-    sum += static_cast<double>(value * times);
-    count += static_cast<double>(times);
-    m.staleness_max = std::max(m.staleness_max, value);
-  }
-  m.staleness_mean = count > 0 ? sum / count : 0.0;
-  return m;
-}
-
-void RunSummary::add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms) {
+void RunSummary::add_evaluation(RunFigures& moment, const Evaluation& evaluation, int64_t now_ms) {
   const auto found = opened_.find(evaluation.step);
   const Opened opened = found != opened_.end()
                             ? found->second
                             : Opened{now_ms, coordinator().training().counts().samples};
-  m.evaluation = evaluation;
-  m.test_seconds = seconds_at(opened.at_ms);
-  m.test_samples = opened.samples;
+  moment.evaluation = evaluation;
+  moment.test_seconds = seconds_at(opened.at_ms);
+  moment.test_samples = opened.samples;
   opened_.erase(opened_.begin(), opened_.upper_bound(evaluation.step));
 }
 
-JobFacts RunSummary::facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const {
-  JobFacts f;
+RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
+                               const wire::Stats& own) const {
+  RunFigures f;
   f.phase = of.phase();
   f.waiting_for = of.waiting_for();
   f.failure = of.failure_text();
@@ -147,75 +122,59 @@ JobFacts RunSummary::facts(int64_t now_ms, const Coordinator& of, const wire::St
   f.pid = options_.self.pid;
   f.out = options_.out;
   f.recoveries = history_.recoveries;
+  f.steps_repeated = history_.steps_repeated;
   f.checkpoints_failed = history_.checkpoints_failed;
+  f.resumed_from_step = history_.resumed_from_step;
   if (!of.started()) return f;
-  const Moment m = now(now_ms, own);
-  f.step = m.step;
-  f.end_step = m.end_step;
-  f.epoch = m.step / m.steps_per_epoch;
-  f.samples = m.samples;
-  f.samples_per_second = m.samples_per_second;
-  f.learning_rate = m.learning_rate;
-  f.loss = m.loss;
-  f.staleness_mean = m.staleness_mean;
-  f.staleness_max = m.staleness_max;
-  f.seconds = m.seconds;
-  f.eta_seconds = seconds_left(m);
-  f.staleness = m.staleness;
-  f.totals = m.totals;
+  const CommittedWork& record = of.training();
+  f.step = record.floor();
+  f.end_step = of.barriers().end_step;
+  f.steps_per_epoch =
+      std::max<int64_t>(1, steps_per_epoch(options_.job, of.declaration().train_samples));
+  f.step_done = record.floor() - history_.first_step;
+  f.seconds = began_ms_ < 0 ? 0.0 : seconds_at(now_ms);
+  f.counts = record.counts();
+  f.counts.bad_gradients += history_.quarantined + of.departures().quarantined();
+  f.samples_per_second =
+      rate_ > 0 ? rate_ : static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
+  f.learning_rate = learning_rate(options_.job.schedule, *f.step, of.total_steps());
+  f.loss = record.newest_loss();
+  f.staleness = staleness(own);
+  f.totals = totals(own);
   f.evaluation = of.evaluations().newest();
   return f;
 }
 
-Summary RunSummary::summary(const wire::Stats& own) const {
+RunFigures RunSummary::summary(const wire::Stats& own) const {
   const CommittedWork& record = coordinator().training();
   const Declaration& declaration = coordinator().declaration();
   const Job& job = options_.job;
-  Summary s;
-  s.strategy = job.strategy.to_string();
-  s.workers = options_.workers;
-  s.servers = options_.servers;
-  const int64_t stopped_at = coordinator().barriers().stop_step;
-  s.steps = stopped_at > 0 ? stopped_at : coordinator().barriers().end_step;
+  RunFigures f = figures(ended_ms_, coordinator(), own);
   // In all-reduce, workers may be past the stop step.
-  const RunCounts* at_stop = stopped_at > 0 ? record.counts_at(stopped_at) : nullptr;
-  const RunCounts& counts = at_stop != nullptr ? *at_stop : record.counts();
-  s.model_parameters = declaration.table.trainable();
-  s.arena_bytes = declaration.arena_bytes;
-  s.slots = declaration.slots;
-  s.data_digest = declaration.data_digest;
-  s.numerics = declaration.numerics;
-  s.samples = counts.samples;
-  s.samples_per_worker = counts.samples_per_worker;
-  s.pushes_applied = counts.pushes_applied;
-  s.pushes_dropped = counts.pushes_dropped;
-  s.pushes_dropped_per_worker = counts.pushes_dropped_per_worker;
-  s.seconds = seconds_at(ended_ms_);
-  s.resumed_from_step = history_.resumed_from_step;
-  s.recoveries = history_.recoveries;
-  s.steps_repeated = history_.steps_repeated;
-  s.checkpoints_failed = history_.checkpoints_failed;
-  s.bad_gradients = record.counts().bad_gradients + history_.quarantined +
-                    coordinator().departures().quarantined();
-  s.samples_per_second = static_cast<double>(s.samples) / std::max(s.seconds, 1e-3);
-  s.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
-  s.stopped_early = coordinator().followed().stopped_early();
-  s.evaluation = coordinator().followed().record();
-  if (const auto& evaluation = coordinator().evaluations().newest()) {
-    s.heads = evaluation->heads;
+  if (const int64_t stopped_at = coordinator().barriers().stop_step; stopped_at > 0) {
+    f.end_step = stopped_at;
+    const int64_t bad_gradients = f.counts.bad_gradients;
+    if (const RunCounts* at_stop = record.counts_at(stopped_at)) f.counts = *at_stop;
+    f.counts.bad_gradients = bad_gradients;
   }
+  f.samples_per_second = static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
+  f.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
+  f.stopped_early = coordinator().followed().stopped_early();
+  f.best = coordinator().followed().record();
+  f.model_parameters = declaration.table.trainable();
+  f.arena_bytes = declaration.arena_bytes;
+  f.slots = declaration.slots;
+  f.initial_weights_sha256 = initial_weights_sha256_;
+  f.drawn_tensors = drawn_;
+  f.unused_tensors = unused_;
+  f.data_digest = declaration.data_digest;
+  f.numerics = declaration.numerics;
+  f.weights_sha256 = weights_sha256_;
   const SliceMap map(declaration.table.total, job.slice_bytes, options_.servers);
   for (int server = 0; server < options_.servers; ++server) {
-    s.slices_per_server.push_back(std::ssize(map.slices_of(server)));
+    f.slices_per_server.push_back(std::ssize(map.slices_of(server)));
   }
-  s.staleness = staleness(own);
-  s.initial_weights_sha256 = initial_weights_sha256_;
-  s.drawn_tensors = drawn_;
-  s.unused_tensors = unused_;
-  s.weights_sha256 = weights_sha256_;
-  s.data_order_sha256 = counts.data_hash.hex();
-  s.totals = totals(own);
-  return s;
+  return f;
 }
 
 }  // namespace pushpull

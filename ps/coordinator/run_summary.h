@@ -10,9 +10,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/files/run_history.h"
-#include "ps/files/summary.h"
-#include "ps/status/job_facts.h"
-#include "ps/status/moment.h"
+#include "ps/status/run_figures.h"
 
 namespace pushpull {
 
@@ -43,14 +41,12 @@ class RunSummary {
 
   // Returns the moments that are due: one for each evaluation, and one each quarter of a second.
   //   own: the server in this process. last: end of training, returns a moment in any case.
-  std::vector<Moment> moments(int64_t now_ms, const ServedData& own, bool last);
-  // Returns the present moment, without an evaluation.
+  std::vector<RunFigures> moments(int64_t now_ms, const ServedData& own, bool last);
+  // Returns the present figures, with the newest evaluation.
   //   own: Stats of the server in this process.
-  Moment now(int64_t now_ms, const wire::Stats& own) const;
-  // Returns the facts for `pushpull status`.
-  JobFacts facts(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const;
-  // Returns the summary. The caller adds `stopped_by` and the refusals of control messages.
-  Summary summary(const wire::Stats& own) const;
+  RunFigures figures(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const;
+  // Returns the figures at the end. The caller adds `stopped_by` and the refusals of control messages.
+  RunFigures summary(const wire::Stats& own) const;
 
  private:
   struct Opened {
@@ -59,7 +55,7 @@ class RunSummary {
   };
 
   void measure_rate(int64_t now_ms);
-  void add_evaluation(Moment& m, const Evaluation& evaluation, int64_t now_ms);
+  void add_evaluation(RunFigures& moment, const Evaluation& evaluation, int64_t now_ms);
   std::map<int64_t, int64_t> staleness(const wire::Stats& own) const;
   RunTotals totals(const wire::Stats& own) const;
 

@@ -11,21 +11,16 @@
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
-#include "ps/files/summary.h"
-#include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
 #include "ps/status/metrics_sink.h"
-#include "ps/status/moment.h"
+#include "ps/status/run_figures.h"
 #include "ps/status/watch_page.h"
 
 namespace pushpull {
 
 // The contents of summary.json, and the table printed at the end.
-std::string summary_json(const Summary& summary);
-std::string summary_table(const Summary& summary, const std::string& out_dir);
-
-// Returns the time until `end_step` at this rate, or nothing while the rate is unknown.
-std::optional<double> seconds_left(const Moment& moment);
+std::string summary_json(const RunFigures& figures);
+std::string summary_table(const RunFigures& figures, const std::string& out_dir);
 
 enum class ProgressStyle { kTerminal, kPlain };
 
@@ -51,24 +46,24 @@ class Report {
   void begin(UniqueFd metrics, int64_t step);
   // After begin(): passes the moment to all sinks, and prints the progress line if one is due. Does
   // not block. Metrics that cannot be written are lost; one line of each sink says so.
-  void moment(const Moment& moment);
+  void moment(const RunFigures& moment);
   // After begin(): replaces members.json, atomically. Does not block. If the file cannot be
   // written, one line says so.
   void members(const std::string& json);
   // Renews the page, if there is one. Does not block.
-  void status(const MembersView& view, const JobFacts& facts);
+  void status(const MembersView& view, const RunFigures& figures);
   // Ends the progress line so that other text can be printed.
   void end_line();
   // Waits for the file system; any thread. Waits up to 5 s for the metrics, then writes
   // summary.json. Throws Error(kIo) naming the file.
-  void write_summary(const Summary& summary, const Waits& waits) const;
+  void write_summary(const RunFigures& summary, const Waits& waits) const;
   // Prints the summary.
-  void show_summary(const Summary& summary);
+  void show_summary(const RunFigures& summary);
 
   const std::string& dir() const { return dir_; }
 
  private:
-  void progress(const Moment& moment);
+  void progress(const RunFigures& moment);
   void open_page(const Address& listen);
   void explain_sinks();
   void finish_sinks(int64_t max_ms);

@@ -1,17 +1,12 @@
 #include "ps/status/member_document.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <tuple>
 #include <vector>
 
 #include "common/base/text.h"
 #include "common/io/json.h"
-#include "common/io/sha256.h"
-#include "common/net/frames.h"
 
 namespace pushpull {
 
@@ -21,7 +16,6 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxShownBytes = 255;
 constexpr size_t kMaxReasonBytes = 400;
-constexpr size_t kRunDigits = 12;
 
 double seconds_between(int64_t from_ms, int64_t to_ms) {
   return static_cast<double>(std::max<int64_t>(0, to_ms - from_ms)) / 1000.0;
@@ -172,34 +166,7 @@ std::string row_lines(const std::vector<ordered_json>& rows) {
   return "[" + out + (rows.empty() ? "]" : "\n ]");
 }
 
-// Returns a digest that tells runs apart. It reveals nothing that a message of the run needs.
-std::string run_digest(uint64_t run) {
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(&run, 1)));
-  return hash.hex().substr(0, kRunDigits);
-}
-
-void add_training(ordered_json& j, const JobFacts& facts) {
-  j["step"] = *facts.step;
-  j["steps"] = facts.end_step;
-  j["epoch"] = facts.epoch;
-  j["samples"] = facts.samples;
-  j["samples_per_second"] = json_number(facts.samples_per_second);
-  j["learning_rate"] = json_number(facts.learning_rate);
-  j["loss"] = json_number(facts.loss);
-  j["staleness_mean"] = json_number(facts.staleness_mean);
-  j["staleness_max"] = facts.staleness_max;
-  j["seconds"] = json_number(facts.seconds);
-  j["eta_seconds"] = json_number(facts.eta_seconds);
-}
-
 }  // namespace
-
-const char* phase_name(wire::Phase phase) {
-  constexpr std::array<const char*, 5> kNames = {"gathering", "training", "finishing", "finished",
-                                                 "failed"};
-  return kNames.at(static_cast<size_t>(phase));
-}
 
 std::vector<MemberFigures> member_figures(const MembersView& view) {
   std::vector<MemberFigures> out;
@@ -228,22 +195,8 @@ std::string members_json(const MembersView& view) {
          ",\n \"left\": " + row_lines(left_rows(view)) + "}\n";
 }
 
-std::string status_json(const MembersView& view, const JobFacts& facts) {
-  ordered_json j;
-  j["version"] = facts.version;
-  j["protocol"] = kProtocolVersion;
-  j["run"] = run_digest(facts.run);
-  j["phase"] = phase_name(facts.phase);
-  j["strategy"] = facts.strategy;
-  j["servers"] = facts.servers;
-  j["workers"] = facts.workers;
-  j["host"] = word(facts.host);
-  j["pid"] = facts.pid;
-  j["out"] = printable(facts.out, kMaxPathBytes);
-  j["up_seconds"] = seconds_between(0, facts.up_ms);
-  j["waiting_for"] = facts.waiting_for;
-  j["failure"] = printable(facts.failure, kMaxPathBytes);
-  if (facts.step) add_training(j, facts);
+std::string status_json(const MembersView& view, const RunFigures& figures) {
+  ordered_json j = figures_json(figures, Figure::kStatus);
   j["members"] = member_rows(view);
   j["left"] = left_rows(view);
   j["left_before"] = view.members->forgotten();

@@ -9,8 +9,8 @@
 
 #include "common/net/message.h"
 #include "ps/members/membership.h"
-#include "ps/status/job_facts.h"
 #include "ps/status/pace.h"
+#include "ps/status/run_figures.h"
 #include "ps/work/committed_work.h"
 
 namespace pushpull {
@@ -46,11 +46,9 @@ struct MemberFigures {
 // Returns the members in the order of the documents: servers, then workers, each by rank; members
 // without a rank come last.
 std::vector<MemberFigures> member_figures(const MembersView& view);
-// Returns the name of a phase in the documents: "training".
-const char* phase_name(wire::Phase phase);
 // Returns {"members": [...], "left": [...]}, with one line for each member.
 std::string members_json(const MembersView& view);
 // Returns the same on one line, with the job's figures.
-std::string status_json(const MembersView& view, const JobFacts& facts);
+std::string status_json(const MembersView& view, const RunFigures& figures);
 
 }  // namespace pushpull

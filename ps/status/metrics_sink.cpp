@@ -3,8 +3,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "common/io/json.h"
-
 namespace pushpull {
 
 void FileSink::write(std::string text) {
@@ -23,24 +21,8 @@ std::string FileSink::take_warning() {
          "; training goes on, lines of metrics are lost";
 }
 
-void MetricsLines::moment(const Moment& m) {
-  nlohmann::ordered_json j;
-  j["seconds"] = m.seconds;
-  j["step"] = m.step;
-  j["epoch"] = m.step / m.steps_per_epoch;
-  j["samples"] = m.samples;
-  j["samples_per_second"] = json_number(m.samples_per_second);
-  j["learning_rate"] = json_number(m.learning_rate);
-  j["loss"] = json_number(m.loss);
-  j["staleness_mean"] = json_number(m.staleness_mean);
-  j["staleness_max"] = m.staleness_max;
-  if (m.evaluation) {
-    j["test_step"] = m.evaluation->step;
-    j["test_seconds"] = json_number(m.test_seconds);
-    j["test_samples"] = m.test_samples;
-    add_heads(j, m.evaluation->heads);
-  }
-  write(j.dump() + "\n");
+void MetricsLines::moment(const RunFigures& moment) {
+  write(figures_json(moment, Figure::kMetrics).dump() + "\n");
 }
 
 }  // namespace pushpull

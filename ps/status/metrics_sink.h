@@ -10,7 +10,7 @@
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
-#include "ps/status/moment.h"
+#include "ps/status/run_figures.h"
 
 namespace pushpull {
 
@@ -22,7 +22,7 @@ class MetricsSink {
   // Does not block.
   virtual void begin(int64_t step) = 0;
   // Passes on a moment. Does not block. If it cannot be passed on, it is lost.
-  virtual void moment(const Moment& moment) = 0;
+  virtual void moment(const RunFigures& moment) = 0;
   // Waits at most this long until all moments are passed on. Any thread.
   virtual void flush(int64_t max_ms) = 0;
   // Returns a line, once, if moments are lost; "" otherwise.
@@ -58,7 +58,7 @@ class MetricsLines : public FileSink {
       : FileSink(std::make_unique<BackgroundWriter>(file.get()), path) {}
 
   void begin(int64_t /*step*/) override {}
-  void moment(const Moment& moment) override;
+  void moment(const RunFigures& moment) override;
 };
 
 }  // namespace pushpull

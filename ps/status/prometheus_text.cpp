@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "common/base/text.h"
@@ -52,14 +54,6 @@ class Page {
     }
     text_ += (before == ',' ? "} " : " ") + number(value) + "\n";
   }
-  void gauge(const std::string& name, const char* help, double value) {
-    metric(name, "gauge", help);
-    sample({}, value);
-  }
-  void counter(const std::string& name, const char* help, int64_t value) {
-    metric(name, "counter", help);
-    sample({}, static_cast<double>(value));
-  }
   std::string take() { return std::move(text_); }
 
  private:
@@ -67,7 +61,7 @@ class Page {
   std::string text_;
 };
 
-void add_job(Page& page, const JobFacts& f) {
+void add_job(Page& page, const RunFigures& f) {
   page.metric("info", "gauge", "The job and its program; always 1.");
   page.sample({{"version", f.version}, {"strategy", f.strategy}, {"host", f.host}}, 1);
   page.metric("phase", "gauge", "1 for the phase that the job is in.");
@@ -76,36 +70,16 @@ void add_job(Page& page, const JobFacts& f) {
         wire::PHASE_FAILED}) {
     page.sample({{"phase", phase_name(phase)}}, phase == f.phase ? 1 : 0);
   }
-  page.gauge("up_seconds", "Seconds since the coordinator began.",
-             static_cast<double>(f.up_ms) / 1000.0);
-  page.counter("recoveries_total", "Servers that were lost and replaced.", f.recoveries);
-  page.counter("checkpoints_failed_total", "Checkpoints that could not be written.",
-               f.checkpoints_failed);
 }
 
-// A step may go back, to the checkpoint that a later term starts from: these are gauges.
-void add_training(Page& page, const JobFacts& f) {
-  page.gauge("step", "Complete steps.", static_cast<double>(*f.step));
-  page.gauge("end_step", "The step at which this run ends.", static_cast<double>(f.end_step));
-  page.gauge("epoch", "Complete epochs.", static_cast<double>(f.epoch));
-  page.gauge("samples", "Samples of this run in the weights.", static_cast<double>(f.samples));
-  page.gauge("samples_per_second", "Samples per second, smoothed.", f.samples_per_second);
-  page.gauge("learning_rate", "Learning rate of the next step.", f.learning_rate);
-  if (f.loss) page.gauge("loss", "Training loss of the newest step.", *f.loss);
-  page.gauge("training_seconds", "Seconds since training began.", f.seconds);
-  if (f.eta_seconds) {
-    page.gauge("eta_seconds", "Seconds until the end at the present rate.", *f.eta_seconds);
-  }
-}
-
-void add_staleness(Page& page, const JobFacts& f) {
-  page.metric("staleness", "histogram",
-              "Staleness of updates: updates between the pull of the weights and the push.");
+void add_staleness(Page& page, const Figure::Metric& metric,
+                   const std::map<int64_t, int64_t>& staleness) {
+  page.metric(metric.name, metric.type, metric.help);
   double sum = 0.0;
   double count = 0.0;
-  auto next = f.staleness.begin();
+  auto next = staleness.begin();
   const auto take_until = [&](int64_t bound) {
-    for (; next != f.staleness.end() && next->first <= bound; ++next) {
+    for (; next != staleness.end() && next->first <= bound; ++next) {
       sum += static_cast<double>(next->first) * static_cast<double>(next->second);
       count += static_cast<double>(next->second);
     }
@@ -120,28 +94,17 @@ void add_staleness(Page& page, const JobFacts& f) {
   page.sample({}, count, "_count");
 }
 
-void add_totals(Page& page, const RunTotals& t) {
-  page.counter("tasks_total", "Training tasks that workers have computed.", t.tasks);
-  page.metric("task_seconds_total", "counter", "Seconds of these tasks by activity.");
-  page.sample({{"activity", "compute"}}, t.split.compute);
-  page.sample({{"activity", "push"}}, t.split.push);
-  page.sample({{"activity", "wait"}}, t.split.wait);
-  page.sample({{"activity", "pull"}}, t.split.pull);
-  page.counter("pushed_bytes_total", "Payload bytes pushed to servers.", t.bytes_pushed);
-  page.counter("pulled_bytes_total", "Payload bytes pulled from servers.", t.bytes_pulled);
-  page.counter("rejected_frames_total", "Messages that were rejected.", t.rejected_frames);
-  page.counter("refused_peers_total", "Connections that were refused.", t.refused_peers);
-  page.metric("cpu_seconds_total", "counter", "User and system time of all processes.");
-  page.sample({{"role", "server"}}, t.servers.cpu_seconds);
-  page.sample({{"role", "worker"}}, t.workers.cpu_seconds);
-  page.metric("peak_memory_bytes", "gauge", "Largest resident memory of a process so far.");
-  page.sample({{"role", "server"}}, 1024.0 * static_cast<double>(t.servers.peak_rss_kib));
-  page.sample({{"role", "worker"}}, 1024.0 * static_cast<double>(t.workers.peak_rss_kib));
+// A value that is an object has a sample for each of its fields.
+void add_figure(Page& page, const Figure::Metric& metric, const Figure::Value& value) {
+  if (value.is_null()) return;
+  page.metric(metric.name, metric.type, metric.help);
+  if (!value.is_object()) return page.sample({}, metric.factor * value.get<double>());
+  for (const auto& [field, number] : value.items()) {
+    page.sample({{metric.label, field}}, metric.factor * number.get<double>());
+  }
 }
 
 void add_evaluation(Page& page, const Evaluation& evaluation) {
-  page.gauge("test_step", "The step of the newest evaluation.",
-             static_cast<double>(evaluation.step));
   page.metric("test_loss", "gauge", "Test loss of each head at that step.");
   for (const HeadResult& head : evaluation.heads) {
     if (const auto loss = head.loss()) page.sample({{"head", head.info.name}}, *loss);
@@ -187,21 +150,26 @@ void add_members(Page& page, const MembersView& view) {
        &MemberFigures::samples_per_second);
   each("member_straggler", "gauge", "1 for a worker that the others wait for.", true,
        &MemberFigures::straggler);
-  page.counter("members_left_total", "Members that left or were lost before the job was over.",
-               std::ssize(view.members->former()) + view.members->forgotten());
+  page.metric("members_left_total", "counter",
+              "Members that left or were lost before the job was over.");
+  page.sample({},
+              static_cast<double>(std::ssize(view.members->former()) + view.members->forgotten()));
 }
 
 }  // namespace
 
-std::string prometheus_text(const MembersView& view, const JobFacts& facts) {
+std::string prometheus_text(const MembersView& view, const RunFigures& figures) {
   Page page;
-  add_job(page, facts);
-  if (facts.step) {
-    add_training(page, facts);
-    add_staleness(page, facts);
-    add_totals(page, facts.totals);
+  add_job(page, figures);
+  for (const Figure* row : shown_figures(figures, Figure::kPrometheus)) {
+    const Figure::Metric& metric = row->shown.prometheus;
+    if (std::string_view(metric.type) == "histogram") {
+      add_staleness(page, metric, figures.staleness);
+    } else {
+      add_figure(page, metric, row->value(figures));
+    }
   }
-  if (facts.evaluation) add_evaluation(page, *facts.evaluation);
+  if (figures.evaluation) add_evaluation(page, *figures.evaluation);
   add_members(page, view);
   return page.take();
 }

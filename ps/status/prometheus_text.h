@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
+#include "ps/status/run_figures.h"
 
 namespace pushpull {
 
-std::string prometheus_text(const MembersView& view, const JobFacts& facts);
+std::string prometheus_text(const MembersView& view, const RunFigures& figures);
 
 }  // namespace pushpull

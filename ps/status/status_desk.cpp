@@ -93,24 +93,24 @@ void StatusDesk::choose_shown(const wire::Stats& own, wire::Phase phase) {
   if (self != shown_.end()) self->second.stats = own;
 }
 
-JobFacts StatusDesk::update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
-                            JobFacts facts) {
+RunFigures StatusDesk::update(int64_t now_ms, const CommittedWork* committed,
+                              const wire::Stats& own, RunFigures figures) {
   if (began_ms_ < 0) began_ms_ = now_ms;
-  facts.up_ms = now_ms - began_ms_;
+  figures.up_ms = now_ms - began_ms_;
   if (committed != nullptr && !over_) pace_.on_tick(now_ms, members_, *committed);
-  choose_shown(own, facts.phase);
+  choose_shown(own, figures.phase);
   cpu_pace_.on_tick(now_ms, shown_);
   const size_t newest = fingerprint();
-  if (newest != fingerprint_ || facts.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
+  if (newest != fingerprint_ || figures.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
     file_ = members_json(view(now_ms, committed));
-    phase_ = facts.phase;
+    phase_ = figures.phase;
     written_ms_ = now_ms;
     fingerprint_ = newest;
   }
-  if (questions_.empty() || fresh(now_ms)) return facts;
-  answer_ = status_json(view(now_ms, committed), facts);
+  if (questions_.empty() || fresh(now_ms)) return figures;
+  answer_ = status_json(view(now_ms, committed), figures);
   made_ms_ = now_ms;
-  return facts;
+  return figures;
 }
 
 std::vector<Outgoing> StatusDesk::take_answers(int64_t now_ms, int64_t utc_ms) {

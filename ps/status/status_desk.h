@@ -19,9 +19,9 @@
 #include "common/net/refusals.h"
 #include "ps/members/membership.h"
 #include "ps/server/outgoing.h"
-#include "ps/status/job_facts.h"
 #include "ps/status/member_document.h"
 #include "ps/status/pace.h"
+#include "ps/status/run_figures.h"
 #include "ps/work/committed_work.h"
 
 namespace pushpull {
@@ -59,10 +59,10 @@ class StatusDesk {
   Checked ask(int64_t now_ms, const PeerId& peer, const wire::StatusRequest& request);
   // Returns true if `update` is due, for the file or for an answer.
   bool due(int64_t now_ms, wire::Phase phase);
-  // Returns the facts with up_ms.
+  // Returns the figures with up_ms.
   //   committed: null before the start. own: Stats of the server in this process.
-  JobFacts update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
-                  JobFacts facts);
+  RunFigures update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
+                    RunFigures figures);
   // Returns the members that `update` chose. Valid until the next event.
   MembersView view(int64_t now_ms, const CommittedWork* committed) const {
     return {now_ms, began_ms_, &shown_, &members_, committed, &pace_, &cpu_pace_};

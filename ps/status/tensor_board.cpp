@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/base/process.h"
@@ -107,16 +108,14 @@ void TensorBoard::begin(int64_t step) {
   write_event(start);
 }
 
-void TensorBoard::moment(const Moment& m) {
+void TensorBoard::moment(const RunFigures& m) {
   events::Event event;
-  event.set_step(m.step);
+  event.set_step(m.step.value_or(0));
   events::Summary& summary = *event.mutable_summary();
-  add(summary, "train/loss", m.loss);
-  add(summary, "train/learning_rate", m.learning_rate);
-  add(summary, "train/samples_per_second", m.samples_per_second);
-  add(summary, "train/epoch", static_cast<double>(m.step / m.steps_per_epoch));
-  add(summary, "staleness/mean", m.staleness_mean);
-  add(summary, "staleness/max", static_cast<double>(m.staleness_max));
+  for (const Figure* row : shown_figures(m, Figure::kTensorBoard)) {
+    const Figure::Value value = row->value(m);
+    if (!value.is_null()) add(summary, row->shown.tensor_board, value.get<double>());
+  }
   add_tasks(m.totals, summary);
   add_staleness(m.staleness, summary);
   write_event(event);

@@ -33,7 +33,7 @@ class TensorBoard : public FileSink {
   explicit TensorBoard(const std::string& dir);
 
   void begin(int64_t step) override;
-  void moment(const Moment& moment) override;
+  void moment(const RunFigures& moment) override;
 
  private:
   TensorBoard(const std::string& dir, const std::string& path);

@@ -59,20 +59,20 @@ TEST(CompareRead, FillsAllFieldsFromASummary) {
 
 TEST(CompareRead, ReadsTheSummaryThatAServerWrites) {
   const ScratchFolder folder;
-  Summary summary;
+  RunFigures summary;
   summary.strategy = "sync";
-  summary.steps = 10;
+  summary.end_step = 10;
   summary.samples_per_second = 640.0;
-  summary.heads = {{{"label", Metric::kAccuracy, 1}, {1.0, 4, 3.0}}};
+  summary.evaluation = Evaluation{10, {{{"label", Metric::kAccuracy, 1}, {1.0, 4, 3.0}}}};
   summary.staleness = {{0, 10}};
   {
     Report report(folder.path(), ProgressStyle::kPlain);
     const auto no_wait = [](const std::string& /*verb*/, const std::string& /*path*/) {};
     report.begin(report.open_files("", false, no_wait), 0);
-    Moment moment;
+    RunFigures moment;
     moment.seconds = 1.0;
     moment.step = moment.end_step = 10;
-    moment.evaluation = Evaluation{10, summary.heads};
+    moment.evaluation = summary.evaluation;
     report.moment(moment);
     report.write_summary(summary, no_wait);
   }

@@ -167,7 +167,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     }
     ends_.push_back(end);
   }
-  void write_summary(Summary summary) override {
+  void write_summary(RunFigures summary) override {
     work_on("write out/summary.json");
     summaries_.push_back(std::move(summary));
   }
@@ -196,9 +196,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     for (const MemberInfo& member : members) lost_.push_back(member.pid);
   }
   void show_line(const std::string& line) override { lines_ += line + "\n"; }
-  void show_moment(const Moment& moment) override { moments_.push_back(moment); }
+  void show_moment(const RunFigures& moment) override { moments_.push_back(moment); }
   void show_members(const std::string& json) override { members_.push_back(json); }
-  void show_status(const MembersView& view, const JobFacts& facts) override {
+  void show_status(const MembersView& view, const RunFigures& facts) override {
     status_ = status_json(view, facts);
   }
   std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
@@ -226,10 +226,10 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::string keys_;
   std::vector<int64_t> hashed_;
   std::vector<int64_t> written_;
-  std::vector<Moment> moments_;
+  std::vector<RunFigures> moments_;
   std::string status_;  // the newest one
   std::vector<std::string> members_;
-  std::vector<Summary> summaries_;
+  std::vector<RunFigures> summaries_;
   std::vector<RunEnd> ends_;
   std::optional<FilesDone> file_work_;  // in progress, with its outcome
   std::string file_;                    // that it waits for

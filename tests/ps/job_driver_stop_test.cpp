@@ -60,8 +60,8 @@ TEST_F(JobDriverTest, SignalStopsTheJobAtTheNextCutWithACheckpoint) {
   turn(6000);  // the worker reports nothing more
   turn();
   ASSERT_EQ(summaries_.size(), 1U);
-  EXPECT_EQ(summaries_[0].steps, 2);
-  EXPECT_EQ(summaries_[0].samples, setup.job.global_batch * 2);
+  EXPECT_EQ(summaries_[0].end_step, 2);
+  EXPECT_EQ(summaries_[0].counts.samples, setup.job.global_batch * 2);
   EXPECT_EQ(summaries_[0].weights_sha256, "last");
   EXPECT_EQ(summaries_[0].stopped_by, "SIGTERM (server 0 (head, pid 1))");
   EXPECT_EQ(driver_->exit_code(), 75);

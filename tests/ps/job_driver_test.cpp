@@ -100,7 +100,7 @@ TEST_P(RunAtItsEnd, OnlyEvaluates) {
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_FINISHING);
   leave_when_done();
   ASSERT_EQ(summaries_.size(), 1U);
-  EXPECT_EQ(summaries_[0].steps, 3);
+  EXPECT_EQ(summaries_[0].end_step, 3);
   EXPECT_EQ(summaries_[0].weights_sha256, "last");
 }
 
@@ -192,7 +192,7 @@ TEST_F(JobDriverTest, JobRunsFromItsFirstStepToItsSummary) {
   driver_->on_message(now(), "anna", message);
   turn();
   ASSERT_EQ(summaries_.size(), 1U);
-  EXPECT_EQ(summaries_[0].steps, 1);
+  EXPECT_EQ(summaries_[0].end_step, 1);
   EXPECT_EQ(summaries_[0].initial_weights_sha256, "first");
   EXPECT_EQ(summaries_[0].weights_sha256, "last");
   EXPECT_EQ(summaries_[0].slices_per_server, std::vector<int64_t>{3});

@@ -34,7 +34,7 @@ class PrometheusText : public testing::Test {
   std::map<uint64_t, MemberInfo> shown_;
   Membership members_{5.0};
   Pace pace_;
-  JobFacts facts_;
+  RunFigures facts_;
 };
 
 TEST_F(PrometheusText, HasNoFiguresOfTrainingBeforeTheStart) {

@@ -20,17 +20,17 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-Summary some_summary() {
-  Summary s;
+RunFigures some_summary() {
+  RunFigures s;
   s.strategy = "ssp:2";
   s.workers = 3;
   s.servers = 2;
-  s.steps = 40;
-  s.samples = 2560;
-  s.samples_per_worker = {1000, 1000, 560};
-  s.pushes_applied = 80;
-  s.pushes_dropped = 12;
-  s.pushes_dropped_per_worker = {0, 2, 10};
+  s.end_step = 40;
+  s.counts.samples = 2560;
+  s.counts.samples_per_worker = {1000, 1000, 560};
+  s.counts.pushes_applied = 80;
+  s.counts.pushes_dropped = 12;
+  s.counts.pushes_dropped_per_worker = {0, 2, 10};
   s.seconds = 2.5;
   s.samples_per_second = 1024.0;
   s.train_loss = 0.25;
@@ -39,13 +39,14 @@ Summary some_summary() {
   s.numerics = "AVX2";
   s.arena_bytes = 65'536;
   s.slots = 2;
-  s.heads = {{{"label", Metric::kAccuracy, 1}, {0.5 * 359, 359, 341.0}},
-             {{"position", Metric::kMeanSquaredError, 1}, {8.0, 4, 8.0}}};
+  s.evaluation = Evaluation{40,
+                            {{{"label", Metric::kAccuracy, 1}, {0.5 * 359, 359, 341.0}},
+                             {{"position", Metric::kMeanSquaredError, 1}, {8.0, 4, 8.0}}}};
   s.weights_sha256 = std::string(64, 'a');
   s.slices_per_server = {4, 3};
   s.staleness = {{0, 10}, {1, 20}, {3, 10}};
   s.initial_weights_sha256 = std::string(64, 'b');
-  s.data_order_sha256 = std::string(64, 'c');
+  s.counts.data_hash = *HashSum::from_hex(std::string(64, 'c'));
   s.totals.clock_gap_max = 2;
   s.totals.bytes_pushed = 123456789;
   s.totals.bytes_pulled = 987654321;
@@ -110,18 +111,18 @@ TEST(SummaryJson, StalenessIsCountedInUpdates) {
   EXPECT_EQ(staleness.at("mean"), 1.25);
   EXPECT_EQ(staleness.at("histogram"), json({{"0", 10}, {"1", 20}, {"3", 10}}));
   EXPECT_EQ(staleness.at("clock_gap_max"), 2);
-  const json none = json::parse(summary_json(Summary())).at("staleness");
+  const json none = json::parse(summary_json(RunFigures())).at("staleness");
   EXPECT_EQ(none.at("max"), 0);
   EXPECT_EQ(none.at("mean"), 0.0);
   EXPECT_EQ(none.at("histogram"), json::object());
 }
 
 TEST(SummaryJson, NonFiniteAndUnknownValuesAreNull) {
-  Summary s = some_summary();
+  RunFigures s = some_summary();
   s.seconds = std::numeric_limits<double>::infinity();
   s.samples_per_second = std::nan("");
   s.train_loss = std::nan("");
-  s.heads.clear();
+  s.evaluation.reset();
   const json j = json::parse(summary_json(s));
   for (const char* key :
        {"seconds", "samples_per_second", "train_loss", "test_loss", "test_accuracy"}) {
@@ -130,7 +131,7 @@ TEST(SummaryJson, NonFiniteAndUnknownValuesAreNull) {
 }
 
 TEST(SummaryJson, ResumedRunHasItsFirstStep) {
-  Summary s = some_summary();
+  RunFigures s = some_summary();
   s.resumed_from_step = 17;
   EXPECT_EQ(json::parse(summary_json(s)).at("resumed_from_step"), 17);
   s.resumed_from_step = 0;
@@ -149,19 +150,18 @@ TEST(SummaryTable, ShowsTheMainFigures) {
   }
 }
 
-Moment moment_at(double seconds, int64_t step) {
-  Moment m;
+RunFigures moment_at(double seconds, int64_t step) {
+  RunFigures m;
   m.seconds = seconds;
   m.step = step;
   m.end_step = 100;
   m.steps_per_epoch = 10;
   m.step_done = step;
-  m.samples = step * 64;
+  m.counts.samples = step * 64;
   m.samples_per_second = 640.0;
   m.learning_rate = 0.1;
   m.loss = 1.5;
-  m.staleness_mean = 0.5;
-  m.staleness_max = 2;
+  m.staleness = {{0, 3}, {2, 1}};
   return m;
 }
 
@@ -176,16 +176,16 @@ void summarise(Report& report) {
   report.show_summary(some_summary());
 }
 
-std::string printed(Report& report, const std::vector<Moment>& moments) {
+std::string printed(Report& report, const std::vector<RunFigures>& moments) {
   testing::internal::CaptureStdout();
-  for (const Moment& m : moments) report.moment(m);
+  for (const RunFigures& m : moments) report.moment(m);
   report.end_line();
   return testing::internal::GetCapturedStdout();
 }
 
 TEST(Report, MetricsAreOneJsonLinePerMoment) {
   const ScratchFolder folder;
-  Moment second = moment_at(1.0, 20);
+  RunFigures second = moment_at(1.0, 20);
   second.loss = std::nan("");
   second.evaluation = Evaluation{20, {{{"label", Metric::kAccuracy, 1}, {0.75 * 10, 10, 8.0}}}};
   second.test_seconds = 0.875;
@@ -249,7 +249,7 @@ TEST(Report, FileGetsPlainLinesRarelyAndTheLastOne) {
   const ScratchFolder folder;
   Report report(folder.path(), ProgressStyle::kPlain);
   begin(report, "");
-  std::vector<Moment> moments;
+  std::vector<RunFigures> moments;
   for (int i = 0; i < 40; ++i) moments.push_back(moment_at(0.25 * i, i));
   moments.push_back(moment_at(10.0, 100));
   const std::string text = printed(report, moments);

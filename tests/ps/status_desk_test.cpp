@@ -110,7 +110,7 @@ class StatusDeskTest : public testing::Test {
   StatusDesk desk_{members_, kSelf};
   CommittedWork progress_{job_of(), 2, Barriers{}};
   wire::Stats own_;
-  JobFacts facts_;
+  RunFigures facts_;
   int64_t now_ = 1'000'000;
   json file_;
   std::vector<std::pair<PeerId, wire::StatusReply>> answers_;

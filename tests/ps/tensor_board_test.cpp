@@ -113,7 +113,7 @@ TEST_F(TensorBoardTest, EachStartIsMarkedAndTheVersionWrittenOnce) {
 
 TEST_F(TensorBoardTest, TasksAndStalenessAreThoseSinceThePreviousMoment) {
   board_.begin(0);
-  Moment moment;
+  RunFigures moment;
   moment.totals.tasks = 2;
   moment.totals.split.compute = 0.5;
   moment.staleness = {{0, 3}, {7, 1}};
@@ -140,7 +140,7 @@ TEST_F(TensorBoardTest, TasksAndStalenessAreThoseSinceThePreviousMoment) {
 
 TEST_F(TensorBoardTest, EachHeadOfAnEvaluationHasItsCurvesAtItsStep) {
   board_.begin(0);
-  Moment moment;
+  RunFigures moment;
   moment.step = 30;
   moment.evaluation = Evaluation{20,
                                  {{{"start", Metric::kAccuracy, 1}, {5.0, 10, 8.0}},

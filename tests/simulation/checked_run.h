@@ -248,12 +248,12 @@ class Run {
       return false;
     }
     const int64_t step = coordinator.barriers().stop_step;
-    if (!cluster_->summary || cluster_->summary->steps != step ||
+    if (!cluster_->summary || cluster_->summary->end_step != step ||
         !cluster_->summary->stopped_by.value_or("").starts_with(stop_name())) {
       complain("no summary of the run that was stopped at step " + std::to_string(step));
-    } else if (!backup() && cluster_->summary->samples !=
+    } else if (!backup() && cluster_->summary->counts.samples !=
                                 (step - scenario_.start_step) * scenario_.job.global_batch) {
-      complain("the summary has " + std::to_string(cluster_->summary->samples) + " samples");
+      complain("the summary has " + std::to_string(cluster_->summary->counts.samples) + " samples");
     }
     // a coordinator that died may have been writing a later checkpoint, which is incomplete
     auto& checkpoints = cluster_->checkpoints;

@@ -61,7 +61,7 @@ class Cluster {
   std::map<int64_t, Evaluation> evaluations;  // by step
   // Under backup: first micro-batches of the pushes of each step.
   std::map<int64_t, std::vector<int64_t>> chosen;
-  std::optional<Summary> summary;
+  std::optional<RunFigures> summary;
   std::map<int, int64_t> computed;  // micro-batches and chunks, by worker process
   // The state that a restarted coordinator finds: the term, and the counts in checkpoints.
   struct Disk {

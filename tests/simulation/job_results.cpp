@@ -122,7 +122,7 @@ void JobResults::show_line(const std::string& line) {
   }
 }
 
-void JobResults::show_moment(const Moment& moment) {
+void JobResults::show_moment(const RunFigures& moment) {
   if (!moment.evaluation) return;
   const Evaluation& evaluation = *moment.evaluation;
   const bool again = !cluster_.evaluations.insert_or_assign(evaluation.step, evaluation).second;
@@ -134,7 +134,7 @@ void JobResults::show_moment(const Moment& moment) {
 void JobResults::show_members(const std::string& json) { cluster_.members_json = json; }
 
 // A process that is killed between the summary and its end repeats the run's last steps.
-void JobResults::write_summary(Summary summary) {
+void JobResults::write_summary(RunFigures summary) {
   if (std::exchange(summarised_, true)) cluster_.wrong("the summary was written twice");
   after_files([this, summary = std::move(summary)]() -> FilesDone {
     cluster_.summary = summary;

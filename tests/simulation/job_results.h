@@ -31,7 +31,7 @@ class JobResults : public JobEffects {
                   const RunHistory& history) override;
   void save_term(int64_t term, const RunHistory& history) override;
   void save_end(const RunEnd& end) override;
-  void write_summary(Summary summary) override;
+  void write_summary(RunFigures summary) override;
   std::string file_wait() const override { return "the disk"; }
   int64_t file_bytes() const override { return 0; }
   void hash_weights(GatheredState snapshot) override;
@@ -39,9 +39,9 @@ class JobResults : public JobEffects {
                         CheckpointKind kind) override;
   void members_lost(const std::vector<MemberInfo>& /*members*/) override {}
   void show_line(const std::string& line) override;
-  void show_moment(const Moment& moment) override;
+  void show_moment(const RunFigures& moment) override;
   void show_members(const std::string& json) override;
-  void show_status(const MembersView& /*view*/, const JobFacts& /*facts*/) override {}
+  void show_status(const MembersView& /*view*/, const RunFigures& /*facts*/) override {}
   StartPoint start_point() const;
   void after_writing(std::function<void()> then);
   void after_files(std::function<FilesDone()> work);
