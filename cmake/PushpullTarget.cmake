@@ -57,7 +57,7 @@ function(pushpull_library name)
   target_link_libraries(pushpull_${name} PUBLIC pushpull_flags ${ARG_LINK})
 endfunction()
 
-# What protoc writes, without compiling it.
+# Runs protoc and compiles nothing.
 add_custom_target(generated_sources)
 
 # pushpull_protobuf(TARGET FILE.proto...): a library of generated code, as "FOLDER/FILE.pb.h". It is

@@ -58,7 +58,7 @@
   }
   const workersOf = cells => [...new Set(cells.map(cell => cell.workers))];
 
-  // Of a measure to the target, a run without a value counts as later than all others.
+  // In a measure to the target, a run without a value counts as later than all others.
   function figure(cell, measure) {
     const there = cell.good.map(measure.value).filter(Number.isFinite).sort((a, b) => a - b);
     const asked = measure.target ? cell.good.length + cell.failed.length : there.length;
@@ -177,7 +177,7 @@
   const timeText = f => `${number(f.median)} s in ${f.count} of ${plural(f.asked, 'seed')}`;
 
   // ---- charts ----
-  // What Chart.js lacks: names at the ends of curves, whiskers and failures of bars, rules, and the pointer's place.
+  // Additions to Chart.js: names at the ends of curves, whiskers and failures of bars, rules, and the pointer's place.
   const extras = {
     id: 'extras', beforeEvent(chart, { event }) { chart.pointer = event.x; },
     afterDatasetsDraw(chart, args, { rule, marks, names }) {
@@ -224,7 +224,7 @@
   };
   Chart.register(extras);
   Chart.Tooltip.positioners.pointer = (items, at) => ({ x: at.x, y: at.y });
-  // What each curve has at the pointer: its newest point there.
+  // The newest point of each curve at the pointer.
   Chart.Interaction.modes.holds = (chart, event) => chart.data.datasets.flatMap((set, datasetIndex) => {
     const index = set.data.findLastIndex(point => point.x <= chart.scales.x.getValueForPixel(event.x));
     if (!set.label || !Number.isFinite(set.data[index]?.y) || !chart.isDatasetVisible(datasetIndex)) return [];
