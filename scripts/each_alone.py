@@ -5,7 +5,7 @@
 
 Configures the preset `headers` and writes its generated sources. Every command of its compile_commands.json runs with
 -fsyntax-only, as many at once as there are cores. CMake's header sets add a source for each header. --changed takes the
-files that differ from the last commit or that the newest commits have touched, the newest first, 24 at most. Prints the
+files that differ from the last commit or that the newest commits have touched, the newest first, ten at most. Prints the
 compiler's errors and ends with 1 if a file fails.
 """
 import argparse
@@ -21,7 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "headers"
 SOURCES = re.compile(r"[.](h|cpp)$")
-MOST = 24  # about half a minute on two cores
+MOST = 10  # about a quarter of a minute on two cores
 COMMITS = 10
 
 

@@ -30,9 +30,9 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 
 readonly with_ctest="units reference simulation jobs clusters labs chaos protocols fuzz isa browser packages scripts tree"
 readonly alone="headers cuda asan tsan tidy"
-# Tests of whole jobs wait more than they compute: four of them share two cores.
+# Tests of whole jobs wait more than they compute: six of them share two cores.
 jobs=$(nproc)
-[ "$jobs" -ge 4 ] || jobs=4
+[ "$jobs" -ge 6 ] || jobs=6
 results=build/results
 begin=$(date +%s)
 

@@ -9,7 +9,7 @@ import time
 
 import lab as base
 from files_test import limited_files
-from lab import LONG, MLP, expect, first, living_below, summary_of
+from lab import LONG, MLP, expect, living_below, summary_of
 
 STOPPED, USAGE, FILE, SIGTERM_CODE = 75, 2, 8, 128 + signal.SIGTERM
 STRATEGIES = ("sync", "async", "ssp:4", "local:8", "backup:1", "allreduce:ring")
@@ -70,7 +70,6 @@ def stops_at_random_times_keep_the_run(lab):
             print(f"  {strategy}: {done} stops", flush=True)
 
 
-@first("SIGUSR1 writes a checkpoint")
 def a_checkpoint_signal_writes_one_and_training_goes_on(lab):
     def case(strategy):
         keys = {**lab.in_parts(MLP, 8000), "strategy": strategy, "checkpoint-keep": 100}

@@ -84,7 +84,6 @@ def start_script(lab, *words):
     return process
 
 
-@first("P5: a killed PyTorch worker")
 def a_kill_in_the_middle_keeps_the_bits(lab):
     _prepare(lab)
     keys = {"steps": 300, "on-worker-loss": "wait", "eval-every": 100}
@@ -173,7 +172,6 @@ def each_strategy_trains(lab):
 
 # ---- mistakes ----
 
-@first("a mistake in a script is one line")
 def mistakes_are_one_line_that_names_the_thing(lab):
     _prepare(lab)
     for mistake, word, code in (("vector", "expected a scalar", 1), ("nan", "is nan", 7), ("half", "torch.float16", 2),
