@@ -132,7 +132,7 @@ class Browser:
 
     def words(self):
         """What pages said on the console, and the addresses that they asked for beside their own file."""
-        told = [json.dumps(e["params"])[:500] for e in self.events
+        told = [json.dumps(e["params"])[:2000] for e in self.events
                 if e["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")]
         asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return told + [url for url in asked if not url.startswith(("data:", "blob:", self.url))]
