@@ -1,7 +1,7 @@
 # Tests, each of one part and one tier.
 #
 # A test has two labels. Its part (`units`, `jobs`, ...) is a word of `scripts/test.sh --PART`, which lists them. Its
-# tier is `first` or `second`: scripts/test.sh alone builds and runs the first tier ("is it whole?"), which takes ten
+# tier is `first` or `second`: scripts/test.sh alone builds and runs the first tier ("is it whole?"), which shall take ten
 # minutes with the build; `scripts/test.sh --all` runs both. A unit test is in the first tier if it takes a second or two;
 # a job (tests/e2e) if it is marked with @first, which names what it shows.
 
@@ -27,7 +27,7 @@ endif()
 find_program(PUSHPULL_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(PUSHPULL_PYTHON python3)
 
-# What the unit tests need, what the first tier runs, and what the parts cuda and gpu run.
+# Programs of the unit tests, of the first tier, and of the parts cuda and gpu.
 add_custom_target(unit_tests)
 add_custom_target(first_tier)
 add_custom_target(cuda_tests)
@@ -61,7 +61,6 @@ endfunction()
 # pushpull_script_test(NAME PART PART SCRIPT ARGUMENT... [FIRST] ...): as pushpull_add_test, for a script in Python.
 # Skipped where there is no python3.
 function(pushpull_script_test name)
-  cmake_parse_arguments(ARG "" "" "SCRIPT" "" ${ARGN})
   cmake_parse_arguments(ARG "FIRST" "PART;SECONDS;COST" "SCRIPT;PROPERTIES" ${ARGN})
   set(first)
   if(ARG_FIRST)

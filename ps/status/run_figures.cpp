@@ -364,7 +364,7 @@ const Figure kFigures[] = {
      kSummary,
      [](F f) -> Json { return f.totals.refused_peers; },
      {.prometheus = {"refused_peers_total", "counter", "Connections that were refused."}}},
-    // Of a mean task.
+    // The seconds of a mean task.
     {"split",
      kSummary,
      [](F f) -> Json { return split_json(f.totals.mean_split()); },
