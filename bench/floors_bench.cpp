@@ -1,4 +1,4 @@
-// Floors of this machine: memory, sockets, shared memory, bare ZeroMQ (cli/floors).
+// Floors of this machine: memory, sockets, shared memory, bare ZeroMQ (cli/bench).
 //   floors_bench --benchmark_filter='memory|link_tcp' --benchmark_out=FILE.json
 #include <benchmark/benchmark.h>
 

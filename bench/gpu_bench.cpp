@@ -15,7 +15,7 @@
 
 #include "bench/gpu_rows.h"
 #include "common/base/error.h"
-#include "common/device/cuda/handle.h"
+#include "common/device/cuda_handle.h"
 #include "common/device/slice_update.h"
 #include "common/update/optimizer.h"
 #include "models/ops/batch_norm.h"

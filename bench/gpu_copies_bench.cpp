@@ -16,7 +16,7 @@
 #include "bench/gpu_rows.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/device/cuda/handle.h"
+#include "common/device/cuda_handle.h"
 #include "common/job/job.h"
 
 namespace pushpull {

@@ -12,8 +12,8 @@
 
 #include "bench/gpu_rows.h"
 #include "common/base/error.h"
-#include "common/device/cuda/handle.h"
-#include "common/device/cuda/libraries.h"
+#include "common/device/cuda_handle.h"
+#include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/matmul.h"
 #include "models/ops/cuda/passes.h"
 

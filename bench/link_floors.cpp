@@ -1,4 +1,4 @@
-// Floors of the links between processes of one host, without pushpull (cli/floors): each with one
+// Floors of the links between processes of one host, without pushpull (cli/bench): each with one
 // client, and with two at the same time. GB_s counts the bytes of all clients.
 #include <benchmark/benchmark.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/samples.h"
-#include "cli/floors/link_floor.h"
+#include "cli/bench/link_floor.h"
 
 namespace pushpull::floors {
 namespace {

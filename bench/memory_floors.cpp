@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bench/samples.h"
-#include "cli/floors/floats.h"
-#include "cli/floors/update_floor.h"
+#include "cli/bench/floats.h"
+#include "cli/bench/update_floor.h"
 #include "common/base/thread_pool.h"
 
 namespace pushpull::floors {

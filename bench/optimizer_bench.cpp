@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/samples.h"
-#include "cli/floors/floats.h"
-#include "cli/floors/update_floor.h"
+#include "cli/bench/floats.h"
+#include "cli/bench/update_floor.h"
 #include "common/update/optimizer.h"
 
 namespace {

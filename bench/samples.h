@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "cli/floors/percentiles.h"
+#include "cli/bench/percentiles.h"
 
 namespace pushpull::floors {
 

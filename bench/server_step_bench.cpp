@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "cli/floors/floats.h"
-#include "cli/floors/update_floor.h"
+#include "cli/bench/floats.h"
+#include "cli/bench/update_floor.h"
 #include "common/base/thread_pool.h"
 #include "ps/engine/shard.h"
 

@@ -1,5 +1,5 @@
-# Enables CUDA if its compiler is found. Sets PUSHPULL_CUDA_FOUND; CMake then compiles */cuda/*, otherwise no_cuda.cpp.
-# Everything else is the same without CUDA.
+# Enables CUDA if its compiler is found. Sets PUSHPULL_CUDA_FOUND; CMake then compiles common/device/cuda_* and
+# models/ops/cuda, otherwise the files no_cuda.cpp. Everything else is the same without CUDA.
 set(PUSHPULL_CUDA AUTO CACHE STRING "CUDA workers: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE PUSHPULL_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(PUSHPULL_CUDA_FOUND OFF)

@@ -4,7 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "models/graph/layers.h"
+#include "models/layers.h"
 #include "models/models.h"
 
 namespace pushpull {

@@ -15,8 +15,8 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "models/graph/batch_results.h"
-#include "models/graph/planned_graph.h"
+#include "models/batch_results.h"
+#include "models/planned_graph.h"
 
 namespace pushpull {
 

@@ -4,7 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "models/graph/batch_results.h"
+#include "models/batch_results.h"
 
 namespace pushpull {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "models/device_step.h"
-#include "models/graph/planned_graph.h"
 #include "models/model.h"
+#include "models/planned_graph.h"
 
 namespace pushpull {
 

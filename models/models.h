@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/layout/fields.h"
-#include "models/graph/graph.h"
+#include "models/graph.h"
 
 namespace pushpull {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "common/job/job.h"
-#include "models/graph/layers.h"
+#include "models/layers.h"
 #include "models/models.h"
 
 namespace pushpull {

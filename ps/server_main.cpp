@@ -20,10 +20,10 @@
 #include "common/net/join.h"
 #include "common/net/key_file.h"
 #include "ps/coordinator/coordinator_loop.h"
+#include "ps/coordinator/stop_flags.h"
 #include "ps/engine/server_device.h"
 #include "ps/server/joined_server_loop.h"
 #include "ps/status/watch_page.h"
-#include "ps/stops/stop_flags.h"
 
 namespace pushpull {
 namespace {

@@ -45,13 +45,12 @@ LEFT_OUT = {  # prefix of a path -> why it does not count
     "common/shm/": "finds no reference to shared memory in a message over TCP",
     "worker/exchange/server_attachment.cpp": "passes a message over TCP on as it is",
     "ps/server/attached_workers.cpp": "passes a message over TCP on as it is",
-    "worker/member/": "control messages, on a connection of their own",
+    "worker/member/": "control messages, on a connection of their own; records times",
     "common/net/member.cpp": "control messages, on a connection of their own",
     "ps/coordinator/": "control messages; it hears that a push counts, with its losses",
     "ps/members/": "control messages",
     "ps/status/": "answers `pushpull status`",
     "ps/work/": "counts losses and samples",
-    "worker/trace/": "records times",
 }
 
 # One file per process in $GRADIENT_WAY: load address, number of events, events (nanoseconds, address).

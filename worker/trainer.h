@@ -19,9 +19,9 @@
 #include "worker/exchange/local_steps.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/member/control.h"
+#include "worker/member/time_split.h"
+#include "worker/member/trace.h"
 #include "worker/task_computer.h"
-#include "worker/trace/time_split.h"
-#include "worker/trace/trace.h"
 
 namespace pushpull {
 

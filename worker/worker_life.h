@@ -11,8 +11,8 @@
 #include "common/base/console.h"
 #include "common/net/keys.h"
 #include "worker/member/control.h"
+#include "worker/member/trace.h"
 #include "worker/member/work.h"
-#include "worker/trace/trace.h"
 
 namespace pushpull {
 

@@ -17,12 +17,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from figures import MIB, Failed, environment, run, say  # noqa: E402
 
-OURS = HERE / "ps_lite"
 RELEASE = "byteps==0.2.5.post15"
 SHA256 = "9d6a3c5be4c4b5a172739744bb32725c433f9a9f63794e1885e7376ff4eea99f"
 WHAT = "ps-lite of byteps 0.2.5.post15"
 # The van. As released, its receiving threads never sleep, which takes a core for each of them (three in a worker, one
-# in a server, one in the scheduler). With receive.patch they sleep until a message arrives.
+# in a server, one in the scheduler). With ps_lite_receive.patch they sleep until a message arrives.
 VANS = ("released", "sleeping")
 # The heap. With the default settings glibc returns large messages to the kernel and allocates them as fresh pages.
 HEAPS = {"default": {}, "kept": {"MALLOC_MMAP_MAX_": 0, "MALLOC_TRIM_THRESHOLD_": 1 << 34,
@@ -91,12 +90,12 @@ def build(given, scratch):
     for van in VANS:
         tree = patched(release, scratch, van)
         include, library = [f"-I{tree / 'include'}", f"-I{tree / 'src'}"], sorted((tree / "src").glob("*.cc"))
-        driver = OURS / "driver.cpp"
+        driver = HERE / "ps_lite_driver.cpp"
         programs[van, "driver"] = compiled(scratch / f"driver-{van}", ["-std=c++17", *include, driver, *library],
-                                           [driver, OURS / "receive.patch"])
-        server = OURS / "byteps_server.cpp"
+                                           [driver, HERE / "ps_lite_receive.patch"])
+        server = HERE / "byteps_server.cpp"
         words = byteps_words(release, include, [server, *library])
-        programs[van, "byteps"] = compiled(scratch / f"byteps-{van}", words, [server, OURS / "receive.patch"])
+        programs[van, "byteps"] = compiled(scratch / f"byteps-{van}", words, [server, HERE / "ps_lite_receive.patch"])
     return programs
 
 
@@ -106,7 +105,7 @@ def patched(release, scratch, van):
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(release / "3rdparty/ps-lite", tree)
     if van == "sleeping":
-        run(["patch", "--batch", "-p1", "-d", tree, "-i", OURS / "receive.patch"])
+        run(["patch", "--batch", "-p1", "-d", tree, "-i", HERE / "ps_lite_receive.patch"])
     return tree
 
 
@@ -174,7 +173,7 @@ def finished(processes, deadline):
 
 
 def measured(programs, van, heap, kind, workers, size, timeout_s=60):
-    """Measures a scheduler, a server and workers. Returns (what, bytes) -> µs. kind: see ps_lite/driver.cpp."""
+    """Measures a scheduler, a server and workers. Returns (what, bytes) -> µs. kind: see ps_lite_driver.cpp."""
     base = {key: value for key, value in environment().items() if not key.startswith(("DMLC_", "BYTEPS_", "PS_"))}
     settings = {"DMLC_NUM_WORKER": workers, "DMLC_NUM_SERVER": 1, "DMLC_PS_ROOT_URI": "127.0.0.1",
                 "DMLC_PS_ROOT_PORT": free_port(), "DMLC_NODE_HOST": "127.0.0.1", **HEAPS[heap], **BYTEPS}

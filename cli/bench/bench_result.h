@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/floors/link_floor.h"
-#include "cli/floors/percentiles.h"
+#include "cli/bench/link_floor.h"
+#include "cli/bench/percentiles.h"
 
 namespace pushpull {
 

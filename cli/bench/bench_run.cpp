@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "cli/commands.h"
-#include "cli/result/compare_read.h"
+#include "cli/report/compare_read.h"
 #include "cli/run/child.h"
 #include "common/base/error.h"
 #include "common/base/process.h"

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "cli/result/metric_style.h"
+#include "cli/report/metric_style.h"
 #include "common/base/text.h"
 
 namespace pushpull {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cli/compare/compare_table.h"
+#include "cli/report/metric_style.h"
 #include "cli/report/report_page.h"
-#include "cli/result/metric_style.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
 #include "common/io/json.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cli/result/compare_result.h"
+#include "cli/report/compare_result.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "cli/result/metric_style.h"
+#include "cli/report/metric_style.h"
 
 namespace pushpull {
 namespace {

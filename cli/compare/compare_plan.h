@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/compare/compare_options.h"
-#include "cli/result/compare_result.h"
+#include "cli/report/compare_result.h"
 
 namespace pushpull {
 

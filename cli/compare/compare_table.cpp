@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "cli/compare/compare_notes.h"
-#include "cli/result/metric_style.h"
+#include "cli/report/metric_style.h"
 #include "common/base/text.h"
 
 namespace pushpull {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/result/compare_result.h"
+#include "cli/report/compare_result.h"
 
 namespace pushpull {
 

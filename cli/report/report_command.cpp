@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "cli/commands.h"
+#include "cli/report/compare_read.h"
+#include "cli/report/metric_style.h"
 #include "cli/report/report_page.h"
-#include "cli/result/compare_read.h"
-#include "cli/result/metric_style.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/io/file.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <sstream>
 
-#include "cli/result/metric_style.h"
+#include "cli/report/metric_style.h"
 #include "common/base/text.h"
 #include "common/io/sha256.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/result/compare_result.h"
+#include "cli/report/compare_result.h"
 #include "cli/run/launcher.h"
 #include "common/base/unique_fd.h"
 

@@ -21,8 +21,8 @@
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
 #include "common/net/key_file.h"
+#include "ps/coordinator/stop_flags.h"
 #include "ps/status/watch_page.h"
-#include "ps/stops/stop_flags.h"
 #include "worker/devices.h"
 
 namespace pushpull {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "cli/over/step_launcher.h"
+#include "cli/run/step_launcher.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/host/binding.h"

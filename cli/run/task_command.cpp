@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/over/step_launcher.h"
-#include "cli/over/step_lines.h"
 #include "cli/run/child.h"
 #include "cli/run/merged_view.h"
 #include "cli/run/signals.h"
+#include "cli/run/step_launcher.h"
+#include "cli/run/step_lines.h"
 #include "cli/run/task_rules.h"
 #include "common/base/console.h"
 #include "common/base/error.h"

@@ -1,4 +1,4 @@
-// Replaces common/device/cuda/ in a build without CUDA.
+// Replaces the files cuda_*.cpp in a build without CUDA.
 #include "common/base/error.h"
 #include "common/device/device.h"
 

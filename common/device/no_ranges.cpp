@@ -1,4 +1,4 @@
-// Replaces common/device/cuda/phase_range.cpp where NVTX is not found.
+// Replaces common/device/nvtx_ranges.cpp where NVTX is not found.
 #include "common/device/phase_range.h"
 
 namespace pushpull::device {

@@ -9,9 +9,9 @@
 #include "common/device/device.h"
 #include "common/job/job.h"
 #include "common/net/keys.h"
+#include "ps/coordinator/stop_options.h"
 #include "ps/files/report.h"
 #include "ps/status/watch_page.h"
-#include "ps/stops/stop_options.h"
 
 namespace pushpull {
 

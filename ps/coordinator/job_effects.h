@@ -11,6 +11,7 @@
 
 #include "common/io/checkpoint.h"
 #include "common/net/flat_state.h"
+#include "ps/coordinator/stop_options.h"
 #include "ps/files/checkpoint_writer.h"
 #include "ps/files/run_history.h"
 #include "ps/members/declarations.h"
@@ -18,7 +19,6 @@
 #include "ps/members/membership.h"
 #include "ps/status/member_document.h"
 #include "ps/status/run_figures.h"
-#include "ps/stops/stop_options.h"
 
 namespace pushpull {
 

@@ -9,10 +9,10 @@
 
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
+#include "ps/coordinator/stop_request.h"
 #include "ps/coordinator/transfers.h"
 #include "ps/files/transfer_watch.h"
 #include "ps/members/ended_run.h"
-#include "ps/stops/stop_request.h"
 
 namespace pushpull {
 

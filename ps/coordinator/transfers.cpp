@@ -6,8 +6,8 @@
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "ps/aggregation/make_aggregation.h"
+#include "ps/coordinator/stop_request.h"
 #include "ps/coordinator/training_run.h"
-#include "ps/stops/stop_request.h"
 
 namespace pushpull {
 

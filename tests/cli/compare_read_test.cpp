@@ -1,4 +1,4 @@
-#include "cli/result/compare_read.h"
+#include "cli/report/compare_read.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

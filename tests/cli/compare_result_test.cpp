@@ -1,4 +1,4 @@
-#include "cli/result/compare_result.h"
+#include "cli/report/compare_result.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "cli/floors/link_floor.h"
+#include "cli/bench/link_floor.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "cli/floors/percentiles.h"
+#include "cli/bench/percentiles.h"
 #include "common/base/error.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "cli/result/machine_info.h"
+#include "cli/report/machine_info.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Tests the command lines of srun and mpirun, the places of their tasks and their refusals.
-#include "cli/over/step_launcher.h"
+#include "cli/run/step_launcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <csignal>
 #include <set>
 
-#include "cli/over/slurm_step.h"
-#include "cli/over/step_lines.h"
+#include "cli/run/slurm_step.h"
+#include "cli/run/step_lines.h"
 #include "common/base/error.h"
 
 namespace pushpull::step_launcher_test {

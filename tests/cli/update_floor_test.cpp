@@ -1,4 +1,4 @@
-#include "cli/floors/update_floor.h"
+#include "cli/bench/update_floor.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "common/device/cuda/libraries.h"
+#include "common/device/cuda_libraries.h"
 #include "common/device/shared_library.h"
 #include "models/ops/cuda/cudnn_library.h"
 

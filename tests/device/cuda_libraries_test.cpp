@@ -1,4 +1,6 @@
 // Checks that the installed library has every function that is looked up by name. Needs no device.
+#include "common/device/cuda_libraries.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +8,6 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/device/cuda/libraries.h"
 #include "common/device/shared_library.h"
 #include "tests/device/need_device.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/device/cuda/handle.h"
+#include "common/device/cuda_handle.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/cross_entropy.h"
 #include "models/ops/cuda/makers.h"

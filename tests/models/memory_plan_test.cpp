@@ -1,4 +1,4 @@
-#include "models/graph/memory_plan.h"
+#include "models/memory_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/graph/graph.h"
+#include "models/graph.h"
 #include "models/ops/activate.h"
 #include "models/ops/add.h"
 #include "models/ops/average_pool.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/job/job.h"
-#include "models/graph/planned_graph.h"
 #include "models/models.h"
+#include "models/planned_graph.h"
 
 namespace pushpull {
 namespace {

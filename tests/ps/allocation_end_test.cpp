@@ -1,4 +1,4 @@
-#include "ps/stops/allocation_end.h"
+#include "ps/coordinator/allocation_end.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/stops/stop_flags.h"
+#include "ps/coordinator/stop_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

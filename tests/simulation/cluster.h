@@ -13,9 +13,9 @@
 
 #include "common/net/flat_state.h"
 #include "ps/coordinator/coordinator.h"
+#include "ps/coordinator/stop_options.h"
 #include "ps/files/report.h"
 #include "ps/files/run_history.h"
-#include "ps/stops/stop_options.h"
 #include "tests/simulation/control_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"

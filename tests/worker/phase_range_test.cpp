@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "worker/trace/time_split.h"
+#include "worker/member/time_split.h"
 
 namespace pushpull {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/trace/time_split.h"
+#include "worker/member/time_split.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "worker/trace/trace.h"
+#include "worker/member/trace.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -25,7 +25,7 @@
 #include "worker/compute/evaluate.h"
 #include "worker/exchange/to_server.h"
 #include "worker/member/control.h"
-#include "worker/trace/time_split.h"
+#include "worker/member/time_split.h"
 
 namespace pushpull {
 

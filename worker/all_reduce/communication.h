@@ -14,7 +14,7 @@
 #include "common/base/process.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/all_reduce/peers.h"
-#include "worker/trace/time_split.h"
+#include "worker/member/time_split.h"
 
 namespace pushpull {
 

@@ -21,8 +21,8 @@
 #include "worker/compute/device_team.h"
 #include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
-#include "worker/trace/time_split.h"
-#include "worker/trace/trace.h"
+#include "worker/member/time_split.h"
+#include "worker/member/trace.h"
 
 namespace pushpull {
 

@@ -8,7 +8,7 @@
 
 #include "models/device_step.h"
 #include "worker/compute/gradient_sum.h"
-#include "worker/trace/trace.h"
+#include "worker/member/trace.h"
 
 namespace pushpull {
 

@@ -14,8 +14,8 @@
 #include "common/net/message.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
-#include "worker/trace/time_split.h"
-#include "worker/trace/trace.h"
+#include "worker/member/time_split.h"
+#include "worker/member/trace.h"
 
 namespace pushpull {
 

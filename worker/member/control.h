@@ -17,8 +17,8 @@
 #include "common/net/endpoint.h"
 #include "common/net/keys.h"
 #include "common/net/zap_handler.h"
+#include "worker/member/time_split.h"
 #include "worker/member/worker_member.h"
-#include "worker/trace/time_split.h"
 
 namespace pushpull {
 

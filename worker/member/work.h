@@ -9,7 +9,7 @@
 #include "common/net/join.h"
 #include "common/net/member.h"
 #include "worker/member/control.h"
-#include "worker/trace/trace.h"
+#include "worker/member/trace.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/device/cuda/check.h"
+#include "common/device/cuda_check.h"
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/matmul.h"

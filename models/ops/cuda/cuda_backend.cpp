@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "common/base/error.h"
-#include "common/device/cuda/handle.h"
-#include "common/device/cuda/libraries.h"
+#include "common/device/cuda_handle.h"
+#include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/convolution.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/device_numerics.h"

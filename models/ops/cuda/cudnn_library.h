@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "common/device/cuda/check.h"
+#include "common/device/cuda_check.h"
 
 namespace pushpull::ops::cuda {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/device/cuda/libraries.h"
+#include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/passes.h"
 #include "models/ops/cuda/shared.h"

@@ -1,7 +1,7 @@
 #include "models/ops/cuda/shared.h"
 
 #include "common/base/error.h"
-#include "common/device/cuda/check.h"
+#include "common/device/cuda_check.h"
 
 namespace pushpull::ops::cuda {
 

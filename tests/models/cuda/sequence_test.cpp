@@ -2,8 +2,8 @@
 // numbers, rounded to the activations' type, at aligned addresses and not.
 #include <gtest/gtest.h>
 
-#include "common/device/cuda/handle.h"
-#include "common/device/cuda/libraries.h"
+#include "common/device/cuda_handle.h"
+#include "common/device/cuda_libraries.h"
 #include "models/ops/add_positions.h"
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/embedding.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "models/graph/layers.h"
+#include "models/layers.h"
 #include "models/models.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/fixture.h"

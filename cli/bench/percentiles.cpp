@@ -1,0 +1,26 @@
+#include "cli/bench/percentiles.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/error.h"
+
+namespace pushpull {
+
+double percentile(std::vector<double> values, double part) {
+  PP_ASSERT(!values.empty() && part > 0.0 && part <= 1.0);
+  const auto rank = static_cast<size_t>(std::ceil(part * static_cast<double>(values.size())));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(1, rank) - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+Percentiles percentiles(const std::vector<double>& values) {
+  return {percentile(values, 0.5), percentile(values, 0.99)};
+}
+
+Percentiles mean(const Percentiles& a, const Percentiles& b) {
+  return {(a.p50 + b.p50) / 2, (a.p99 + b.p99) / 2};
+}
+
+}  // namespace pushpull
