@@ -19,12 +19,12 @@
 #include "common/device/slice_update.h"
 #include "common/update/optimizer.h"
 #include "models/ops/batch_norm.h"
-#include "models/ops/cross_entropy.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/passes.h"
-#include "models/ops/embedding.h"
 #include "models/ops/layer_norm.h"
-#include "models/ops/max_pool.h"
+#include "models/ops/losses.h"
+#include "models/ops/pool.h"
+#include "models/ops/sequence.h"
 
 namespace pushpull::ops::cuda {
 namespace {

@@ -11,10 +11,10 @@
 #include "models/model.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
-#include "models/ops/cross_entropy.h"
-#include "models/ops/flatten.h"
 #include "models/ops/linear.h"
-#include "models/ops/max_pool.h"
+#include "models/ops/losses.h"
+#include "models/ops/pointwise.h"
+#include "models/ops/pool.h"
 
 namespace pushpull {
 namespace {

@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "models/ops/cross_entropy.h"
-#include "models/ops/elements.h"
-#include "models/ops/squared_error.h"
+#include "models/ops/losses.h"
+#include "models/ops/pointwise.h"
 
 namespace pushpull {
 

@@ -6,19 +6,14 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "models/ops/add.h"
-#include "models/ops/add_positions.h"
 #include "models/ops/attention.h"
-#include "models/ops/average_pool.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
-#include "models/ops/dropout.h"
-#include "models/ops/embedding.h"
-#include "models/ops/flatten.h"
 #include "models/ops/layer_norm.h"
 #include "models/ops/linear.h"
-#include "models/ops/max_pool.h"
-#include "models/ops/select.h"
+#include "models/ops/pointwise.h"
+#include "models/ops/pool.h"
+#include "models/ops/sequence.h"
 
 namespace pushpull {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "models/graph.h"
-#include "models/ops/activate.h"
 #include "models/ops/ops.h"
+#include "models/ops/pointwise.h"
 
 namespace pushpull {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "models/ops/add.h"
+#include "models/ops/pointwise.h"
 
 namespace pushpull {
 

@@ -1,5 +1,5 @@
 // Functions of one number, one source for the host's loops and a device's kernels, so both have the
-// same bits: exp, tanh, and the activation functions of models/ops/activate.h. Pure.
+// same bits: exp, tanh, and the activation functions of models/ops/pointwise.h. Pure.
 #pragma once
 
 #include <cmath>

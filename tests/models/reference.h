@@ -10,7 +10,7 @@
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/linear.h"
-#include "models/ops/max_pool.h"
+#include "models/ops/pool.h"
 
 namespace pushpull::reference {
 

@@ -8,14 +8,11 @@
 #include <vector>
 
 #include "models/graph.h"
-#include "models/ops/activate.h"
-#include "models/ops/add.h"
-#include "models/ops/average_pool.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
-#include "models/ops/elements.h"
 #include "models/ops/linear.h"
-#include "models/ops/max_pool.h"
+#include "models/ops/pointwise.h"
+#include "models/ops/pool.h"
 #include "tests/models/reference.h"
 
 namespace pushpull::reference {

@@ -1,10 +1,9 @@
 // Activation functions as own loops, which give the same bits for any number of threads and with
 // every instruction set.
-#include "models/ops/activate.h"
-
 #include "common/base/simd.h"
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/split.h"
+#include "models/ops/pointwise.h"
 #include "models/ops/scalar.h"
 
 namespace pushpull::ops::cpu {

@@ -10,7 +10,7 @@
 #include "common/base/error.h"
 #include "models/ops/cpu/attention_row.h"
 #include "models/ops/cpu/operations.h"
-#include "models/ops/dropout.h"
+#include "models/ops/pointwise.h"
 
 namespace pushpull::ops::cpu {
 

@@ -1,4 +1,4 @@
-// Makers of the CPU operations, one file each; called by cpu_backend.cpp. The specifications have
+// Makers of the CPU operations, called by cpu_backend.cpp. The specifications have
 // been checked. `shared` outlives the results. Used on the backend's thread.
 #pragma once
 

@@ -11,7 +11,7 @@
 #include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/matmul.h"
 #include "models/ops/cuda/shared.h"
-#include "models/ops/dropout.h"
+#include "models/ops/pointwise.h"
 
 namespace pushpull::ops::cuda {
 

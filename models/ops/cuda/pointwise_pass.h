@@ -5,9 +5,8 @@
 #include <cstdint>
 
 #include "common/base/random.h"
-#include "models/ops/activate.h"
 #include "models/ops/cuda/flat_pass.h"
-#include "models/ops/dropout.h"
+#include "models/ops/pointwise.h"
 #include "models/ops/scalar.h"
 
 namespace pushpull::ops::cuda {

@@ -9,8 +9,8 @@
 
 #include "models/ops/arithmetic.h"
 #include "models/ops/cuda/flat_pass.h"
-#include "models/ops/max_pool.h"
 #include "models/ops/ops.h"
+#include "models/ops/pool.h"
 
 namespace pushpull::ops::cuda {
 

@@ -3,18 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/ops/activate.h"
-#include "models/ops/add.h"
-#include "models/ops/average_pool.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
-#include "models/ops/cross_entropy.h"
-#include "models/ops/dropout.h"
-#include "models/ops/elements.h"
-#include "models/ops/flatten.h"
 #include "models/ops/linear.h"
-#include "models/ops/max_pool.h"
-#include "models/ops/squared_error.h"
+#include "models/ops/losses.h"
+#include "models/ops/pointwise.h"
+#include "models/ops/pool.h"
 #include "tests/models/cuda/cuda_operations.h"
 #include "tests/models/ops/operation_run.h"
 

@@ -5,13 +5,12 @@
 
 #include <cmath>
 
-#include "models/ops/add.h"
-#include "models/ops/average_pool.h"
-#include "models/ops/cross_entropy.h"
 #include "models/ops/cuda/head_pass.h"
 #include "models/ops/cuda/pointwise_pass.h"
 #include "models/ops/cuda/pool_pass.h"
-#include "models/ops/squared_error.h"
+#include "models/ops/losses.h"
+#include "models/ops/pointwise.h"
+#include "models/ops/pool.h"
 #include "tests/models/kernel_blocks.h"
 #include "tests/models/kernel_numbers.h"
 #include "tests/models/ops/operation_run.h"

@@ -10,9 +10,9 @@
 
 #include "models/ops/attention.h"
 #include "models/ops/cuda/attention_pass.h"
-#include "models/ops/cuda/embedding_pass.h"
 #include "models/ops/cuda/layer_norm_pass.h"
-#include "models/ops/dropout.h"
+#include "models/ops/cuda/sequence_pass.h"
+#include "models/ops/pointwise.h"
 #include "tests/models/kernel_blocks.h"
 
 namespace pushpull::blocks {

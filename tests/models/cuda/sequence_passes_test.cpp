@@ -6,10 +6,8 @@
 #include <numeric>
 
 #include "common/base/random.h"
-#include "models/ops/add_positions.h"
-#include "models/ops/cuda/positions_pass.h"
-#include "models/ops/cuda/select_pass.h"
-#include "models/ops/select.h"
+#include "models/ops/cuda/sequence_pass.h"
+#include "models/ops/sequence.h"
 #include "tests/models/cuda/sequence_blocks.h"
 #include "tests/models/kernel_numbers.h"
 #include "tests/models/ops/operation_run.h"

@@ -1,14 +1,13 @@
 // Compares the operations on sequences on CUDA with those of the CPU, in each precision: the same
 // numbers, rounded to the activations' type, at aligned addresses and not.
+#include "models/ops/sequence.h"
+
 #include <gtest/gtest.h>
 
 #include "common/device/cuda_handle.h"
 #include "common/device/cuda_libraries.h"
-#include "models/ops/add_positions.h"
 #include "models/ops/cuda/attention_kernels.h"
-#include "models/ops/embedding.h"
 #include "models/ops/layer_norm.h"
-#include "models/ops/select.h"
 #include "tests/models/cuda/cuda_operations.h"
 
 namespace pushpull::sequence_test {

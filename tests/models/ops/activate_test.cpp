@@ -1,10 +1,9 @@
-#include "models/ops/activate.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
 
+#include "models/ops/pointwise.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"

@@ -1,7 +1,6 @@
-#include "models/ops/add.h"
-
 #include <gtest/gtest.h>
 
+#include "models/ops/pointwise.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {

@@ -1,7 +1,6 @@
-#include "models/ops/average_pool.h"
-
 #include <gtest/gtest.h>
 
+#include "models/ops/pool.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"

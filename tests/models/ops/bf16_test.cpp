@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "models/ops/cpu/activations.h"
-#include "models/ops/elements.h"
+#include "models/ops/pointwise.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {

@@ -1,8 +1,7 @@
-#include "models/ops/cross_entropy.h"
-
 #include <gtest/gtest.h>
 
 #include "models/ops/cpu/softmax_row.h"
+#include "models/ops/losses.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull::cross_entropy_test {

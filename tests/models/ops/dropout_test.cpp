@@ -1,8 +1,7 @@
-#include "models/ops/dropout.h"
-
 #include <gtest/gtest.h>
 
 #include "common/base/random.h"
+#include "models/ops/pointwise.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {

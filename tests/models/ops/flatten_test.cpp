@@ -1,9 +1,7 @@
-#include "models/ops/flatten.h"
-
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
-#include "models/ops/elements.h"
+#include "models/ops/pointwise.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/same_bits.h"
 

@@ -1,11 +1,10 @@
-#include "models/ops/max_pool.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "common/base/error.h"
+#include "models/ops/pool.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"

@@ -1,7 +1,6 @@
-#include "models/ops/select.h"
-
 #include <gtest/gtest.h>
 
+#include "models/ops/sequence.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {

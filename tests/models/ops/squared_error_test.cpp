@@ -1,7 +1,6 @@
-#include "models/ops/squared_error.h"
-
 #include <gtest/gtest.h>
 
+#include "models/ops/losses.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull::squared_error_test {

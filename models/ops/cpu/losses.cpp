@@ -1,20 +1,24 @@
-// Cross-entropy as plain loops: oneDNN's log-softmax is off by a millionth (its exp(0) is not 1),
-// which shows as a negative loss. Up to 256 classes the exponential is std::exp, one at a time, and
-// depends on the C library, so numerics_fingerprint() names it; wider rows (vocabularies) use
-// fast_exp. What is kept is the largest score and the sum of each row; backward computes the
-// exponentials again.
-#include "models/ops/cross_entropy.h"
+// The losses of heads.
+
+#include "models/ops/losses.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "common/base/error.h"
+#include "common/base/simd.h"
 #include "models/ops/arithmetic.h"
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/softmax_row.h"
 
 namespace pushpull::ops::cpu {
+
+// Cross-entropy as plain loops: oneDNN's log-softmax is off by a millionth (its exp(0) is not 1),
+// which shows as a negative loss. Up to 256 classes the exponential is std::exp, one at a time, and
+// depends on the C library, so numerics_fingerprint() names it; wider rows (vocabularies) use
+// fast_exp. What is kept is the largest score and the sum of each row; backward computes the
+// exponentials again.
 
 namespace {
 
@@ -154,6 +158,58 @@ class CpuCrossEntropy final : public Operation {
 std::unique_ptr<Operation> make_cross_entropy(Shared& shared, const Spec& spec) {
   return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
     return std::make_unique<CpuCrossEntropy<T>>(shared, spec_as<CrossEntropySpec>(spec));
+  });
+}
+
+// The squared error of each target and its gradient, as plain loops.
+
+namespace {
+
+PUSHPULL_SIMD void squares(const float* x, const float* target, int64_t count, float* y) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t n = 0; n < count; ++n) y[n] = (x[n] - target[n]) * (x[n] - target[n]);
+}
+
+PUSHPULL_SIMD void square_gradients(const float* x, const float* target, int64_t count, float scale,
+                                    float* dx) {
+  PUSHPULL_ELEMENTWISE
+  for (int64_t n = 0; n < count; ++n) dx[n] = (x[n] - target[n]) * (2.0F * scale);
+}
+
+// One thread: there is one output per target, and the loops are bound by memory.
+template <class T>
+class CpuSquaredError final : public Operation {
+ public:
+  explicit CpuSquaredError(int64_t targets) : targets_(targets) {}
+
+  Needs needs() const override { return {.inputs = 0b11, .gradient_in_input = true}; }
+  void forward(const Run& run) override {
+    PP_ASSERT(run.valid >= 0 && run.valid <= targets_);
+    for (int64_t i = 0; i < run.valid; i += kPiece) {
+      const int64_t n = std::min(kPiece, run.valid - i);
+      const Reads<T> x(elements<T>(run.x[0]) + i, n);
+      squares(x.data(), run.x[1].floats() + i, n, run.y.floats() + i);
+    }
+  }
+  void backward_weights(const Run& /*run*/) override {}
+  void backward_data(const Run& run) override {
+    for (int64_t i = 0; i < targets_; i += kPiece) {
+      const int64_t n = std::min(kPiece, targets_ - i);
+      const Reads<T> x(elements<T>(run.x[0]) + i, n);
+      const Writes<T> dx(elements<T>(run.dx[0]) + i, n);
+      square_gradients(x.data(), run.x[1].floats() + i, n, *run.scale, dx.data());
+    }
+  }
+
+ private:
+  int64_t targets_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_squared_error(Shared& shared, const Spec& spec) {
+  return by_element(shared.activation, [&]<class T>(T) -> std::unique_ptr<Operation> {
+    return std::make_unique<CpuSquaredError<T>>(spec_as<SquaredErrorSpec>(spec).targets());
   });
 }
 

@@ -1,3 +1,13 @@
+// The arithmetic of operations on the positions of sequences, for each thread of their kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "models/ops/cuda/flat_pass.h"
+#include "models/ops/sequence.h"
+
+namespace pushpull::ops::cuda {
+
 // The per-thread part of an embedding. Backward sorts the places by their rows of the table, places of
 // a row in rising order, without atomics: blocks sort tiles by enumeration, then tiles are merged, 32
 // at a time, by binary searches (Knuth, The Art of Computer Programming 3, 5.2). A run is the places
@@ -5,14 +15,6 @@
 // of a chunk: the sum of a run within one chunk is final, the sum of a longer run is partial, and a
 // block adds the partial sums of a run. The work does not depend on how the places are spread over
 // the rows. Pure.
-#pragma once
-
-#include <cstdint>
-
-#include "models/ops/cuda/flat_pass.h"
-#include "models/ops/embedding.h"
-
-namespace pushpull::ops::cuda {
 
 // A place and its row of the table as one number. Sorted numbers are sorted rows, and the places of
 // a row rise.
@@ -199,6 +201,139 @@ PP_HOST_DEVICE inline float partial_sum(const EmbeddingPass& pass, const float* 
                                         int64_t chunk, int64_t column, int64_t i) {
   const auto part = i == 0 ? EmbeddingPass::kBegins : EmbeddingPass::kGoesOn;
   return partials[pass.partial(chunk + i, part) + column];
+}
+
+// The per-thread part of adding a vector per position, and of its gradient. Pure.
+struct PositionsPass {
+  static constexpr int kBatch = 8;  // samples in flight
+
+  int64_t samples = 0;
+  int64_t sample = 0;   // elements of one
+  int64_t weights = 0;  // elements of w, at least `sample`
+  Divider by_sample;
+
+  explicit PositionsPass(const AddPositionsShape& shape)
+      : samples(shape.samples),
+        sample(shape.positions * shape.width),
+        weights(shape.limit * shape.width),
+        by_sample(sample) {}
+
+  // Returns true if a pack lies within one sample, and all its addresses are aligned.
+  template <class T>
+  bool packed(const void* a, const void* b, const void* w) const {
+    return sample % kPackSize<T> == 0 && weights % kPackSize<T> == 0 && is_aligned(a) &&
+           is_aligned(b) && is_aligned(w);
+  }
+  PP_HOST_DEVICE int64_t place(int64_t at) const {
+    return at - int64_t{by_sample.quotient(static_cast<uint32_t>(at))} * sample;
+  }
+};
+
+// y = x + w; y may be x.
+template <class T, bool kPacked>
+PP_HOST_DEVICE void add_positions(const PositionsPass& pass, int64_t block, int thread, const T* x,
+                                  const float* w, T* y) {
+  constexpr int kCount = kPackSize<T>;
+  const int64_t count = pass.samples * pass.sample;
+  for_each_pack<kCount>(count, block, thread, [&](int64_t first, int64_t elements) {
+    float values[kCount];
+    float added[kCount];
+    load_pack<kPacked, kCount>(x + first, elements, values);
+    if constexpr (kPacked) {
+      load_pack<true, kCount>(w + pass.place(first), elements, added);
+    } else {
+      PP_UNROLL
+      for (int i = 0; i < kCount; ++i) added[i] = i < elements ? w[pass.place(first + i)] : 0.0F;
+    }
+    PP_UNROLL
+    for (int i = 0; i < kCount; ++i) values[i] += added[i];
+    store_pack<kPacked, kCount>(values, elements, y + first);
+  });
+}
+
+// Computes pack `unit` of dw: the sums over the samples in rising order, times `unscale` (1 / loss
+// scale); 0 behind the positions of a sample.
+template <class T, bool kPacked>
+PP_HOST_DEVICE void sum_positions(const PositionsPass& pass, int64_t unit, const T* dy,
+                                  float unscale, float* dw) {
+  constexpr int kCount = kPackSize<T>;
+  const int64_t first = unit * kCount;
+  if (first >= pass.weights) return;
+  const int64_t summed = first < pass.sample ? pass.sample - first : 0;
+  float sums[kCount] = {};
+  for (int64_t n = 0; n < pass.samples && summed > 0; n += PositionsPass::kBatch) {
+    float values[PositionsPass::kBatch][kCount];
+    PP_UNROLL
+    for (int i = 0; i < PositionsPass::kBatch; ++i) {  // all loads before the first addition
+      const int64_t count = n + i < pass.samples ? summed : 0;
+      load_pack<kPacked, kCount>(dy + (n + i) * pass.sample + first, count, values[i]);
+    }
+    PP_UNROLL
+    for (int i = 0; i < PositionsPass::kBatch; ++i) {
+      PP_UNROLL
+      for (int j = 0; j < kCount; ++j) sums[j] += values[i][j];
+    }
+  }
+  PP_UNROLL
+  for (int j = 0; j < kCount; ++j) sums[j] *= unscale;
+  store_pack<kPacked, kCount>(sums, pass.weights - first, dw + first);
+}
+
+// The per-thread part of a selection: copies of activations, without arithmetic. Pure.
+struct SelectPass {
+  SelectShape shape;
+  Divider by_inner;
+  Divider by_slice;  // the size * inner elements of one outer index
+
+  explicit SelectPass(const SelectShape& given)
+      : shape(given), by_inner(given.inner), by_slice(given.size * given.inner) {}
+
+  // Returns true if a pack lies within one slice, and all its addresses are aligned.
+  template <class T>
+  bool packed(const void* a, const void* b) const {
+    return shape.inner % kPackSize<T> == 0 && is_aligned(a) && is_aligned(b);
+  }
+  // Returns the place in x of element `at` of y.
+  PP_HOST_DEVICE int64_t source(int64_t at) const {
+    const int64_t a = by_inner.quotient(static_cast<uint32_t>(at));
+    return (a * shape.size + shape.index) * shape.inner + (at - a * shape.inner);
+  }
+  // Returns the place in dy of element `at` of dx, or -1 if that is 0.
+  PP_HOST_DEVICE int64_t gradient_source(int64_t at) const {
+    const int64_t a = by_slice.quotient(static_cast<uint32_t>(at));
+    const int64_t of_slice = at - a * by_slice.divisor;
+    const int64_t b = by_inner.quotient(static_cast<uint32_t>(of_slice));
+    return b == shape.index ? a * shape.inner + (of_slice - b * shape.inner) : -1;
+  }
+};
+
+template <class T, bool kPacked>
+PP_HOST_DEVICE void select(const SelectPass& pass, int64_t block, int thread, const T* x, T* y) {
+  const int64_t count = pass.shape.outer * pass.shape.inner;
+  for_each_pack<kPackSize<T>>(count, block, thread, [&](int64_t first, int64_t elements) {
+    if constexpr (kPacked) {
+      store_words(load_words<4>(x + pass.source(first)), y + first);
+    } else {
+      for (int64_t i = 0; i < elements; ++i) y[first + i] = x[pass.source(first + i)];
+    }
+  });
+}
+
+template <class T, bool kPacked>
+PP_HOST_DEVICE void select_gradient(const SelectPass& pass, int64_t block, int thread, const T* dy,
+                                    T* dx) {
+  const int64_t count = pass.shape.outer * pass.shape.size * pass.shape.inner;
+  for_each_pack<kPackSize<T>>(count, block, thread, [&](int64_t first, int64_t elements) {
+    if constexpr (kPacked) {
+      const int64_t from = pass.gradient_source(first);
+      store_words(from < 0 ? Words<4>{} : load_words<4>(dy + from), dx + first);
+    } else {
+      for (int64_t i = 0; i < elements; ++i) {
+        const int64_t from = pass.gradient_source(first + i);
+        dx[first + i] = from < 0 ? from_float<T>(0.0F) : dy[from];
+      }
+    }
+  });
 }
 
 }  // namespace pushpull::ops::cuda
