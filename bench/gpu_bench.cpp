@@ -2,7 +2,7 @@
 // alternates with them.
 //   gpu_bench [--benchmark_filter=...] [--benchmark_format=json] [--rows]
 // GB/s: bytes that the passes must read and write, per second of device time (events). of_copy:
-// ratio to the copy's GB/s. --rows: see bench/gpu_rows.h; of_copy has a bar if the tensors are far
+// ratio to the copy's GB/s. --rows: see bench/gpu_parts.h; of_copy has a bar if the tensors are far
 // larger than the caches and a launch is short compared with the pass. Exit code 77 without a
 // device: nothing was measured. The device is the first in CUDA_VISIBLE_DEVICES.
 #include <benchmark/benchmark.h>
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/gpu_rows.h"
+#include "bench/gpu_parts.h"
 #include "common/base/error.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "common/device/slice_update.h"
 #include "common/update/optimizer.h"
 #include "models/ops/batch_norm.h"

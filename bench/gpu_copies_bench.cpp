@@ -3,7 +3,7 @@
 //                               memory, launches of a nearly empty kernel
 //   gpu_copies_bench pipeline   a worker's transfer of 50 million weights to the device and of as
 //                               many gradients back, alternating with pinned copies of that size
-// Prints rows (bench/gpu_rows.h): medians over rounds. Exit code 77 without a device: nothing was
+// Prints rows (bench/gpu_parts.h): medians over rounds. Exit code 77 without a device: nothing was
 // measured. The device is the first in CUDA_VISIBLE_DEVICES.
 #include <algorithm>
 #include <cstdio>
@@ -12,11 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "bench/gpu_pipeline.h"
-#include "bench/gpu_rows.h"
+#include "bench/gpu_parts.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "common/job/job.h"
 
 namespace pushpull {

@@ -3,16 +3,16 @@
 // sums are slower than the library's first choice.
 //   gpu_matmul_bench [SIZE [bf16|fp16|tf32|fp32 [DEVICE]]] [--rows]       4096 bf16 0
 // Prints one JSON object per product: medians over rounds, and ours / bare. --rows: see
-// bench/gpu_rows.h. Exit code 77 without a device: nothing was measured.
+// bench/gpu_parts.h. Exit code 77 without a device: nothing was measured.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "bench/gpu_rows.h"
+#include "bench/gpu_parts.h"
 #include "common/base/error.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/matmul.h"
 #include "models/ops/cuda/passes.h"

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/doctor/finding.h"
 #include "cli/doctor/host_facts.h"
 #include "cli/run/launcher.h"
 #include "common/io/checkpoint.h"

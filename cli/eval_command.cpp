@@ -17,7 +17,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
-#include "common/io/checkpoint_folder.h"
+#include "common/io/checkpoint.h"
 #include "common/io/json.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"

@@ -15,7 +15,7 @@
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
 #include "common/layout/fields.h"
-#include "datasets/text/tokenizer_json.h"
+#include "datasets/tokenizer_json.h"
 #include "models/model.h"
 
 namespace pushpull {

@@ -12,7 +12,6 @@
 #include "cli/compare/compare_options.h"
 #include "common/base/error.h"
 #include "common/job/command_line.h"
-#include "common/job/help_text.h"
 #include "common/job/program_help.h"
 
 namespace pushpull {

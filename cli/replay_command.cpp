@@ -11,7 +11,6 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/io/checkpoint.h"
-#include "common/io/checkpoint_folder.h"
 #include "common/io/file.h"
 #include "common/io/safetensors.h"
 #include "common/job/command_line.h"

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/check_sums.h"
 #include "client/read_model.h"
 #include "client/session.h"
 #include "common/base/console.h"

@@ -1,5 +1,4 @@
-#include "datasets/cifar10.h"
-
+// The binary files of CIFAR-10.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -7,10 +7,8 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/job/job.h"
-#include "datasets/cifar10.h"
 #include "datasets/dummy.h"
-#include "datasets/dummy_qa.h"
-#include "datasets/idx.h"
+#include "datasets/image_set.h"
 #include "datasets/question_set.h"
 #include "datasets/text_set.h"
 

@@ -1,5 +1,4 @@
-#include "datasets/idx.h"
-
+// Folders of four IDX files: MNIST and its relatives, and `digits`.
 #include <algorithm>
 #include <array>
 #include <filesystem>

@@ -13,11 +13,11 @@
 #include "common/io/checkpoint.h"
 #include "common/io/file.h"
 #include "common/job/job.h"
+#include "datasets/byte_bpe.h"
 #include "datasets/digest.h"
-#include "datasets/text/byte_bpe.h"
-#include "datasets/text/tokenizer.h"
-#include "datasets/text/tokenizer_json.h"
-#include "datasets/text/utf8.h"
+#include "datasets/tokenizer.h"
+#include "datasets/tokenizer_json.h"
+#include "datasets/utf8.h"
 
 namespace pushpull {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "datasets/dataset.h"
-#include "datasets/text/tokenizer.h"
+#include "datasets/tokenizer.h"
 
 namespace pushpull {
 

@@ -10,8 +10,8 @@
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
-#include "common/job/job_check.h"
 #include "common/job/job_keys.h"
+#include "common/job/job_settings.h"
 #include "common/job/program_help.h"
 #include "common/launch/find_job.h"
 #include "common/launch/local_place.h"
@@ -21,7 +21,7 @@
 #include "common/net/key_file.h"
 #include "ps/coordinator/coordinator_loop.h"
 #include "ps/coordinator/stop_flags.h"
-#include "ps/engine/server_device.h"
+#include "ps/engine/device_engine.h"
 #include "ps/server/joined_server_loop.h"
 #include "ps/status/watch_page.h"
 

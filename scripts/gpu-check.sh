@@ -253,7 +253,7 @@ allreduce:tree 4 cpu
 END
 }
 
-# ---- programs that print rows (bench/gpu_rows.h) ----
+# ---- programs that print rows (bench/gpu_parts.h) ----
 
 # measured LIMIT NAME WORD...: a row for each line that the command prints, and one if it fails or prints none.
 measured() {

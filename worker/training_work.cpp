@@ -14,7 +14,7 @@
 #include "common/net/key_file.h"
 #include "common/net/model_wire.h"
 #include "common/net/zap_handler.h"
-#include "datasets/text/tokenizer.h"
+#include "datasets/tokenizer.h"
 #include "worker/all_reduce/all_reduce_trainer.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/trainer.h"

@@ -1,6 +1,267 @@
-// main() of pushpull-worker, in a file of its own so that tests can call worker_program.
+// pushpull-worker: joins a job, computes gradients, pushes and pulls until the job is over.
+#include <unistd.h>
+
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "common/base/console.h"
-#include "worker/worker_program.h"
+#include "common/base/error.h"
+#include "common/base/process.h"
+#include "common/base/text.h"
+#include "common/job/command_line.h"
+#include "common/job/job.h"
+#include "common/job/job_keys.h"
+#include "common/job/program_help.h"
+#include "common/launch/find_job.h"
+#include "common/launch/local_place.h"
+#include "common/launch/placement.h"
+#include "common/net/address.h"
+#include "common/net/key_file.h"
+#include "worker/compute/device_team.h"
+#include "worker/devices.h"
+#include "worker/exchange/exchange_loop.h"
+#include "worker/training_work.h"
+#include "worker/worker_life.h"
+
+namespace pushpull {
+namespace {
+
+const std::vector<KeyHelp>& options() {
+  static const std::vector<KeyHelp> flags = with_key_flags({
+      takes(
+          "auto|tcp:",
+          {"join", "",
+           "address of the first server: tcp://HOST:PORT, or `auto`: from the launcher's variables "
+           "(docs/clusters.md)"}),
+      {"explain", "", "print which variable said what to `--join auto`, and join nothing", "",
+       false},
+      {"join-timeout", "60", "seconds to wait for the server before giving up"},
+      takes("DIR", {"data-dir", "", "folder of the data on this host, if not the job's"}),
+      {"listen", "",
+       "all-reduce: where to listen for other workers; default: the interface to the first server"},
+      {"advertise", "", "all-reduce: host name or address by which other workers reach this one"},
+      takes(
+          kDeviceWords,
+          {"device", "cpu",
+           "device to compute on: cpu, auto (the GPU of this task's local rank), cuda, cuda:N, or "
+           "a list: cuda:0,cuda:1"}),
+      takes("none|cores|numa", {"bind", "none",
+                                "none, cores or numa: run only on this task's part of the host's "
+                                "cores, by its local rank"}),
+      takes("FILE", {"trace", "",
+                     "file for a Chrome trace of this worker's steps, written at the end; not in "
+                     "all-reduce"}),
+      {"exchange-bytes", "",
+       "for `pushpull bench`: size of the tensor to exchange, in bytes, instead of a model and "
+       "data"},
+      takes("FILE",
+            {"exchange-times", "", "for `pushpull bench`: file for the times of the steps"}),
+      {"exchange-apart", "", "for `pushpull bench`: pull only when the push has arrived", "",
+       false},
+  });
+  return flags;
+}
+
+std::string value_of(const CommandLine& line, const std::string& key) {
+  const auto found = line.local.find(key);
+  return found == line.local.end() ? "" : found->second;
+}
+
+// Returns the options that `pushpull bench` gives to its workers, or nothing for an ordinary
+// worker.
+std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
+  const std::string text = value_of(line, "exchange-bytes");
+  const std::string times = value_of(line, "exchange-times");
+  const bool apart = line.local.contains("exchange-apart");
+  if (text.empty() && times.empty() && !apart) return std::nullopt;
+  if (text.empty() || times.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --exchange-bytes and --exchange-times belong together; `pushpull bench` "
+                "gives both");
+  }
+  const std::optional<int64_t> bytes = parse_int64(text);
+  if (!bytes || *bytes < 4 || *bytes % 4 != 0) {
+    throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes " + text +
+                                       ": must be a whole number of bytes > 0, a multiple of 4");
+  }
+  return ExchangeOptions{*bytes, times, apart};
+}
+
+// Exchanges one tensor in place of a model's; see exchange_loop.h.
+class ExchangeWork final : public Work {
+ public:
+  ExchangeWork(const WorkerParts& parts, const ExchangeOptions& options)
+      : parts_(parts), options_(options) {
+    const Strategy& strategy = parts.control.job().strategy;
+    if (strategy.kind == StrategyKind::kSync) return;
+    throw Error(ErrorCode::kUsage, "[exchange] the job's strategy is " + strategy.to_string() +
+                                       ": `pushpull bench` measures sync; start the servers with "
+                                       "strategy = sync");
+  }
+
+  wire::Declare declare() override { return declare_exchange(options_.bytes); }
+  JobEnd run(const JobView& view) override {
+    return ExchangeLoop(options_, view, parts_.control, parts_.context).run();
+  }
+
+ private:
+  const WorkerParts parts_;
+  const ExchangeOptions options_;
+};
+
+// The data set and the model that the job names.
+Computation make_computation(const Job& job, const std::string& data_dir,
+                             const std::vector<device::DeviceName>& devices) {
+  Computation out;
+  out.dataset = open_dataset(job, data_dir);
+  std::vector<std::unique_ptr<Model>> models;
+  models.reserve(devices.size());
+  for (const device::DeviceName& device : devices) {
+    models.push_back(make_model(job, out.dataset->fields(), device));
+  }
+  out.model = models.size() == 1 ? std::move(models.front())
+                                 : std::make_unique<TeamModel>(std::move(models));
+  return out;
+}
+
+// Ends this process at signals. Create it before any thread starts.
+class WorkerProcess final : public WorkerOwner {
+ public:
+  int take_signal() override {
+    const int signal = signals_.take();
+    if (const std::string line = signals_.take_notice(); !line.empty()) Log("worker").info(line);
+    return signal;
+  }
+  int signal_fd() const override { return signals_.fd(); }
+  void end_now(int code) override {
+    flush_output();
+    _exit(code);
+  }
+
+ private:
+  SignalFd signals_;
+};
+
+// The job that this worker joins.
+struct JobAddress {
+  std::string join;   // tcp://HOST:PORT
+  std::string token;  // or ""
+};
+
+WorkerOptions worker_options(const CommandLine& line, const JobAddress& job,
+                             const std::vector<device::DeviceName>& devices) {
+  WorkerOptions options;
+  options.join = job.join;
+  options.job_token = job.token;
+  options.join_timeout_s = seconds_of(line, "join-timeout", 60);
+  options.device.clear();
+  for (const device::DeviceName& device : devices) {
+    options.device += (options.device.empty() ? "" : ",") + device.to_string();
+  }
+  options.trace = value_of(line, "trace");
+  options.keys = keys_of(line);
+  return options;
+}
+
+void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices) {
+  if (devices.front().kind != device::DeviceName::kCpu) return;
+  if (const std::string text = crowding_text(job.threads); !text.empty()) {
+    Log("worker").warn(text);
+  }
+}
+
+// Runs the worker and returns the exit code.
+int work(const CommandLine& line, const JobAddress& address, WorkerProcess& process) {
+  parse_address(address.join, "join");
+  const std::optional<ExchangeOptions> exchange = exchange_of(line);
+  if (exchange && line.local.contains("device")) {
+    throw Error(ErrorCode::kUsage, "[usage] --exchange-bytes computes nothing: leave --device out");
+  }
+  const std::string device = value_of(line, "device");
+  const std::vector<device::DeviceName> devices =
+      choose_devices(device, device == "auto" ? task_of_this_process() : TaskOnHost{},
+                     [](const std::string& text) { Log("worker").info(text); });
+  bool said_crowding = false;
+  WorkerLife life(worker_options(line, address, devices), process);
+  const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
+    if (exchange) return std::make_unique<ExchangeWork>(parts, *exchange);
+    const MakeComputation make = [&](const Job& job) {
+      if (!said_crowding) say_crowding(job, devices);
+      said_crowding = true;
+      return make_computation(job, value_of(line, "data-dir"), devices);
+    };
+    return std::make_unique<TrainingWork>(
+        parts, make, PeerPort{value_of(line, "listen"), value_of(line, "advertise")});
+  });
+  return end.exit_code();
+}
+
+const ProgramHelp& worker_help() {
+  static const ProgramHelp help = {
+      .name = "pushpull-worker",
+      .summary = "computes gradients for a job, pushes them to its servers, pulls weights",
+      .usage = {"pushpull-worker --join tcp://HOST:PORT [--join-timeout SECONDS] "
+                "[--data-dir DIR] [--listen tcp://ADDR:PORT] [--device DEVICE] [--trace FILE]",
+                "pushpull-worker --join auto [--explain]"},
+      .options = options()};
+  return help;
+}
+
+int main_of(int argc, char** argv) {
+  const CommandLine line = parse_command_line(argc, argv, options(), JobFlags::kRefuse);
+  if (print_help(line, worker_help(), program_version())) return 0;
+  if (!line.positional.empty()) {
+    throw Error(ErrorCode::kUsage, "[usage] unexpected word " + line.positional.front());
+  }
+  if (!line.local.contains("join")) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --join is missing: the address of the first server, tcp://HOST:PORT, or "
+                "auto");
+  }
+  std::string join = line.local.at("join");
+  std::string job_token = job_token_of_this_process();
+  if (join == "auto" || line.local.contains("explain")) {
+    const Placement placement = place_this_process({.server = false, .join = join});
+    if (line.local.contains("explain")) {
+      std::cout << explain(placement);
+      return 0;
+    }
+    Log("worker").info(summary_line(placement));
+    // Signals end this process until it has found the server: it is no member of the job yet.
+    const SearchListener listener{[](const std::string& text) { Log("worker").info(text); },
+                                  [] { return false; }};
+    join =
+        *address_of_job(placement, keys_of(line), seconds_of(line, "join-timeout", 60), listener);
+    job_token = placement.job_token;
+  }
+  take_cores(parse_bind(line.own("bind", "none")), 0,
+             [](const std::string& text) { Log("worker").info(text); });
+  keep_heap();
+  raise_file_limit();
+  WorkerProcess process;
+  return work(line, {join, job_token}, process);
+}
+
+// Runs the program and returns its exit code. Errors have been logged by then.
+int worker_program(int argc, char** argv) {
+  try {
+    return main_of(argc, argv);
+  } catch (const Error& e) {
+    Log("worker").error(e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    Log("worker").error(std::string("[internal] ") + e.what());
+    return static_cast<int>(ErrorCode::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace pushpull
 
 int main(int argc, char** argv) {
   const pushpull::ProcessConsole console;

@@ -1,11 +1,11 @@
-#include "cli/compare/compare_notes.h"
-
+// Remarks beside the figures of a comparison.
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "cli/compare/compare_output.h"
 #include "cli/report/metric_style.h"
 #include "common/base/text.h"
 

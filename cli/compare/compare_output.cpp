@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/compare/compare_table.h"
 #include "cli/report/metric_style.h"
 #include "cli/report/report_page.h"
 #include "common/base/text.h"

@@ -1,12 +1,54 @@
-// Writes a comparison to files: compare.json, compare.csv and report.html; docs/compare.md defines
-// every field. Any thread.
+// The output of a comparison: notes and tables for a terminal, and files.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/report/compare_result.h"
 
 namespace pushpull {
+
+// Remarks printed beside the figures of a comparison: too few cores, runs that did not start alike,
+// targets that were not reached, failures. Pure functions; any thread.
+
+// Returns remarks about the machine and the job, known before the first run.
+//   micro_batches: per step.
+//   threads: per worker.
+std::vector<std::string> notes_before(const CompareResult& result, int64_t servers, int64_t threads,
+                                      int64_t micro_batches);
+
+// Returns remarks about the results.
+std::vector<std::string> notes_after(const CompareResult& result);
+
+// Returns one line per seed with the hashes that all its runs share. notes_after reports runs that
+// differ.
+std::vector<std::string> same_start_lines(const CompareResult& result);
+
+// A comparison as tables for a terminal: one of speed, one of learning, each with a row per
+// strategy and number of workers. Cells are medians with (min-max). At most 140 columns. Any
+// thread.
+
+// Aligns cells in columns: the first left, the others right, separated by two blanks.
+std::string in_columns(const std::vector<std::vector<std::string>>& rows);
+
+std::string speed_table(const CompareResult& result);
+std::string learning_table(const CompareResult& result);
+
+// Returns each strategy beside sync, seed by seed: ratios of samples/s and of seconds, CPU seconds and
+// bytes to the target, and the difference of the metric. Empty if no run of sync is there to compare
+// with.
+std::string sync_table(const CompareResult& result);
+
+// Returns all that is printed at the end of a comparison: the same start, the tables, the notes.
+std::string compare_text(const CompareResult& result);
+
+// Returns "1.23 (1.10-1.40)", or "1.23" for a single value, or "-" for none. An infinite value
+// prints as "never".
+std::string spread_text(const std::vector<double>& values, int digits);
+
+// Writes a comparison to files: compare.json, compare.csv and report.html; docs/compare.md defines
+// every field. Any thread.
 
 // Returns one object with the fields of CompareResult and one entry of `runs` per run. null means
 // absent: a target that was not reached, or a measurement of a failed run.

@@ -1,5 +1,4 @@
-#include "cli/compare/compare_table.h"
-
+// A comparison as tables for a terminal.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "cli/compare/compare_notes.h"
+#include "cli/compare/compare_output.h"
 #include "cli/report/metric_style.h"
 #include "common/base/text.h"
 

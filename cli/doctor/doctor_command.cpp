@@ -5,8 +5,7 @@
 #include <iostream>
 
 #include "cli/commands.h"
-#include "cli/doctor/fact_checks.h"
-#include "cli/doctor/job_checks.h"
+#include "cli/doctor/checks.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/job_keys.h"

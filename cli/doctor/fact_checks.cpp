@@ -1,10 +1,9 @@
-#include "cli/doctor/fact_checks.h"
-
+// Checks of a host before any job.
 #include <algorithm>
 #include <array>
 #include <map>
 
-#include "cli/doctor/host_checks.h"
+#include "cli/doctor/checks.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/host/kernel_files.h"

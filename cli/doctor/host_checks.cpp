@@ -1,5 +1,4 @@
-#include "cli/doctor/host_checks.h"
-
+// Checks of this host: clock, limit of open files, shared memory, disk.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/doctor/checks.h"
 #include "cli/doctor/within.h"
 #include "cli/link/tcp_socket.h"
 #include "common/base/process.h"

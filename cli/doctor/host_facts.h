@@ -1,5 +1,5 @@
-// The facts of this host that a process depends on: cores, memory, limits, GPUs. Plain data, and one function that reads
-// it; any thread.
+// The facts of this host that a process depends on, and the form in which a check reports what it
+// found.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error.h"
 #include "common/host/cgroup.h"
 #include "common/host/cores.h"
 
 namespace pushpull {
+
+// The facts of this host that a process depends on: cores, memory, limits, GPUs. Plain data, and one function that reads
+// it; any thread.
 
 // The GPUs of this host and their driver, without CUDA: from /proc/driver/nvidia and the driver's library. Any thread.
 struct GpuFacts {
@@ -54,5 +58,25 @@ HostFacts read_host_facts(const std::string& root = "");
 
 // Returns the bytes that this process can still allocate: of the host, and of its control groups.
 int64_t free_memory(const HostFacts& facts);
+
+// A finding of `pushpull doctor`: the result of one check and, if something is wrong, the remedy.
+// Plain data.
+struct Finding {
+  enum Level { kOk, kWarning, kError };
+  Level level = kOk;
+  std::string check;  // one or two words: "port", "version", "server 1"
+  std::string text;
+  ErrorCode code = ErrorCode::kFailed;  // exit code if level is kError
+};
+
+inline Finding fine(std::string check, std::string text) {
+  return {Finding::kOk, std::move(check), std::move(text)};
+}
+inline Finding warning(std::string check, std::string text) {
+  return {Finding::kWarning, std::move(check), std::move(text)};
+}
+inline Finding wrong(std::string check, std::string text, ErrorCode code) {
+  return {Finding::kError, std::move(check), std::move(text), code};
+}
 
 }  // namespace pushpull

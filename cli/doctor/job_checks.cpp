@@ -1,5 +1,4 @@
-#include "cli/doctor/job_checks.h"
-
+// Checks of a job's ports, and of this host against the coordinator's answer.
 #include <netdb.h>
 #include <poll.h>
 
@@ -11,8 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "cli/doctor/host_checks.h"
-#include "cli/doctor/server_check.h"
+#include "cli/doctor/checks.h"
 #include "cli/doctor/within.h"
 #include "cli/link/tcp_socket.h"
 #include "cli/status/ask_status.h"

@@ -1,11 +1,11 @@
-#include "cli/doctor/server_check.h"
-
+// Measures the way to one server's data port.
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <optional>
 #include <utility>
 
+#include "cli/doctor/checks.h"
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
 #include "common/net/join.h"

@@ -17,7 +17,6 @@
 #include "cli/run/child.h"
 #include "cli/run/merged_view.h"
 #include "cli/run/signals.h"
-#include "cli/run/step_lines.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"

@@ -61,4 +61,45 @@ void check_step_launcher(const std::string& over, const Environment& environment
 // the first task of each node has one. Server 0 is the coordinator, which is no part of the step.
 std::optional<int64_t> server_beside(const TaskPlace& place, int64_t servers);
 
+// A step of Slurm: srun inside the allocation of salloc or sbatch. Sources: srun(1), and what version
+// 22.05 does. Any thread.
+class SlurmStep final : public StepLauncher {
+ public:
+  explicit SlurmStep(Environment environment) : environment_(std::move(environment)) {}
+
+  std::string program() const override { return "srun"; }
+  std::optional<int64_t> tasks() const override;
+  std::vector<std::string> nodes(size_t limit) const override;
+  std::vector<std::string> words(int64_t tasks, const std::vector<std::string>& variables,
+                                 const std::vector<std::string>& more) const override;
+  TaskPlace place() const override;
+  bool signals_are_for_the_job() const override { return true; }
+  std::string refusal(const std::string& line) const override;
+
+ private:
+  const Environment environment_;
+};
+
+// Returns the sum of SLURM_TASKS_PER_NODE, such as "2(x3),1" = 7, or nothing for other text.
+std::optional<int64_t> sum_of_tasks(const std::string& text);
+
+// Tasks of Open MPI's mpirun, version 4 or 5: on this host, on those of a host file, or in the
+// allocation of a batch system. Source: mpirun(1). Any thread.
+class MpiStep final : public StepLauncher {
+ public:
+  explicit MpiStep(Environment environment) : environment_(std::move(environment)) {}
+
+  std::string program() const override { return "mpirun"; }
+  std::optional<int64_t> tasks() const override;
+  std::vector<std::string> nodes(size_t limit) const override;
+  std::vector<std::string> words(int64_t tasks, const std::vector<std::string>& variables,
+                                 const std::vector<std::string>& more) const override;
+  TaskPlace place() const override;
+  bool signals_are_for_the_job() const override { return false; }
+  std::string refusal(const std::string& line) const override;
+
+ private:
+  const Environment environment_;
+};
+
 }  // namespace pushpull

@@ -9,13 +9,12 @@
 #include <optional>
 #include <sstream>
 
-#include "cli/run/shell_command.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/job.h"
-#include "common/job/job_check.h"
 #include "common/job/job_keys.h"
+#include "common/job/job_settings.h"
 #include "common/net/key_file.h"
 
 namespace pushpull {

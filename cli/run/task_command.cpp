@@ -18,7 +18,6 @@
 #include "cli/run/merged_view.h"
 #include "cli/run/signals.h"
 #include "cli/run/step_launcher.h"
-#include "cli/run/step_lines.h"
 #include "cli/run/task_rules.h"
 #include "common/base/console.h"
 #include "common/base/error.h"

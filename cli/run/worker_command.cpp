@@ -13,6 +13,7 @@
 #include "common/base/text.h"
 
 namespace pushpull {
+
 namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -160,6 +161,22 @@ std::vector<std::string> worker_command(const CommandLine& line, const Job& job,
   std::vector<std::string> words = split_words(line.local.at("worker"));
   find_program(words.front());
   return words;
+}
+
+std::string shell_command(const std::string& program, const std::vector<std::string>& words) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=+@%";
+  std::string text = program;
+  for (const std::string& word : words) {
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      text.append(" ").append(word);
+      continue;
+    }
+    text += " '";
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += "'";
+  }
+  return text;
 }
 
 }  // namespace pushpull

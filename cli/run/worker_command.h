@@ -1,5 +1,4 @@
-// --worker COMMAND: a program of the user's own in the place of pushpull-worker, for jobs with
-// model = external. Any thread.
+// Command lines of users: as text that can be typed again, and --worker COMMAND.
 #pragma once
 
 #include <string>
@@ -9,6 +8,14 @@
 #include "common/job/job.h"
 
 namespace pushpull {
+
+// A command line that can be typed again, for results that record how they were made. Any thread.
+
+// Returns `words` after the program's name, quoted for a POSIX shell where necessary.
+std::string shell_command(const std::string& program, const std::vector<std::string>& words);
+
+// --worker COMMAND: a program of the user's own in the place of pushpull-worker, for jobs with
+// model = external. Any thread.
 
 // Returns the words of `text`, split and unquoted as a POSIX shell does it (POSIX.1-2017, XCU 2.2).
 // Nothing is expanded, and operators such as | are ordinary characters. Throws Error(kUsage) if a

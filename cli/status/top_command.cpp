@@ -15,7 +15,6 @@
 #include "cli/commands.h"
 #include "cli/status/ask_status.h"
 #include "cli/status/screen.h"
-#include "cli/status/top_job.h"
 #include "cli/status/top_view.h"
 #include "common/base/error.h"
 #include "common/base/process.h"

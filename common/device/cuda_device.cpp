@@ -12,7 +12,6 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/device/cuda_check.h"
-#include "common/device/cuda_handle.h"
 #include "common/device/cuda_kernels.h"
 #include "common/device/device.h"
 #include "common/device/registered_pages.h"

@@ -8,7 +8,6 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/device/cuda_check.h"
-#include "common/device/cuda_handle.h"
 #include "common/device/cuda_kernels.h"
 #include "common/device/device.h"
 

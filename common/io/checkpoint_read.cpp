@@ -14,7 +14,6 @@
 
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
-#include "common/io/checkpoint_folder.h"
 #include "common/io/file.h"
 #include "common/io/safetensors.h"
 

@@ -1,10 +1,9 @@
-#include "common/job/completion.h"
-
+// Completion of a program's command line in bash, fish and zsh.
 #include <algorithm>
 #include <string_view>
 
 #include "common/base/error.h"
-#include "common/job/help_text.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

@@ -12,9 +12,8 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/job/job_check.h"
 #include "common/job/job_keys.h"
-#include "common/job/job_sources.h"
+#include "common/job/job_settings.h"
 #include "common/layout/metric.h"
 
 namespace pushpull {

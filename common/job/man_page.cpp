@@ -1,11 +1,10 @@
-#include "common/job/man_page.h"
-
+// Manual pages in the language of man(7).
 #include <algorithm>
 #include <cctype>
 #include <string_view>
 
-#include "common/job/help_text.h"
 #include "common/job/job_keys.h"
+#include "common/job/program_help.h"
 
 namespace pushpull {
 namespace {

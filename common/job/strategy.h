@@ -1,6 +1,6 @@
 // The update strategies as data: their names, their parameters, and the properties that the parts
 // around them depend on. The strategies themselves are implemented by ps/aggregation (when pushes
-// count and pulls are answered) and worker/schedule (which task a worker computes next).
+// count and pulls are answered) and worker/exchange (which task a worker computes next).
 // docs/strategies.md compares them. Plain values; any thread.
 #pragma once
 

@@ -4,7 +4,6 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/launch/cluster_configs.h"
 #include "common/launch/launchers.h"
 
 namespace pushpull {

@@ -10,7 +10,7 @@
 
 #include "common/device/device.h"
 #include "common/net/message.h"
-#include "common/shm/segment_pool.h"
+#include "common/shm/segment.h"
 
 namespace pushpull {
 

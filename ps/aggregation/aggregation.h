@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "common/net/message.h"
 #include "common/net/refusals.h"
+#include "common/update/optimizer_options.h"
 #include "ps/aggregation/commit.h"
 #include "ps/engine/slice_engine.h"
 
@@ -166,5 +168,15 @@ class Aggregation {
   int64_t due_bytes_ = 0;
   std::map<int64_t, int64_t> staleness_;
 };
+
+// Maps each strategy to the rule that runs it on the servers; the only place that does. Any thread.
+struct Job;
+
+// Makes the rule for setup.job's strategy.
+std::unique_ptr<Aggregation> make_aggregation(AggregationSetup setup);
+
+// Returns the update rule of the servers: the job's own, or the outer optimizer of local:H, under
+// which workers apply the job's own. Checkpoints hold its state vectors.
+OptimizerOptions server_optimizer(const Job& job);
 
 }  // namespace pushpull

@@ -1,10 +1,10 @@
-#include "ps/aggregation/make_aggregation.h"
-
+// Maps each strategy to the rule that runs it on the servers; the only place that does.
 #include <optional>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "ps/aggregation/aggregation.h"
 #include "ps/aggregation/buffered.h"
 #include "ps/aggregation/chosen_set.h"
 #include "ps/aggregation/single_pushes.h"

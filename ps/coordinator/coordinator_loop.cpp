@@ -14,7 +14,7 @@
 #include "common/net/address.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
-#include "ps/aggregation/make_aggregation.h"
+#include "ps/aggregation/aggregation.h"
 #include "ps/coordinator/coordinator_sockets.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_files.h"

@@ -4,7 +4,7 @@
 
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
-#include "ps/aggregation/make_aggregation.h"
+#include "ps/aggregation/aggregation.h"
 #include "ps/server/data_plane.h"
 
 namespace pushpull {

@@ -1,9 +1,8 @@
-// The part of the job that exists once all members have joined: work and progress, barriers and
-// snapshots, evaluations, norms, and the logs of a recorded run. Part of the coordinator's state
-// machine. Not thread-safe.
+// The training of a term, and the norms of the whole gradient over all servers.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +13,6 @@
 #include "common/net/message.h"
 #include "common/net/refusals.h"
 #include "ps/coordinator/barrier_snapshots.h"
-#include "ps/coordinator/norm_totals.h"
 #include "ps/members/admission.h"
 #include "ps/members/server_places.h"
 #include "ps/record/server_logs.h"
@@ -25,6 +23,41 @@
 #include "ps/work/work_assignment.h"
 
 namespace pushpull {
+
+// Computes the norm of the whole gradient over all servers: each server reports the squares of its
+// slices, and their total goes back to all servers. Part of the coordinator's state machine. Not
+// thread-safe.
+class SliceMap;
+
+class NormTotals {
+ public:
+  //   kept: number of past steps with totals kept for a server that receives their pushes again.
+  explicit NormTotals(const SliceMap& map, int64_t kept = 0);
+
+  // Adds a server's squares for a step. Returns true if `total` is the answer: to all servers if
+  // `all_here_now`, otherwise to this one.
+  bool take(const wire::Norms& norms);
+  // Drops a lost server's squares for the running step.
+  void forget(uint64_t server) { parts_.erase(server); }
+  bool all_here_now() const { return all_here_now_; }
+  // Returns the number of servers with slices. Only these take part in a step.
+  int servers() const { return servers_; }
+  const std::optional<wire::NormTotal>& total() const { return total_; }
+
+ private:
+  int servers_;
+  int64_t blocks_;  // of the whole vector
+  int64_t kept_;
+  int64_t step_ = -1;
+  std::map<uint64_t, wire::Norms> parts_;  // for step_, by the server's incarnation
+  bool all_here_now_ = false;
+  std::optional<wire::NormTotal> total_;
+  std::map<int64_t, double> norms_;  // of past steps, by step
+};
+
+// The part of the job that exists once all members have joined: work and progress, barriers and
+// snapshots, evaluations, norms, and the logs of a recorded run. Part of the coordinator's state
+// machine. Not thread-safe.
 
 // The start of a run, once the tensor table is known: fresh, from initial weights, or resumed.
 struct Start {

@@ -5,7 +5,7 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/job.h"
-#include "ps/aggregation/make_aggregation.h"
+#include "ps/aggregation/aggregation.h"
 #include "ps/coordinator/stop_request.h"
 #include "ps/coordinator/training_run.h"
 

@@ -1,3 +1,38 @@
+// A server's device: opens it, and keeps weights and optimizer state on it.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/buffer_pool.h"
+#include "common/device/device.h"
+#include "common/device/slice_update.h"
+#include "common/host/cores.h"
+#include "common/update/optimizer.h"
+#include "common/update/range_update.h"
+#include "ps/engine/slice_engine.h"
+
+namespace pushpull {
+
+// Opens the device named by `pushpull-server --device`. Startup only.
+struct Job;
+
+// Returns the device, or null for the host.
+//   text: cpu, cuda, cuda:N, or auto, which is the task's GPU if it can be used.
+//   task: place of this process on its host; only for `auto`.
+//   say: receives one line that says why `auto` uses no device.
+// Throws Error(kUsage | kDevice).
+std::shared_ptr<device::Device> open_server_device(
+    const std::string& text, const TaskOnHost& task,
+    const std::function<void(const std::string&)>& say);
+
+// Returns why servers of this job keep their weights in host memory on any device, or "".
+std::string why_not_on_device(const Job& job);
+
 // The arithmetic of a Shard on a device: weights and optimizer state are in device memory; sums and
 // updates are kernels (common/device/slice_update.h) that give the same bits as the host. Used by
 // the device's thread.
@@ -5,22 +40,6 @@
 // A batch is described once, in one upload. Parts in host memory are copied to staging memory
 // before the kernel that sums them. If they do not fit, the batch is cut into groups that run one
 // after the other on the stream.
-#pragma once
-
-#include <cstddef>
-#include <map>
-#include <memory>
-#include <vector>
-
-#include "common/base/buffer_pool.h"
-#include "common/device/device.h"
-#include "common/device/slice_update.h"
-#include "common/update/optimizer.h"
-#include "common/update/range_update.h"
-#include "ps/engine/slice_engine.h"
-
-namespace pushpull {
-
 struct DeviceEngineSetup {
   std::shared_ptr<device::Device> device;
   // Allocates generations of weights on the device, for instance in memory that other processes can

@@ -5,7 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/io/checkpoint_folder.h"
+#include "common/io/checkpoint.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
 #include "ps/files/run_recorder.h"

@@ -8,7 +8,6 @@
 #include "common/host/process_usage.h"
 #include "common/net/address.h"
 #include "ps/engine/device_engine.h"
-#include "ps/engine/server_device.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@
 
 #include "common/layout/slice_map.h"
 #include "common/net/model_wire.h"
-#include "ps/aggregation/make_aggregation.h"
+#include "ps/aggregation/aggregation.h"
 
 namespace pushpull {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/job/job.h"
-#include "ps/work/backup_shares.h"
 #include "ps/work/fixed_shares.h"
 #include "ps/work/lease_pool.h"
 

@@ -1,12 +1,10 @@
-#include "bench/gpu_pipeline.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
 #include <vector>
 
-#include "bench/gpu_rows.h"
+#include "bench/gpu_parts.h"
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "tests/device/fake_device.h"

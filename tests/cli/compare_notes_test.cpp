@@ -1,7 +1,7 @@
-#include "cli/compare/compare_notes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "cli/compare/compare_output.h"
 
 namespace pushpull::compare_notes_test {
 namespace {

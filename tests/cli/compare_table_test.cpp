@@ -1,5 +1,3 @@
-#include "cli/compare/compare_table.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <limits>
 #include <sstream>
 
+#include "cli/compare/compare_output.h"
 #include "common/base/text.h"
 
 namespace pushpull::compare_table_test {

@@ -8,9 +8,7 @@
 #include <thread>
 
 #include "cli/commands.h"
-#include "cli/doctor/host_checks.h"
-#include "cli/doctor/job_checks.h"
-#include "cli/doctor/server_check.h"
+#include "cli/doctor/checks.h"
 #include "cli/doctor/within.h"
 #include "cli/link/tcp_socket.h"
 #include "tests/common/scratch_folder.h"

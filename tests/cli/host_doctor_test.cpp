@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/commands.h"
-#include "cli/doctor/fact_checks.h"
+#include "cli/doctor/checks.h"
 #include "tests/common/host/fake_root.h"
 
 namespace pushpull {

@@ -1,6 +1,6 @@
-#include "cli/run/shell_command.h"
-
 #include <gtest/gtest.h>
+
+#include "cli/run/worker_command.h"
 
 namespace pushpull {
 namespace {

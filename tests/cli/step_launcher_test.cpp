@@ -7,8 +7,7 @@
 #include <csignal>
 #include <set>
 
-#include "cli/run/slurm_step.h"
-#include "cli/run/step_lines.h"
+#include "cli/run/merged_view.h"
 #include "common/base/error.h"
 
 namespace pushpull::step_launcher_test {

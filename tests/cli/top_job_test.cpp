@@ -1,7 +1,7 @@
-#include "cli/status/top_job.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "cli/status/top_view.h"
 
 namespace pushpull {
 namespace {

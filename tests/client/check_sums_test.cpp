@@ -1,5 +1,3 @@
-#include "client/check_sums.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "client/read_model.h"
 #include "common/base/error.h"
 
 namespace pushpull {

@@ -20,7 +20,6 @@
 
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
-#include "common/io/checkpoint_folder.h"
 #include "tests/common/scratch_folder.h"
 
 namespace {

@@ -1,15 +1,13 @@
 // The words that shells complete, against the job's own parser. tests/e2e/manual_test.py runs the
 // scripts in real shells.
-#include "common/job/completion.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "common/base/error.h"
-#include "common/job/help_text.h"
 #include "common/job/job.h"
+#include "common/job/program_help.h"
 #include "common/job/strategy.h"
 
 namespace pushpull::completion_test {

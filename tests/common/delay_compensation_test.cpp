@@ -1,5 +1,3 @@
-#include "common/update/delay_compensation.h"
-
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,9 +1,9 @@
-#include "common/job/help_text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
+
+#include "common/job/program_help.h"
 
 namespace pushpull::help_text_test {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "common/job/job_check.h"
 #include "common/job/job_keys.h"
+#include "common/job/job_settings.h"
 #include "tests/common/job_test_support.h"
 
 namespace pushpull {

@@ -1,9 +1,9 @@
-#include "common/job/man_page.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
+
+#include "common/job/program_help.h"
 
 namespace pushpull::man_page_test {
 namespace {

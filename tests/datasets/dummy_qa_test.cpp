@@ -1,5 +1,3 @@
-#include "datasets/dummy_qa.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "datasets/dummy.h"
 #include "tests/datasets/questions.h"
 
 namespace pushpull {

@@ -1,5 +1,3 @@
-#include "datasets/idx.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "datasets/image_set.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/images.h"
 

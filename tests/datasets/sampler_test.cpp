@@ -9,7 +9,6 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "datasets/dummy.h"
-#include "datasets/dummy_qa.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/questions.h"
 

@@ -1,5 +1,5 @@
 // Damaged tokenizer.json files: each is read or refused in one line.
-#include "datasets/text/tokenizer_json.h"
+#include "datasets/tokenizer_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
-#include "datasets/text/tokenizer.h"
+#include "datasets/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
-#include "datasets/text/byte_bpe.h"
-#include "datasets/text/tokenizer_json.h"
-#include "datasets/text/utf8.h"
-#include "datasets/text/words.h"
+#include "datasets/byte_bpe.h"
+#include "datasets/tokenizer_json.h"
+#include "datasets/utf8.h"
+#include "datasets/words.h"
 #include "tests/datasets/small_tokenizer.h"
 
 namespace pushpull {

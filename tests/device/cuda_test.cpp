@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "common/device/device.h"
 #include "tests/device/failure.h"
 #include "tests/device/need_device.h"

@@ -2,7 +2,7 @@
 on the same batches, and compares each tensor. PyTorch computes in f64. With the packages transformers and torchvision it also
 compares their modules' output: torch_networks_check.py BIN_DIR DIGITS_DIR. With --f32 it also prints how far PyTorch in f32 is from
 f64. With --device one worker and PyTorch compute on that device, the worker in fp32, and each model is a row for
-scripts/gpu-check.sh (bench/gpu_rows.h), which judges it. Exit code 77 (skipped) without PyTorch."""
+scripts/gpu-check.sh (bench/gpu_parts.h), which judges it. Exit code 77 (skipped) without PyTorch."""
 import argparse
 import copy
 import importlib.util

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "datasets/text/tokenizer_json.h"
+#include "datasets/tokenizer_json.h"
 #include "tests/fuzz/fuzzed.h"
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name

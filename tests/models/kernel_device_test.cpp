@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "models/ops/batch_norm.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/passes.h"

@@ -1,10 +1,9 @@
-#include "ps/coordinator/allocation_end.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "ps/coordinator/stop_flags.h"
 
 namespace pushpull {
 namespace {

@@ -1,10 +1,9 @@
-#include "ps/work/backup_shares.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <initializer_list>
 
+#include "ps/work/fixed_shares.h"
 #include "tests/ps/work_fixture.h"
 
 namespace pushpull {

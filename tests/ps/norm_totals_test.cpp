@@ -1,5 +1,3 @@
-#include "ps/coordinator/norm_totals.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "common/layout/slice_map.h"
 #include "common/update/norm.h"
+#include "ps/coordinator/training_run.h"
 
 namespace pushpull {
 namespace {

@@ -1,10 +1,9 @@
-#include "ps/engine/server_device.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "ps/engine/device_engine.h"
 
 namespace pushpull {
 namespace {

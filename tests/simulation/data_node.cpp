@@ -1,7 +1,6 @@
 #include "tests/simulation/data_node.h"
 
 #include "ps/engine/device_engine.h"
-#include "ps/engine/server_device.h"
 #include "tests/device/fake_device.h"
 
 namespace pushpull::sim {

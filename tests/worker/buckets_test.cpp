@@ -1,8 +1,7 @@
-#include "worker/all_reduce/buckets.h"
-
 #include <gtest/gtest.h>
 
 #include "common/layout/slice_map.h"
+#include "worker/all_reduce/all_reduce_trainer.h"
 
 namespace pushpull {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/shm/segment_pool.h"
+#include "common/shm/segment.h"
 #include "tests/device/fake_device.h"
 #include "tests/worker/leaf_gradients.h"
 

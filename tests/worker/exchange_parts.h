@@ -9,7 +9,7 @@
 
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
-#include "worker/schedule/share_list.h"
+#include "worker/exchange/share_list.h"
 
 namespace pushpull {
 

@@ -1,6 +1,6 @@
 // The schedules without servers, messages and time: the pulls that each requests, and when it
 // computes.
-#include "worker/schedule/schedule.h"
+#include "worker/exchange/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "common/base/error.h"
 #include "common/job/strategy.h"
 #include "tests/worker/exchange_parts.h"
-#include "worker/schedule/make_schedule.h"
+#include "worker/exchange/schedules.h"
 
 namespace pushpull {
 namespace {

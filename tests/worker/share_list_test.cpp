@@ -1,6 +1,6 @@
 // Shares that a worker owns, connections of slices, and places of weights: bookkeeping without
 // messages.
-#include "worker/schedule/share_list.h"
+#include "worker/exchange/share_list.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,4 @@
 // The results and pushes of tasks, with a host that only records its calls.
-#include "worker/task_computer.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

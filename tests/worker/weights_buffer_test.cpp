@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/shm/segment_pool.h"
+#include "common/shm/segment.h"
 #include "common/update/block_codec.h"
 
 namespace pushpull::weights_buffer_test {

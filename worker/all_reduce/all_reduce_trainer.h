@@ -1,23 +1,21 @@
-// The training loop of a worker that updates by itself: every worker keeps the weights and the
-// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and applies
-// the same update. Servers provide the first weights, collect losses and keep checkpoints. Runs on
-// one thread, and the sums on another.
+// The training loop of a worker in all-reduce, and the buckets in which it sums gradients.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/job/barriers.h"
+#include "common/layout/fixed_tree.h"
 #include "common/net/endpoint.h"
 #include "common/net/join.h"
 #include "common/net/shard_client.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
-#include "worker/all_reduce/buckets.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/all_reduce/communication.h"
 #include "worker/all_reduce/peers.h"
@@ -29,6 +27,43 @@
 
 namespace pushpull {
 
+// Groups gradients for all-reduce. A bucket is a run of slices; buckets are sent in the order in
+// which backward reaches them, from the last slice to the first, as in PyTorch's DDP (Li et al.,
+// PyTorch Distributed, VLDB 2020). The order depends on the model alone, never on the gradient that
+// is ready first, so that all workers sum the same buckets in the same order. Plain bookkeeping;
+// single-threaded.
+class SliceMap;
+
+class Buckets {
+ public:
+  // first_bytes: limit of the first bucket; small, so that communication starts early.
+  // max_bytes: limit of the others.
+  // A bucket holds at least one slice.
+  Buckets(const SliceMap& map, int64_t first_bytes, int64_t max_bytes);
+
+  int count() const { return static_cast<int>(elements_.size()); }
+  // Returns the elements of a bucket. Bucket 0 is sent first.
+  Range elements(int bucket) const { return elements_.at(static_cast<size_t>(bucket)); }
+
+  // Begins a step: no slice is ready.
+  void begin();
+  // Records that the slice's gradient is final.
+  void mark(int slice);
+  // Returns the next bucket once all its slices are final, in order; nothing if it is not ready.
+  std::optional<int> next();
+
+ private:
+  std::vector<Range> elements_;
+  std::vector<int> bucket_of_slice_;
+  std::vector<int> slices_in_;
+  std::vector<int> missing_;
+  int next_ = 0;
+};
+
+// The training loop of a worker that updates by itself: every worker keeps the weights and the
+// optimizer's state, sums gradients with the others (worker/all_reduce/collective.h) and applies
+// the same update. Servers provide the first weights, collect losses and keep checkpoints. Runs on
+// one thread, and the sums on another.
 class AllReduceTrainer {
  public:
   // run: its state has a share for this worker. router: the socket that other workers connect to.

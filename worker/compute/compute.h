@@ -19,7 +19,6 @@
 #include "models/model.h"
 #include "worker/compute/device_sum.h"
 #include "worker/compute/device_team.h"
-#include "worker/compute/device_trace.h"
 #include "worker/compute/gradient_sum.h"
 #include "worker/member/time_split.h"
 #include "worker/member/trace.h"

@@ -14,9 +14,9 @@
 #include "common/net/message.h"
 #include "worker/exchange/pull_pace.h"
 #include "worker/exchange/push_delivery.h"
+#include "worker/exchange/schedule.h"
 #include "worker/exchange/to_server.h"
 #include "worker/exchange/weights_buffer.h"
-#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/error.h"
-#include "worker/schedule/make_schedule.h"
+#include "worker/exchange/schedules.h"
 
 namespace pushpull {
 

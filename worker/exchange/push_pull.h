@@ -25,8 +25,8 @@
 #include "common/job/job.h"
 #include "worker/exchange/pull.h"
 #include "worker/exchange/push_delivery.h"
+#include "worker/exchange/schedule.h"
 #include "worker/exchange/weights_buffer.h"
-#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 

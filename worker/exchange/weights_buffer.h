@@ -15,8 +15,8 @@
 #include "common/layout/slice_map.h"
 #include "common/net/message.h"
 #include "common/shm/page_view.h"
+#include "worker/exchange/schedule.h"
 #include "worker/exchange/to_server.h"
-#include "worker/schedule/schedule.h"
 
 namespace pushpull {
 

@@ -5,7 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 
 namespace pushpull::ops::cuda {
 

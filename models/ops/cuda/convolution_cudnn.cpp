@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/console.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/convolution.h"
 #include "models/ops/cuda/cudnn_library.h"

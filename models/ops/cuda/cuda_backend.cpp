@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/base/error.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/convolution.h"
 #include "models/ops/cuda/makers.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "models/ops/arithmetic.h"
 #include "models/ops/cuda/shared.h"
 

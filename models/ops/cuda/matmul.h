@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <string>
 
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "models/ops/cuda/plans.h"
 #include "models/ops/cuda/shared.h"
 

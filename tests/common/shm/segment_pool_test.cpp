@@ -1,5 +1,3 @@
-#include "common/shm/segment_pool.h"
-
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
+#include "common/shm/segment.h"
 
 namespace pushpull::segment_pool_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "tests/device/need_device.h"
 
 namespace pushpull::choose_test {

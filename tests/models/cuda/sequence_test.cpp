@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/device/cuda_handle.h"
+#include "common/device/cuda_check.h"
 #include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/attention_kernels.h"
 #include "models/ops/layer_norm.h"

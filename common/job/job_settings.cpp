@@ -1,0 +1,418 @@
+#include "common/job/job_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/program_options/errors.hpp>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/parsers.hpp>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/text.h"
+#include "common/job/job.h"
+#include "common/job/job_keys.h"
+
+namespace pushpull {
+
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr size_t kMaxFileBytes = 1 << 20;  // a job has 50 lines; this stops at /dev/zero
+constexpr std::string_view kPrefix = "PUSHPULL_";
+
+[[noreturn]] void refuse_source(const std::string& text) {
+  throw Error(ErrorCode::kUsage, "[job] " + text);
+}
+
+[[noreturn]] void refuse_twice(const std::string& key, const std::string& first,
+                               const std::string& second) {
+  refuse_source(key + " is given twice: " + first + " and " + second);
+}
+
+// Parses one line at a time, because Boost does not report the line of a key.
+std::vector<po::option> options_of_line(const std::string& line, const std::string& where) {
+  if (trim(line).starts_with('[')) {
+    refuse_source(where + ": '" + printable(trim(line)) + "' opens a section; a job file has none");
+  }
+  std::istringstream stream(line);
+  try {
+    return po::parse_config_file(stream, po::options_description(), true).options;
+  } catch (const po::error&) {
+    refuse_source(where + ": '" + printable(trim(line)) + "' is not `key = value`");
+  }
+}
+
+std::string unknown_variable(const std::string& variable) {
+  const std::string nearest = nearest_name(variable.substr(kPrefix.size()), job_key_names());
+  return "unknown variable " + printable(variable) + " in the environment" +
+         (nearest.empty() ? "" : "; did you mean " + environment_name(nearest) + "?");
+}
+
+// Variables that programs (client, common/device, common/host, common/keys, common/launch, datasets) read
+// themselves: not keys of the job.
+constexpr std::array<std::string_view, 15> kLocalVariables = {"PUSHPULL_SHARE",
+                                                              "PUSHPULL_CUDA_LIBS",
+                                                              "PUSHPULL_KEY_FILE",
+                                                              "PUSHPULL_KEY_FD",
+                                                              "PUSHPULL_LIBRARY",
+                                                              "PUSHPULL_JOIN",
+                                                              "PUSHPULL_INSECURE",
+                                                              "PUSHPULL_RANK",
+                                                              "PUSHPULL_WORLD_SIZE",
+                                                              "PUSHPULL_LOCAL_RANK",
+                                                              "PUSHPULL_PORT",
+                                                              "PUSHPULL_CORES",
+                                                              "PUSHPULL_LOCAL_WORLD_SIZE",
+                                                              "PUSHPULL_KEY",
+                                                              "PUSHPULL_JOB_TOKEN"};
+
+// Returns whether programs or tests read this variable themselves.
+bool is_local_variable(const std::string& name) {
+  return std::ranges::find(kLocalVariables, name) != kLocalVariables.end() ||
+         name.starts_with("PUSHPULL_TEST_");
+}
+
+}  // namespace
+
+std::string environment_name(const std::string& key) {
+  std::string name(kPrefix);
+  for (const char c : key) {
+    name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return name;
+}
+
+Settings settings_of_text(const std::string& ini, const std::string& source) {
+  Settings settings;
+  std::istringstream lines(ini);
+  std::string line;
+  for (int64_t number = 1; std::getline(lines, line); ++number) {
+    const std::string where = source + ":" + std::to_string(number);
+    for (const po::option& option : options_of_line(line, where)) {
+      const std::string& key = option.string_key;
+      if (find_job_key(key) == nullptr) {
+        refuse_source("unknown key '" + printable(key) + "' (" + where + ")" +
+                      did_you_mean(key, job_key_names()));
+      }
+      const std::string value = option.value.empty() ? "" : option.value.front();
+      const auto [first, is_new] = settings.try_emplace(key, Setting{value, where});
+      if (!is_new) refuse_twice(key, first->second.source, where);
+    }
+  }
+  return settings;
+}
+
+Settings settings_of_file(const std::string& path) {
+  const std::string shown = printable(path, kMaxPathBytes);
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse_source("job file " + shown + " cannot be opened: " + std::strerror(errno));
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  // opening a folder succeeds; reading it fails here
+  if (file.bad()) refuse_source("job file " + shown + " cannot be read; is it a file?");
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    refuse_source("job file " + shown + " has more than " + std::to_string(kMaxFileBytes) +
+                  " bytes; is it the right file?");
+  }
+  return settings_of_text(text, shown);
+}
+
+Settings settings_of_environment() {
+  const auto is_ours = [](const std::string& variable) {
+    return variable.starts_with(kPrefix) && !is_local_variable(variable) ? variable : "";
+  };
+  const auto parsed = po::parse_environment(po::options_description(), is_ours);
+  Settings settings;
+  for (const po::option& option : parsed.options) {
+    const std::string& variable = option.string_key;
+    const auto& keys = job_key_names();
+    const auto key = std::ranges::find(keys, variable, environment_name);
+    if (key == keys.end()) refuse_source(unknown_variable(variable));
+    settings[*key] = {option.value.front(), variable};
+  }
+  return settings;
+}
+
+Settings settings_of_flags(const std::map<std::string, std::string>& flags) {
+  Settings settings;
+  for (const auto& [key, value] : flags) {
+    if (find_job_key(key) == nullptr) {
+      refuse_source("unknown flag --" + printable(key) + did_you_mean(key, job_key_names(), "--"));
+    }
+    settings[key] = {value, "--" + key};
+  }
+  return settings;
+}
+
+namespace {
+
+constexpr int64_t kMaxMicroBatches = 65'536;  // per step
+
+[[noreturn]] void refuse_job(const std::string& text) {
+  throw Error(ErrorCode::kUsage, "[job] " + text);
+}
+
+// Returns "lr = 0.1 (job.ini:3)".
+std::string setting_text(const Job& job, const Settings& given, const std::string& key) {
+  const JobKey* const entry = find_job_key(key);
+  PP_ASSERT(entry != nullptr);
+  const auto found = given.find(key);
+  return key + " = " + entry->get(job) + " (" +
+         (found == given.end() ? "default" : found->second.source) + ")";
+}
+
+bool batches_fit(int64_t global_batch, int64_t micro_batch) {
+  return global_batch % micro_batch == 0 && global_batch / micro_batch <= kMaxMicroBatches;
+}
+
+// Returns "64 or 72".
+std::string either(const std::vector<int64_t>& values) {
+  std::string text;
+  for (const int64_t value : values) {
+    if (!text.empty()) text += " or ";
+    text += std::to_string(value);
+  }
+  return text;
+}
+
+// Returns the values next to the job's micro-batch, at most one on each side, that divide its
+// global batch. There is always one: the global batch itself.
+std::vector<int64_t> fitting_micro_batches(const Job& job) {
+  int64_t below = 0;
+  int64_t above = job.global_batch + 1;
+  const auto consider = [&](int64_t divisor) {
+    if (!batches_fit(job.global_batch, divisor)) return;
+    if (divisor <= job.micro_batch) below = std::max(below, divisor);
+    if (divisor >= job.micro_batch) above = std::min(above, divisor);
+  };
+  for (int64_t i = 1; i * i <= job.global_batch; ++i) {
+    if (job.global_batch % i != 0) continue;
+    consider(i);
+    consider(job.global_batch / i);
+  }
+  std::vector<int64_t> values;
+  if (below >= 1) values.push_back(below);
+  if (above <= job.global_batch) values.push_back(above);
+  return values;
+}
+
+// Returns the multiples of the micro-batch on either side of the global batch.
+std::vector<int64_t> fitting_global_batches(const Job& job) {
+  const int64_t below = job.global_batch / job.micro_batch * job.micro_batch;
+  std::vector<int64_t> values;
+  for (const int64_t value : {below, below + job.micro_batch}) {
+    if (value > 0 && batches_fit(value, job.micro_batch)) values.push_back(value);
+  }
+  return values;
+}
+
+void check_batches(const Job& job, const Settings& given) {
+  if (batches_fit(job.global_batch, job.micro_batch)) return;
+  const bool divides = job.global_batch % job.micro_batch == 0;
+  const std::vector<int64_t> global_batches = fitting_global_batches(job);
+  const std::string why = divides ? " is more than " + std::to_string(kMaxMicroBatches) + " times "
+                                  : " is not a multiple of ";
+  refuse_job(setting_text(job, given, "global-batch") + why +
+             setting_text(job, given, "micro-batch") + ": take " +
+             (divides || global_batches.empty()
+                  ? ""
+                  : "global-batch " + either(global_batches) + ", or ") +
+             "micro-batch " + either(fitting_micro_batches(job)));
+}
+
+void check_length(const Job& job, const Settings& given) {
+  if (job.epochs > 0 && job.steps > 0) {
+    refuse_job(setting_text(job, given, "epochs") + " and " + setting_text(job, given, "steps") +
+               " both set the length: give one, and set the other to 0 or remove it");
+  }
+  if (job.epochs == 0 && job.steps == 0) {
+    refuse_job(setting_text(job, given, "epochs") + " and " + setting_text(job, given, "steps") +
+               " leave nothing to do: one of them must be > 0");
+  }
+  if (job.steps > 0 && job.stop_after > job.steps) {
+    refuse_job(setting_text(job, given, "stop-after") + " lies beyond the end of the job, " +
+               setting_text(job, given, "steps"));
+  }
+}
+
+void check_schedule(const Job& job, const Settings& given) {
+  const ScheduleOptions& schedule = job.schedule;
+  if (schedule.kind == ScheduleKind::kStep && schedule.step == 0) {
+    refuse_job(setting_text(job, given, "lr-schedule") +
+               " needs lr-step > 0, the steps between two drops");
+  }
+  const bool falls =
+      schedule.kind == ScheduleKind::kCosine || schedule.kind == ScheduleKind::kLinear;
+  if (falls && schedule.min > schedule.lr) {
+    refuse_job(setting_text(job, given, "lr-min") + " is above " + setting_text(job, given, "lr") +
+               ": the rate falls from lr to lr-min");
+  }
+  if (schedule.warmup_steps > 0 && schedule.warmup_fraction > 0.0) {
+    refuse_job(setting_text(job, given, "warmup-steps") + " and " +
+               setting_text(job, given, "warmup-fraction") +
+               " both set the warm-up: give one, and set the other to 0 or remove it");
+  }
+}
+
+}  // namespace
+
+namespace {
+
+void check_strategy(const Job& job, const Settings& given) {
+  const StrategyTraits& traits = job.strategy.traits();
+  if (!job.record.empty() && !traits.recordable) {
+    refuse_job(setting_text(job, given, "record") + " has nothing to record under " +
+               setting_text(job, given, "strategy") +
+               ", where equal jobs give equal weights: remove it, or take " +
+               strategies_with(&StrategyTraits::recordable));
+  }
+  if (!job.record.empty() && job.model == "external") {
+    refuse_job(setting_text(job, given, "record") + " cannot be replayed with " +
+               setting_text(job, given, "model") +
+               ": only the program of the workers has the model; remove record");
+  }
+  // error feedback: a replay would need every push of every incarnation, even of lost ones
+  if (!job.record.empty() && job.encodes_pushes()) {
+    refuse_job(setting_text(job, given, "record") + " cannot be kept with " +
+               setting_text(job, given, job.codec != Codec{} ? "codec" : "codec-tensors") +
+               ": the residuals of the workers are not in the record; remove one of them");
+  }
+  if (!traits.single_pushes && (job.staleness_aware || job.delay_compensation > 0)) {
+    refuse_job(
+        setting_text(job, given, job.staleness_aware ? "staleness-aware" : "delay-compensation") +
+        " corrects single pushes; under " + setting_text(job, given, "strategy") +
+        (traits.step_versions ? " nothing is stale" : " an update is made of several") +
+        ": remove it, or take " + strategies_with(&StrategyTraits::single_pushes));
+  }
+  // the losses travel in one message, with a header of at most 16 MiB
+  constexpr int64_t kMaxLosses = 2'000'000;
+  if (job.strategy.local_steps > kMaxLosses / job.micro_batches()) {
+    refuse_job(setting_text(job, given, "strategy") + " with " +
+               std::to_string(job.micro_batches()) + " micro-batches in a step has more than " +
+               std::to_string(kMaxLosses) +
+               " losses in a round: take a smaller H, or a larger micro-batch");
+  }
+  const bool encodes = job.encodes_pushes() || job.pull_codec != Codec{};
+  if (traits.workers_update && encodes) {
+    const char* key = job.codec != Codec{}        ? "codec"
+                      : job.pull_codec != Codec{} ? "pull-codec"
+                                                  : "codec-tensors";
+    refuse_job(setting_text(job, given, key) + " is for push and pull; under " +
+               setting_text(job, given, "strategy") + " workers sum among themselves: remove it");
+  }
+  if (traits.workers_update && job.on_worker_loss != OnWorkerLoss::kAbort) {
+    refuse_job(setting_text(job, given, "on-worker-loss") + " cannot be kept under " +
+               setting_text(job, given, "strategy") +
+               ", whose workers hold the weights: take abort, and resume from a checkpoint");
+  }
+}
+
+// A worker that ends with a bad gradient counts as lost.
+void check_bad_gradients(const Job& job, const Settings& given) {
+  if (job.on_bad_gradient == OnBadGradient::kQuarantine &&
+      job.on_worker_loss == OnWorkerLoss::kAbort) {
+    refuse_job(setting_text(job, given, "on-bad-gradient") +
+               " needs another worker to take over, but under " +
+               (job.strategy.traits().workers_update
+                    ? setting_text(job, given, "strategy") + " no worker can: take abort or skip"
+                    : setting_text(job, given, "on-worker-loss") +
+                          " no worker does: take continue or wait"));
+  }
+}
+
+void check_numbers_of_workers(const Job& job, const Settings& given) {
+  if (job.min_workers > job.micro_batches()) {
+    refuse_job(setting_text(job, given, "min-workers") + " is more than the " +
+               std::to_string(job.micro_batches()) +
+               (job.micro_batches() == 1 ? " micro-batch" : " micro-batches") +
+               " of a step, and at most that many workers compute");
+  }
+  if (job.max_workers == 0 || job.max_workers >= job.min_workers) return;
+  refuse_job(setting_text(job, given, "min-workers") + " is more than " +
+             setting_text(job, given, "max-workers"));
+}
+
+}  // namespace
+
+void check_combinations(const Job& job, const Settings& given) {
+  check_batches(job, given);
+  check_strategy(job, given);
+  check_length(job, given);
+  check_schedule(job, given);
+  check_numbers_of_workers(job, given);
+  check_bad_gradients(job, given);
+  if (job.stop_when.on() && job.eval_every == 0) {
+    refuse_job(setting_text(job, given, "stop-when") +
+               " needs evaluations during training: set eval-every");
+  }
+  if (job.train_samples > 0 && job.global_batch > job.train_samples) {
+    refuse_job(setting_text(job, given, "global-batch") + " is more than " +
+               setting_text(job, given, "train-samples") + ": no step would be complete");
+  }
+  const DatasetName* const dataset = find_dataset_name(job.dataset);
+  if (dataset != nullptr && !dataset->has_classes && job.sampler == SamplerKind::kWeighted) {
+    refuse_job(setting_text(job, given, "sampler") + " needs samples with a class, which " +
+               setting_text(job, given, "dataset") + " has not: take sampler uniform");
+  }
+  if (dataset != nullptr && dataset->needs_files && job.data_dir.empty()) {
+    refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the path of its files");
+  }
+}
+
+void check_job_against_data(const Job& job, int64_t train_samples) {
+  const std::string data = job.model == "external" ? "the program" : "dataset " + job.dataset;
+  const std::string dataset = data + " has " + plural(train_samples, "training sample");
+  if (job.train_samples > train_samples) {
+    refuse_job("train-samples = " + std::to_string(job.train_samples) + " is too many: " + dataset);
+  }
+  if (steps_per_epoch(job, train_samples) == 0) {
+    const int64_t used = job.train_samples > 0 ? job.train_samples : train_samples;
+    refuse_job("global-batch = " + std::to_string(job.global_batch) + " is more than the " +
+               std::to_string(used) + " samples to train on (train-samples = " +
+               std::to_string(job.train_samples) + "; " + dataset + "): no step would be complete");
+  }
+  const int64_t steps = total_steps(job, train_samples);
+  if (job.stop_after > steps) {
+    refuse_job("stop-after = " + std::to_string(job.stop_after) +
+               " lies beyond the end of the job, " + plural(steps, "step"));
+  }
+}
+
+void check_job_against_workers(const Job& job, int64_t workers) {
+  if (job.straggler.rank >= workers) {
+    refuse_job("straggler = " + job.straggler.to_string() + " names worker " +
+               std::to_string(job.straggler.rank) + ", but there are only " +
+               std::to_string(workers) + ": ranks go from 0 to " + std::to_string(workers - 1));
+  }
+  if (workers < job.min_workers) {
+    refuse_job("min-workers = " + std::to_string(job.min_workers) + ", but the job starts with " +
+               plural(workers, "worker"));
+  }
+  if (job.max_workers > 0 && workers > job.max_workers) {
+    refuse_job("max-workers = " + std::to_string(job.max_workers) + ", but the job starts with " +
+               plural(workers, "worker"));
+  }
+  const int64_t shares = std::min(workers, job.micro_batches());
+  if (job.strategy.backups < shares) return;
+  const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
+                                                   " micro-batches for the " +
+                                                   std::to_string(workers) + " workers"
+                            : workers == 1 ? "there is 1 worker"
+                                           : "there are " + std::to_string(workers) + " workers";
+  refuse_job("strategy = " + job.strategy.to_string() + " would drop every push: " + whose +
+             ", so B must be below " + std::to_string(shares));
+}
+
+}  // namespace pushpull

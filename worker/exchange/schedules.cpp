@@ -1,0 +1,316 @@
+#include "worker/exchange/schedules.h"
+
+#include <algorithm>
+
+#include "common/base/error.h"
+#include "common/job/strategy.h"
+
+namespace pushpull {
+
+LockstepSchedule::LockstepSchedule(const WorkPlan& plan, bool subtrees)
+    : subtrees_(subtrees), shares_(plan) {}
+
+// A new share begins at the step of the weights in use: without this share no worker can be further
+// ahead. If the run is, the servers' answers show it.
+bool LockstepSchedule::on_shares(const wire::State& state) {
+  return shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
+}
+
+// Only the servers know the current step. Some may be a step ahead; they still have the previous
+// version, and a new worker needs one version of all slices.
+std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
+  if (weights.min_version != weights.max_version) {
+    return PullAim{.clock = weights.min_version, .may_be_past = clock_ < 0};
+  }
+  clock_ = weights.min_version;
+  shares_.begin_at(clock_);
+  return std::nullopt;
+}
+
+Schedule::Decision LockstepSchedule::next() const {
+  if (clock_ < 0) {
+    if (shares_.empty()) return {};
+    return {{}, PullAim{.versions = PullAim::kNewest}};
+  }
+  const std::optional<Task> task = wanted();
+  if (!task) {
+    if (shares_.empty()) return {};
+    // the last push of an ended share is resent, like any other, while a pull waits for it
+    const int64_t newest = shares_.newest_clock();
+    if (clock_ < newest) return {{}, PullAim{.clock = newest}};
+    return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
+  }
+  if (weights_fit(*task)) return {*task, std::nullopt};
+  return {{}, PullAim{.clock = task->step, .at_barrier = task->kind == Task::kEvaluate}};
+}
+
+// Not certain with several shares, because another one may come first, nor before an evaluation,
+// which must be reported before its barrier's weights are used for the next step.
+std::optional<PullAim> LockstepSchedule::pull_after(int64_t step) const {
+  const Barriers& barriers = shares_.plan().barriers;
+  const int64_t clock = barriers.round_end(step);
+  if (shares_.unfinished() != 1 || clock >= barriers.end_step || barriers.evaluation_due(clock)) {
+    return std::nullopt;
+  }
+  return PullAim{.clock = clock};
+}
+
+int64_t LockstepSchedule::steps_from(int64_t step) const {
+  return shares_.plan().barriers.round_end(step) - step;
+}
+
+std::vector<Range> LockstepSchedule::nodes(Range range) const {
+  if (!subtrees_) return {range};
+  return maximal_subtrees(range, shares_.plan().micro_batches);
+}
+
+bool NewestSchedule::on_shares(const wire::State& state) {
+  return shares_.assign(
+      state, [this](int64_t /*from_step*/) { return clock_; }, true);
+}
+
+// Without weights, a worker is asking for the current step; that answer serves a new share, too.
+bool NewestSchedule::gives_up(const PullAim& pull) const {
+  return !(pull.is_newest() && clock_ < 0);
+}
+
+OwnedShare& NewestSchedule::own(const OwnedShare* share) {
+  PP_ASSERT(share != nullptr);
+  return shares_.all()[static_cast<size_t>(share - shares_.all().data())];
+}
+
+// Returns a share with an evaluation due: the servers have reached its barrier.
+const OwnedShare* NewestSchedule::evaluation() const {
+  const Barriers& barriers = shares_.plan().barriers;
+  for (const OwnedShare& share : shares_.all()) {
+    if (share.evaluated_through >= barriers.end_step) continue;
+    if (barriers.next_evaluation(share.evaluated_through) <= newest_) return &share;
+  }
+  return nullptr;
+}
+
+// Returns a share that has not been computed with these weights, or null.
+const OwnedShare* NewestSchedule::share_to_compute() const {
+  for (const OwnedShare& share : shares_.all()) {
+    if (share.range.size() > 0 && share.clock <= clock_) return &share;
+  }
+  return nullptr;
+}
+
+Schedule::Decision NewestSchedule::next() const {
+  if (shares_.empty()) return {};
+  const Barriers& barriers = shares_.plan().barriers;
+  if (const std::optional<Task> task = wanted()) {
+    if (task->kind == Task::kEvaluate && clock_ != task->step) {
+      return {{}, PullAim{.versions = PullAim::kNewest, .clock = task->step, .at_barrier = true}};
+    }
+    return {*task, std::nullopt};
+  }
+  if (clock_ >= 0 && newest_ == barriers.end_step) {
+    return {{Task::kDone, barriers.end_step, {}}, std::nullopt};
+  }
+  // the next task needs one step more than the weights in use, if those are done
+  const int64_t clock = clock_ == newest_ ? newest_ + 1 : newest_;
+  return {{}, PullAim{.versions = PullAim::kNewest, .clock = clock}};
+}
+
+std::optional<Task> NewestSchedule::wanted() const {
+  if (clock_ < 0) return std::nullopt;
+  const Barriers& barriers = shares_.plan().barriers;
+  if (const OwnedShare* share = evaluation()) {
+    return Task{Task::kEvaluate, barriers.next_evaluation(share->evaluated_through),
+                shares_.chunks_of(*share)};
+  }
+  if (newest_ == barriers.end_step || clock_ != newest_) return std::nullopt;
+  const OwnedShare* share = share_to_compute();
+  if (share == nullptr) return std::nullopt;
+  return Task{Task::kCompute, clock_, share->range};
+}
+
+std::optional<Task> NewestSchedule::upcoming() const {
+  if (shares_.empty()) return std::nullopt;
+  return Task{Task::kCompute, clock_ + 1, shares_.all().front().range};
+}
+
+// Servers may be a version apart. Then all of them are asked for exactly the lower one, which they
+// still have, except a server that has moved on once more.
+std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) {
+  if (weights.aim.at_barrier) {
+    finish_barrier(weights);
+    return std::nullopt;
+  }
+  if (weights.min_version != weights.max_version) {
+    return PullAim{.clock = weights.min_version, .may_be_past = true};
+  }
+  clock_ = weights.min_version;
+  newest_ = std::max(newest_, clock_);
+  shares_.begin_at(clock_);
+  return std::nullopt;
+}
+
+// If the servers are past the barrier, all its chunks were evaluated: the result of the share's
+// previous worker has arrived. The weights received are then the newest ones, perhaps of two
+// versions.
+void NewestSchedule::finish_barrier(const PulledWeights& weights) {
+  const int64_t barrier = weights.aim.clock;
+  if (weights.at_barrier) {
+    clock_ = barrier;
+    return;
+  }
+  for (OwnedShare& share : shares_.all()) {
+    const Barriers& barriers = shares_.plan().barriers;
+    if (barriers.next_evaluation(share.evaluated_through) != barrier) continue;
+    share.evaluated_through = barrier;
+  }
+  clock_ = -1;
+}
+
+void NewestSchedule::on_pushed(int64_t step, Range range) {
+  OwnedShare& share = own(share_to_compute());
+  PP_ASSERT(share.range == range && clock_ == step);
+  share.clock = step + 1;
+  share.evaluated = false;
+}
+
+void NewestSchedule::on_evaluated() {
+  OwnedShare& share = own(evaluation());
+  share.evaluated_through = shares_.plan().barriers.next_evaluation(share.evaluated_through);
+}
+
+bool StaleSchedule::on_shares(const wire::State& state) {
+  return shares_.assign(state, [](int64_t from_step) { return from_step; });
+}
+
+// Pulls between any two pushes, also between those of two shares, so that a lost worker has at most
+// one push in flight.
+bool StaleSchedule::weights_fit(const Task& task) const {
+  if (clock_ < 0) return false;
+  if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
+  return fresh_ && clock_ >= task.step;
+}
+
+Schedule::Decision StaleSchedule::next() const {
+  const std::optional<Task> task = wanted();
+  if (!task) {
+    if (shares_.empty()) return {};
+    return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
+  }
+  if (weights_fit(*task)) return {*task, std::nullopt};
+  return {{},
+          PullAim{.versions = PullAim::kPerServer,
+                  .clock = task->step,
+                  .at_barrier = task->kind == Task::kEvaluate}};
+}
+
+// If some server is past the barrier, the share's previous worker has passed it, and it evaluated
+// first: only its last push has not reached all servers.
+std::optional<PullAim> StaleSchedule::on_weights(const PulledWeights& weights) {
+  fresh_ = true;
+  clock_ = weights.aim.clock;
+  at_barrier_ = weights.at_barrier;
+  for (OwnedShare& share : shares_.all()) {
+    if (weights.aim.at_barrier && !at_barrier_ && share.clock == clock_) share.evaluated = true;
+  }
+  return std::nullopt;
+}
+
+void StaleSchedule::on_pushed(int64_t step, Range range) {
+  fresh_ = false;
+  shares_.pushed(step, range);
+}
+
+// Takes new checkpoints, and leases that a lost worker has returned.
+bool LeaseSchedule::on_shares(const wire::State& state) {
+  for (const int64_t step : state.chosen_checkpoints()) plan_.barriers.choose(step);
+  return on_leases(state.leases());
+}
+
+bool LeaseSchedule::on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
+  for (const wire::Lease& lease : leases) {
+    if (lease.number() <= newest_lease_ || !fits(lease)) continue;
+    newest_lease_ = lease.number();
+    insert(lease);
+  }
+  return !leases_.empty();
+}
+
+// Leaves a first lease in its place whose weights are here: the worker may be computing it.
+void LeaseSchedule::insert(const wire::Lease& lease) {
+  const auto order = [](const wire::Lease& l) { return work_order(l.step(), l.evaluate()); };
+  const bool begun = !leases_.empty() && weights_fit(*wanted());
+  const auto place = std::upper_bound(
+      leases_.begin() + (begun ? 1 : 0), leases_.end(), order(lease),
+      [&](int64_t value, const wire::Lease& other) { return value < order(other); });
+  leases_.insert(place, lease);
+}
+
+bool LeaseSchedule::gives_up(const PullAim& pull) const {
+  const std::optional<Task> task = wanted();
+  if (!task) return false;
+  return pull.leases || pull.clock != task->step ||
+         pull.at_barrier != (task->kind == Task::kEvaluate);
+}
+
+bool LeaseSchedule::fits(const wire::Lease& lease) const {
+  const int64_t most = lease.evaluate() ? plan_.chunks : plan_.micro_batches;
+  return lease.lo() >= 0 && lease.lo() < lease.hi() && lease.hi() <= most &&
+         lease.step() >= plan_.barriers.start_step && lease.step() <= plan_.barriers.end_step;
+}
+
+std::optional<Task> LeaseSchedule::wanted() const {
+  if (leases_.empty()) return std::nullopt;
+  const wire::Lease& lease = leases_.front();
+  return Task{
+      lease.evaluate() ? Task::kEvaluate : Task::kCompute, lease.step(), {lease.lo(), lease.hi()}};
+}
+
+std::optional<Task> LeaseSchedule::upcoming() const {
+  if (leases_.size() < 2 || leases_[1].evaluate()) return std::nullopt;
+  return Task{Task::kCompute, leases_[1].step(), {leases_[1].lo(), leases_[1].hi()}};
+}
+
+bool LeaseSchedule::weights_fit(const Task& task) const {
+  if (clock_ < 0) return false;
+  if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
+  return fresh_ && clock_ >= plan_.barriers.last(task.step);
+}
+
+Schedule::Decision LeaseSchedule::next() const {
+  const std::optional<Task> task = wanted();
+  if (!task) return {{}, PullAim{.versions = PullAim::kPerServer, .leases = true}};
+  if (weights_fit(*task)) return {*task, std::nullopt};
+  return {{},
+          PullAim{.versions = PullAim::kPerServer,
+                  .clock = task->step,
+                  .at_barrier = task->kind == Task::kEvaluate}};
+}
+
+std::optional<PullAim> LeaseSchedule::on_weights(const PulledWeights& weights) {
+  fresh_ = true;
+  clock_ = weights.aim.clock;
+  at_barrier_ = weights.at_barrier;
+  return std::nullopt;
+}
+
+void LeaseSchedule::on_pushed(int64_t /*step*/, Range /*range*/) {
+  PP_ASSERT(!leases_.empty());
+  fresh_ = false;
+  leases_.pop_front();
+}
+
+// The next task needs a pull: the weights at a barrier are outdated by now.
+void LeaseSchedule::on_evaluated() {
+  PP_ASSERT(!leases_.empty());
+  fresh_ = false;
+  leases_.pop_front();
+}
+
+std::unique_ptr<Schedule> make_schedule(const Strategy& strategy, const WorkPlan& plan) {
+  const StrategyTraits& traits = strategy.traits();
+  if (traits.leases) return std::make_unique<LeaseSchedule>(plan);
+  if (!traits.step_versions) return std::make_unique<StaleSchedule>(plan);
+  if (!traits.whole_steps) return std::make_unique<NewestSchedule>(plan);
+  return std::make_unique<LockstepSchedule>(plan, traits.same_bits);
+}
+
+}  // namespace pushpull

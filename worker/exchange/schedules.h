@@ -1,0 +1,157 @@
+// The schedules of a worker, one for each way in which servers count pushes.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "worker/exchange/schedule.h"
+#include "worker/exchange/share_list.h"
+
+namespace pushpull {
+
+// Schedule of whole steps in lockstep (sync, local:H). All slices have one version per step. A
+// worker computes each of its shares on exactly the version of that step, and the next version
+// contains every micro-batch of it. A new worker first asks the servers for their current step.
+class LockstepSchedule : public Schedule {
+ public:
+  // subtrees: a share is pushed as the maximal subtrees of the fixed tree that cover it, so that
+  // servers can sum along that tree (P1). If false, it is pushed as one sum.
+  LockstepSchedule(const WorkPlan& plan, bool subtrees);
+
+  bool on_shares(const wire::State& state) override;
+  std::optional<PullAim> on_weights(const PulledWeights& weights) override;
+  void on_weights_released() override {}
+  void on_pushed(int64_t step, Range range) override { shares_.pushed(step, range); }
+  void on_evaluated() override { shares_.evaluated(); }
+
+  Decision next() const override;
+  std::optional<Task> wanted() const override { return shares_.next_task(); }
+  bool weights_fit(const Task& task) const override { return clock_ >= 0 && clock_ == task.step; }
+  std::optional<Task> upcoming() const override { return shares_.upcoming(); }
+  std::optional<PullAim> pull_after(int64_t step) const override;
+  bool gives_up(const PullAim& pull) const override { return pull.versions != PullAim::kNewest; }
+  bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
+
+  int64_t steps_from(int64_t step) const override;
+  std::vector<Range> nodes(Range range) const override;
+  bool acknowledged_is_applied() const override { return false; }
+
+ private:
+  const bool subtrees_;
+  ShareList shares_;
+  int64_t clock_ = -1;  // of the weights in use; -1 if there are none
+};
+
+// Schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981). A
+// step may end without this worker, so it always computes on the newest version. It still evaluates
+// its chunks of every evaluation that it has passed.
+class NewestSchedule : public Schedule {
+ public:
+  explicit NewestSchedule(const WorkPlan& plan) : shares_(plan) {}
+
+  bool on_shares(const wire::State& state) override;
+  std::optional<PullAim> on_weights(const PulledWeights& weights) override;
+  void on_weights_released() override { clock_ = -1; }
+  void on_pushed(int64_t step, Range range) override;
+  void on_evaluated() override;
+
+  Decision next() const override;
+  std::optional<Task> wanted() const override;
+  bool weights_fit(const Task& task) const override { return clock_ >= 0 && clock_ == task.step; }
+  std::optional<Task> upcoming() const override;
+  bool gives_up(const PullAim& pull) const override;
+  bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
+
+  bool acknowledged_is_applied() const override { return false; }
+
+ private:
+  const OwnedShare* evaluation() const;
+  const OwnedShare* share_to_compute() const;
+  OwnedShare& own(const OwnedShare* share);
+  void finish_barrier(const PulledWeights& weights);
+
+  ShareList shares_;
+  int64_t clock_ = -1;  // of the weights in use; -1 if there are none
+  int64_t newest_ = 0;  // newest version received
+};
+
+// Schedule of ssp:S (Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel
+// Parameter Server, NIPS 2013): fixed shares; each server counts its updates separately, and
+// weights may lack the newest updates of other workers. The servers keep the bound: they answer a
+// pull for clock c once every worker's clock is at least c - S.
+class StaleSchedule : public Schedule {
+ public:
+  explicit StaleSchedule(const WorkPlan& plan) : shares_(plan) {}
+
+  bool on_shares(const wire::State& state) override;
+  std::optional<PullAim> on_weights(const PulledWeights& weights) override;
+  void on_weights_released() override { clock_ = -1; }
+  void on_pushed(int64_t step, Range range) override;
+  void on_evaluated() override { shares_.evaluated(); }
+
+  Decision next() const override;
+  std::optional<Task> wanted() const override { return shares_.next_task(); }
+  bool weights_fit(const Task& task) const override;
+  std::optional<Task> upcoming() const override { return shares_.upcoming(); }
+  bool gives_up(const PullAim& /*pull*/) const override { return true; }
+  bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
+
+  bool acknowledged_is_applied() const override { return true; }
+
+ private:
+  ShareList shares_;
+  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
+  bool fresh_ = false;       // no push since they were pulled
+};
+
+// Schedule of workers that draw leases from the pool of server 0 (async). A lease is a part of a
+// step or of an evaluation; it is computed once, on weights pulled after the last push. Leases are
+// computed by work_order: a server may wait for a lease of an earlier step before it hands out the
+// weights for a later one. Servers decide when they apply a push.
+class LeaseSchedule : public Schedule {
+ public:
+  explicit LeaseSchedule(const WorkPlan& plan) : plan_(plan) {}
+
+  bool on_shares(const wire::State& state) override;
+  bool on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) override;
+  std::optional<PullAim> on_weights(const PulledWeights& weights) override;
+  void on_weights_released() override { clock_ = -1; }
+  void on_pushed(int64_t step, Range range) override;
+  void on_evaluated() override;
+
+  Decision next() const override;
+  std::optional<Task> wanted() const override;
+  bool weights_fit(const Task& task) const override;
+  std::optional<Task> upcoming() const override;
+  bool gives_up(const PullAim& pull) const override;
+  wire::Grant grant(Range /*range*/) const override {
+    return leases_.empty() ? wire::Grant{} : leases_.front().grant();
+  }
+
+  bool acknowledged_is_applied() const override { return true; }
+
+  bool draws_leases() const override { return true; }
+  int64_t newest_lease() const override { return newest_lease_; }
+
+ private:
+  bool fits(const wire::Lease& lease) const;
+  void insert(const wire::Lease& lease);
+
+  WorkPlan plan_;
+  std::deque<wire::Lease> leases_;
+  int64_t newest_lease_ = 0;
+  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
+  bool fresh_ = false;       // no push or evaluation since they were pulled
+};
+
+// Makes the schedule of a worker. The job's strategy decides its kind here and nowhere else.
+struct Strategy;
+
+std::unique_ptr<Schedule> make_schedule(const Strategy& strategy, const WorkPlan& plan);
+
+}  // namespace pushpull
