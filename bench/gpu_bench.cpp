@@ -18,11 +18,10 @@
 #include "common/device/cuda_check.h"
 #include "common/device/slice_update.h"
 #include "common/update/optimizer.h"
-#include "models/ops/batch_norm.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/passes.h"
-#include "models/ops/layer_norm.h"
 #include "models/ops/losses.h"
+#include "models/ops/norms.h"
 #include "models/ops/pool.h"
 #include "models/ops/sequence.h"
 

@@ -9,10 +9,10 @@
 
 #include "common/job/job.h"
 #include "models/model.h"
-#include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/linear.h"
 #include "models/ops/losses.h"
+#include "models/ops/norms.h"
 #include "models/ops/pointwise.h"
 #include "models/ops/pool.h"
 

@@ -7,10 +7,9 @@
 
 #include "common/base/error.h"
 #include "models/ops/attention.h"
-#include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
-#include "models/ops/layer_norm.h"
 #include "models/ops/linear.h"
+#include "models/ops/norms.h"
 #include "models/ops/pointwise.h"
 #include "models/ops/pool.h"
 #include "models/ops/sequence.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/host/cgroup.h"
 #include "common/host/cores.h"
+#include "common/host/resources.h"
 
 namespace pushpull {
 

@@ -1,21 +1,26 @@
 // `pushpull top`: the program around TopJob and its view.
-
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/status/ask_status.h"
-#include "cli/status/screen.h"
 #include "cli/status/top_view.h"
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"
@@ -26,8 +31,100 @@
 #include "common/net/key_file.h"
 
 namespace pushpull {
-
 namespace {
+
+// A full-screen view on a terminal: plain ANSI on the alternate screen, keys without echo. The terminal is restored by the
+// destructor, and while the program is suspended. One thread.
+class Screen {
+ public:
+  // in, out: descriptors of the terminal. A terminal that is stopped cannot block the program.
+  Screen(int in, int out);
+  ~Screen();
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  struct Size {
+    size_t rows = 24;
+    size_t columns = 80;
+  };
+  Size size() const;
+
+  // Replaces what is shown. The first line is shown in reverse.
+  void draw(const std::vector<std::string>& lines);
+  // Restores the terminal, stops this process as the terminal's suspend key does (SIGSTOP), and takes the terminal
+  // again when it continues.
+  void suspend();
+  // Returns the keys that have been pressed, as the terminal encodes them, or nullopt if the terminal is gone.
+  std::optional<std::string> take_keys();
+
+ private:
+  void enter();
+  void leave();
+
+  const int in_;
+  const int out_;
+  Console console_;
+  termios before_{};
+};
+
+// Alternate screen, cursor off, no automatic line break; and back.
+constexpr const char* kEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
+constexpr const char* kLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+Screen::Screen(int in, int out) : in_(in), out_(out), console_(out, out) {
+  tcgetattr(in_, &before_);
+  enter();
+}
+
+Screen::~Screen() { leave(); }
+
+void Screen::enter() {
+  termios mode = before_;
+  mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);  // the keys of signals keep their effect
+  mode.c_cc[VMIN] = 0;
+  mode.c_cc[VTIME] = 0;
+  tcsetattr(in_, TCSANOW, &mode);
+  console_.out(kEnter);
+}
+
+void Screen::leave() {
+  console_.out(kLeave);
+  console_.flush();
+  tcsetattr(in_, TCSANOW, &before_);
+}
+
+Screen::Size Screen::size() const {
+  winsize size{};
+  if (ioctl(out_, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) return {};
+  return {size.ws_row, size.ws_col};
+}
+
+void Screen::draw(const std::vector<std::string>& lines) {
+  // Erases before it writes: after a full line the cursor stands on the last character.
+  std::string text = "\x1b[H";
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) text += "\r\n";
+    text += "\x1b[K" + (i == 0 ? "\x1b[7m" + lines[i] + "\x1b[0m" : lines[i]);
+  }
+  if (lines.size() < size().rows) text += "\r\n\x1b[J";
+  console_.out(text);
+}
+
+void Screen::suspend() {
+  leave();
+  raise(SIGSTOP);
+  enter();
+}
+
+std::optional<std::string> Screen::take_keys() {
+  pollfd readable{in_, POLLIN, 0};
+  std::array<char, 64> bytes{};
+  if (poll(&readable, 1, 0) <= 0) return "";
+  if ((readable.revents & POLLIN) == 0) return std::nullopt;
+  const ssize_t count = read(in_, bytes.data(), bytes.size());
+  if (count <= 0) return std::nullopt;
+  return std::string(bytes.data(), static_cast<size_t>(count));
+}
 
 constexpr double kTopSeconds = 5.0;
 constexpr int64_t kLeastIntervalMs = 200;  // the coordinator answers five times a second

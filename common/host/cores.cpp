@@ -13,8 +13,8 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
-#include "common/host/cgroup.h"
 #include "common/host/kernel_files.h"
+#include "common/host/resources.h"
 
 namespace pushpull {
 

@@ -5,28 +5,56 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/task_thread.h"
 #include "common/io/file.h"
 #include "common/net/address.h"
+#include "common/net/endpoint.h"
+#include "common/net/intervals.h"
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/coordinator/coordinator_sockets.h"
 #include "ps/coordinator/job_driver.h"
 #include "ps/coordinator/run_files.h"
-#include "ps/files/announcements.h"
 #include "ps/files/checkpoint_writer.h"
-#include "ps/files/start_wait.h"
-#include "ps/members/ended_run_loop.h"
+#include "ps/files/start_state.h"
+#include "ps/members/ended_run.h"
 #include "ps/server/grants.h"
 
 namespace pushpull {
-
 namespace {
+
+// The program of a coordinator that finds the run of its predecessor ended, around `EndedRun`. Tells the
+// members that are left how the run ended, and ends in the same way. Returns the exit code
+// once the members have left, after 5 s, or at a signal.
+//   folder: of the run, for messages.
+int end_again(const RunEnd& end, const std::string& folder, Router& control, SignalFd& signals) {
+  constexpr int kPollMs = 20;
+  constexpr int64_t kMaxPerTurn = 256;
+  constexpr int64_t kMaxBytesPerTurn = int64_t{4} << 20;
+  const Log log("server 0");
+  log.info("the run in " + folder + " has ended; telling its members, if any are left");
+  EndedRun ended(end);
+  while (!ended.over(now_ms()) && signals.take() == 0) {
+    std::vector<zmq::pollitem_t> items{{nullptr, signals.fd(), ZMQ_POLLIN, 0},
+                                       {control.socket().handle(), 0, ZMQ_POLLIN, 0}};
+    poll_sockets(items, kPollMs);
+    TurnBudget budget(kMaxPerTurn, kMaxBytesPerTurn);
+    while (const auto received = control.receive(&budget)) {
+      const auto& [peer, message] = *received;
+      if (const auto answer = ended.on_message(message)) control.send(peer, *answer);
+    }
+  }
+  const bool stopped = end.code == static_cast<int>(ErrorCode::kStopped);
+  if (!end.text.empty()) stopped ? log.info(end.text) : log.error(end.text);
+  return end.exit_code;
+}
 
 constexpr int kCoordinatorPollMs = 20;
 // A flood of control messages must not delay data.

@@ -1,5 +1,8 @@
 #include "ps/coordinator/coordinator_sockets.h"
 
+#include <unistd.h>
+
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
@@ -9,6 +12,7 @@
 #include "common/net/data_proof.h"
 
 namespace pushpull {
+
 namespace {
 
 std::string with_port(const std::string& listen, const std::string& port) {
@@ -62,6 +66,31 @@ std::string control_address(const Router& control, const std::string& advertise)
   const std::string address = advertised(control.address(), advertise);
   const bool everywhere = parse_address(address, "listen").is_everywhere();
   return everywhere ? advertised(address, "127.0.0.1") : address;
+}
+
+namespace {
+
+constexpr size_t kMaxLineReasonBytes = 400;
+
+}  // namespace
+
+void Announcements::lost(const std::string& host, int64_t pid) {
+  if (host == host_) write_line("lost " + std::to_string(pid));
+}
+
+void Announcements::failed(const std::string& host, int64_t pid, int code,
+                           const std::string& reason) {
+  if (host != host_ || std::exchange(failed_, true)) return;
+  write_line("failed " + std::to_string(pid) + " " + std::to_string(code) + " " +
+             printable(reason, kMaxLineReasonBytes));
+}
+
+bool Announcements::write_line(const std::string& text) {
+  if (fd_.get() < 0) return true;
+  const std::string line = text + "\n";
+  if (write(fd_.get(), line.data(), line.size()) == std::ssize(line)) return true;
+  fd_.reset();
+  return false;
 }
 
 }  // namespace pushpull

@@ -14,12 +14,11 @@
 #include "common/net/refusals.h"
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/coordinator/planned_stops.h"
 #include "ps/coordinator/run_ending.h"
 #include "ps/coordinator/run_summary.h"
 #include "ps/coordinator/term_start.h"
 #include "ps/coordinator/transfers.h"
-#include "ps/files/run_history.h"
+#include "ps/files/term_file.h"
 #include "ps/files/transfer_watch.h"
 #include "ps/status/status_desk.h"
 

@@ -13,7 +13,7 @@
 #include "common/net/flat_state.h"
 #include "ps/coordinator/stop_options.h"
 #include "ps/files/checkpoint_writer.h"
-#include "ps/files/run_history.h"
+#include "ps/files/term_file.h"
 #include "ps/members/declarations.h"
 #include "ps/members/ended_run.h"
 #include "ps/members/membership.h"

@@ -4,7 +4,128 @@
 #include <iterator>
 #include <utility>
 
+#include "common/base/process.h"
+#include "ps/server/data_plane.h"
+
 namespace pushpull {
+
+PlannedStops::PlannedStops(const StopOptions& options, const MemberInfo& self,
+                           const FileWatch& files, ServedData& data, Transfers& transfers,
+                           JobEffects& effects)
+    : options_(options),
+      files_(files),
+      data_(data),
+      transfers_(transfers),
+      effects_(effects),
+      request_(self, options) {}
+
+bool PlannedStops::take(Now now, int signal, const Coordinator& coordinator) {
+  if (asks_to_end(signal)) {
+    const bool at_once = request_.take(now, signal);
+    if (at_once) {
+      effects_.show_line("[job] " + signal_name(signal) + " again: ended at once; " +
+                         saved(coordinator).loss());
+    }
+    return at_once;
+  }
+  if (signal == options_.checkpoint_signal) {
+    wanted_ = true;
+  } else if (ignored_.insert(signal).second) {
+    effects_.show_line("ignored " + signal_name(signal) + ": checkpoint-signal is " +
+                       (options_.checkpoint_signal == 0 ? std::string("none")
+                                                        : signal_name(options_.checkpoint_signal)));
+  }
+  return false;
+}
+
+bool PlannedStops::advance(Now now, Coordinator& coordinator, bool trained) {
+  note_written(coordinator);
+  if (wanted_) write_checkpoint(now, coordinator, trained);
+  if (now.utc_ms >= options_.stop_at_utc_ms && !request_.asked()) {
+    effects_.show_line("[job] " + std::string(StopRequest::kTimeLimit) + ": " +
+                       options_.stop_reason);
+    request_.take_limit(now);
+  }
+  return request_.asked() && stop(now, coordinator, trained);
+}
+
+// ---- checkpoints ----
+
+void PlannedStops::settle(const std::string& outcome) {
+  wanted_ = put_off_ = false;
+  effects_.show_line("[job] " + signal_name(options_.checkpoint_signal) + ": " + outcome);
+}
+
+void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trained) {
+  const wire::Phase phase = coordinator.phase();
+  if (phase == wire::PHASE_GATHERING && !trained) {
+    return settle("training has not begun, so there is nothing to write");
+  }
+  if (phase > wire::PHASE_TRAINING) return settle("the run ends anyway");
+  if (coordinator.started() && coordinator.barriers().stop_step > 0) {
+    return settle("the run stops, with a checkpoint");
+  }
+  // In a term that ends or begins, nothing can be added: the next one writes it.
+  if (phase != wire::PHASE_TRAINING || coordinator.departures().lost_server()) return;
+  TrainingRun& run = coordinator.training_run();
+  if (awaited_ > run.committed().floor()) {
+    return settle("the checkpoint at step " + std::to_string(awaited_) + " covers it");
+  }
+  if (awaited_ >= 0 || transfers_.writing() || run.choosing()) {
+    if (!std::exchange(put_off_, true)) {
+      effects_.show_line("[job] " + signal_name(options_.checkpoint_signal) +
+                         ": a checkpoint follows that in progress");
+    }
+    return;
+  }
+  const std::optional<int64_t> step = transfers_.add_checkpoint(now);
+  if (!step) return settle("the run ends within a few steps, with a checkpoint");
+  awaited_ = *step;
+  settle("a checkpoint at step " + std::to_string(*step) + ", training goes on");
+}
+
+// A checkpoint that a lost server takes along is asked for again in the next term.
+void PlannedStops::note_written(const Coordinator& coordinator) {
+  if (awaited_ < 0) return;
+  const std::optional<int64_t>& whole = transfers_.whole_step();
+  if (whole && *whole >= awaited_) {
+    if (*whole == awaited_) {
+      effects_.show_line("[job] the checkpoint of step " + std::to_string(awaited_) +
+                         " is on disk");
+    }
+    awaited_ = -1;
+  } else if (coordinator.phase() == wire::PHASE_GATHERING) {
+    wanted_ = true;
+    awaited_ = -1;
+  }
+}
+
+// ---- the stop ----
+
+RunSaved PlannedStops::saved(const Coordinator& coordinator) const {
+  RunSaved out;
+  if (coordinator.started()) out.step = coordinator.training().floor();
+  out.whole_step = transfers_.whole_step();
+  return out;
+}
+
+bool PlannedStops::stop(Now now, Coordinator& coordinator, bool trained) {
+  const wire::Phase phase = coordinator.phase();
+  if (const auto error = request_.failure(now, phase, trained, files_, saved(coordinator))) {
+    coordinator.fail(error->code(), error->what());
+    return false;
+  }
+  if (phase >= wire::PHASE_FINISHING || coordinator.barriers().stop_step > 0) return false;
+  data_.work();  // count all that arrived before naming the cut
+  const bool stops = coordinator.stop();
+  if (stops || (phase == wire::PHASE_TRAINING && request_.first_notice())) {
+    effects_.show_line("[job] " + request_.cause() + ": the run " +
+                       (stops ? "stops with a checkpoint at step " +
+                                    std::to_string(coordinator.barriers().stop_step)
+                              : "has no consistent cut before its end"));
+  }
+  return stops;
+}
 
 namespace {
 

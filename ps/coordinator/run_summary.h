@@ -9,7 +9,7 @@
 
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/files/run_history.h"
+#include "ps/files/term_file.h"
 #include "ps/status/run_figures.h"
 
 namespace pushpull {

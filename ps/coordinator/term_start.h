@@ -12,7 +12,7 @@
 
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/job_effects.h"
-#include "ps/files/run_history.h"
+#include "ps/files/term_file.h"
 #include "ps/files/transfer_watch.h"
 #include "ps/members/gathering.h"
 #include "ps/members/own_weights.h"

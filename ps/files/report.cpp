@@ -14,8 +14,6 @@
 #include "common/base/unique_fd.h"
 #include "common/io/file.h"
 #include "ps/status/metrics_sink.h"
-#include "ps/status/prometheus_text.h"
-#include "ps/status/tensor_board.h"
 
 namespace pushpull {
 

@@ -13,7 +13,7 @@
 #include "common/net/flat_state.h"
 #include "ps/members/declarations.h"
 #include "ps/members/membership.h"
-#include "ps/record/server_logs.h"
+#include "ps/record/update_logs.h"
 
 namespace pushpull {
 

@@ -1,18 +1,34 @@
-// The start of a run: fresh, from initial weights, or from a checkpoint. Reads files. Used by the
-// coordinator's thread.
+// The start of a run: waits for its files, and reads the state that it begins with.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/process.h"
+#include "common/base/task_thread.h"
 #include "common/io/checkpoint.h"
 #include "common/net/flat_state.h"
 #include "ps/members/declarations.h"
 
 namespace pushpull {
+
+// Runs the tasks on files that precede the coordinator's loop, and hears signals meanwhile. Used by
+// the coordinator's thread.
+
+// Returns when the task has ended; throws what it throws. Prints a line if it takes longer than 10 s.
+// Ends the process, with a line that names the file: with 128 + n on signal n if the task takes
+// longer than 2 s, with 8 if the file system has not moved a byte for `timeout_s`. A signal that
+// arrives during a shorter task stays pending in `signals`.
+//   timeout_s: progress-timeout of the job; 0: no limit.
+void run_before_start(TaskThread& thread, SignalFd& signals, double timeout_s,
+                      const std::function<void()>& task);
+
+// The start of a run: fresh, from initial weights, or from a checkpoint. Reads files. Used by the
+// coordinator's thread.
 
 // Whether the summary of the newest run in the output folder is there. It is missing if that run has
 // ended between its last checkpoint and its summary.

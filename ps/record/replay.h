@@ -21,7 +21,7 @@
 #include "common/layout/tensor_table.h"
 #include "common/net/flat_state.h"
 #include "ps/engine/shard.h"
-#include "ps/record/server_logs.h"
+#include "ps/record/update_logs.h"
 
 namespace pushpull {
 

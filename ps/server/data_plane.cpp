@@ -5,7 +5,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/host/cores.h"
-#include "common/host/process_usage.h"
+#include "common/host/resources.h"
 #include "common/net/address.h"
 #include "ps/engine/device_engine.h"
 

@@ -24,7 +24,7 @@
 #include "ps/aggregation/commit.h"
 #include "ps/engine/shard.h"
 #include "ps/engine/slice_engine.h"
-#include "ps/record/update_log.h"
+#include "ps/record/update_logs.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pull_queue.h"
 #include "ps/server/push_intake.h"

@@ -1,19 +1,25 @@
-// A destination of the figures of a running job: a file, or another program. Used by the
-// coordinator's thread.
+// The destinations of the figures of a running job: metrics.jsonl, and event files for
+// TensorBoard.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/background_writer.h"
 #include "common/base/unique_fd.h"
+#include "ps/record/run_totals.h"
+#include "ps/status/member_document.h"
 #include "ps/status/run_figures.h"
 
 namespace pushpull {
 
+// A destination of the figures of a running job: a file, or another program. Used by the
+// coordinator's thread.
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
@@ -60,5 +66,47 @@ class MetricsLines : public FileSink {
   void begin(int64_t /*step*/) override {}
   void moment(const RunFigures& moment) override;
 };
+
+// An event file for TensorBoard (--tensorboard DIR). It is created on the writing thread, with the first event: a folder
+// that cannot be used costs one line. Used by the coordinator's thread.
+
+// Records of TensorBoard's event files. Source: TFRecord, tensorflow/core/lib/io/record_writer.cc:
+//   length (8 bytes), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4);
+// little-endian. Plain functions; any thread.
+
+// Returns CRC-32C (Castagnoli) in the form that TFRecord stores: rotated, plus a constant, so that a
+// checksum of data that contain checksums stays meaningful.
+uint32_t masked_crc32c(std::string_view bytes);
+
+// Returns the record that holds `data`.
+std::string event_record(std::string_view data);
+
+namespace events {
+class Event;
+class Summary;
+}  // namespace events
+
+class TensorBoard : public FileSink {
+ public:
+  explicit TensorBoard(const std::string& dir);
+
+  void begin(int64_t step) override;
+  void moment(const RunFigures& moment) override;
+
+ private:
+  TensorBoard(const std::string& dir, const std::string& path);
+  void add_tasks(const RunTotals& totals, events::Summary& summary);
+  void add_staleness(const std::map<int64_t, int64_t>& staleness, events::Summary& summary);
+  void write_event(events::Event& event);
+
+  bool opened_ = false;
+  // of the previous moment
+  RunTotals totals_;
+  std::map<int64_t, int64_t> staleness_;
+};
+
+// The figures of a job in Prometheus' text format, version 0.0.4 (docs/watching.md). Plain function;
+// any thread.
+std::string prometheus_text(const MembersView& view, const RunFigures& figures);
 
 }  // namespace pushpull

@@ -1,5 +1,4 @@
-#include "ps/status/prometheus_text.h"
-
+// The figures of a job in Prometheus' text format.
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "common/base/text.h"
+#include "ps/status/metrics_sink.h"
 
 namespace pushpull {
 

@@ -6,7 +6,7 @@ import atexit
 import ctypes
 
 from pushpull._error import Error
-from pushpull._group import Group, group
+from pushpull._job import Group, group
 from pushpull._library import LogFunction, library
 
 __all__ = ["Error", "Group", "group", "set_log"]

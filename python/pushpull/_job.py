@@ -1,10 +1,30 @@
-"""The common part of the jobs of all frameworks: heads, declarations, sums of an evaluation. One thread uses a job."""
+"""The common part of the jobs of all frameworks: heads, groups, declarations, sums of an evaluation. One thread uses a job."""
 import ctypes
+import fnmatch
 import math
 
 from pushpull import _library
 from pushpull._error import USAGE, Error
-from pushpull._group import Group
+
+
+class Group:
+    """Settings of the tensors whose names fit a pattern. Of several groups the first that fits decides."""
+
+    def __init__(self, pattern, lr=None, weight_decay=None):
+        self.pattern, self.lr, self.weight_decay = pattern, lr, weight_decay
+
+    def fits(self, name):
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+
+def group(pattern, lr=None, weight_decay=None):
+    """Returns a group for `attach`.
+
+    pattern: of names, with * and ?, such as "*.bias".
+    lr: learning rate in place of the job's; the job's schedule multiplies it.
+    weight_decay: in place of the job's weight-decay.
+    """
+    return Group(pattern, lr, weight_decay)
 
 
 class BaseJob:

@@ -8,12 +8,12 @@
 #include <functional>
 #include <vector>
 
-#include "models/ops/batch_norm.h"
 #include "models/ops/cuda/batch_norm_pass.h"
 #include "models/ops/cuda/flat_pass.h"
 #include "models/ops/cuda/head_pass.h"
 #include "models/ops/cuda/pool_pass.h"
 #include "models/ops/cuda/row_pass.h"
+#include "models/ops/norms.h"
 
 namespace pushpull::blocks {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "common/device/cuda_check.h"
-#include "models/ops/batch_norm.h"
 #include "models/ops/cuda/makers.h"
 #include "models/ops/cuda/passes.h"
 #include "models/ops/losses.h"
+#include "models/ops/norms.h"
 #include "models/ops/pointwise.h"
 #include "models/ops/pool.h"
 #include "tests/device/need_device.h"

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/linear.h"
+#include "models/ops/norms.h"
 #include "models/ops/pool.h"
 
 namespace pushpull::reference {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "models/graph.h"
-#include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/linear.h"
+#include "models/ops/norms.h"
 #include "models/ops/pointwise.h"
 #include "models/ops/pool.h"
 #include "tests/models/reference.h"

@@ -1,5 +1,3 @@
-#include "ps/work/best_evaluation.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "ps/work/evaluations.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

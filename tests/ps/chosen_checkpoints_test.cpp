@@ -1,7 +1,6 @@
-#include "ps/work/chosen_checkpoints.h"
-
 #include <gtest/gtest.h>
 
+#include "ps/coordinator/barrier_snapshots.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

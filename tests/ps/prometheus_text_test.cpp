@@ -1,11 +1,10 @@
-#include "ps/status/prometheus_text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
+#include "ps/status/metrics_sink.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ps/files/report.h"
-#include "ps/status/prometheus_text.h"
+#include "ps/status/metrics_sink.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

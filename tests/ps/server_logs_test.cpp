@@ -1,12 +1,10 @@
 // The log of each server, its way to the coordinator, and the merge of all logs into one order.
-#include "ps/record/server_logs.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "ps/record/update_log.h"
+#include "ps/record/update_logs.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -1,5 +1,3 @@
-#include "ps/files/start_wait.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -7,6 +5,7 @@
 
 #include "common/base/process.h"
 #include "common/base/task_thread.h"
+#include "ps/files/start_state.h"
 
 namespace pushpull {
 namespace {

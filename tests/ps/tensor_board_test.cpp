@@ -1,7 +1,5 @@
 // The values of single events. tests/e2e/watching_test.py reads whole files with a reader of its own.
 
-#include "ps/status/tensor_board.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "ps/status/event.pb.h"
+#include "ps/status/metrics_sink.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

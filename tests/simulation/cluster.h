@@ -15,7 +15,7 @@
 #include "ps/coordinator/coordinator.h"
 #include "ps/coordinator/stop_options.h"
 #include "ps/files/report.h"
-#include "ps/files/run_history.h"
+#include "ps/files/term_file.h"
 #include "tests/simulation/control_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"

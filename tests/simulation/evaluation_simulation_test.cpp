@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ps/work/best_evaluation.h"
+#include "ps/work/evaluations.h"
 #include "tests/simulation/checked_run.h"
 
 namespace pushpull::sim {

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "common/host/process_usage.h"
+#include "common/host/resources.h"
 
 namespace pushpull {
 

@@ -1,9 +1,8 @@
 // Batch normalisation on oneDNN with its fused ReLU; the ReLU's mask is kept in the workspace.
-#include "models/ops/batch_norm.h"
-
 #include <algorithm>
 
 #include "models/ops/cpu/operations.h"
+#include "models/ops/norms.h"
 
 namespace pushpull::ops::cpu {
 

@@ -1,8 +1,6 @@
 // Own loops: oneDNN's layer_normalization needs aligned parameters, and the order of its sums
 // depends on the number of threads. A row stays in the first cache between its passes.
 
-#include "models/ops/layer_norm.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +10,7 @@
 #include "models/ops/arithmetic.h"
 #include "models/ops/cpu/operations.h"
 #include "models/ops/cpu/split.h"
+#include "models/ops/norms.h"
 
 namespace pushpull::ops::cpu {
 

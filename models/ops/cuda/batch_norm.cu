@@ -1,10 +1,10 @@
 // Batch normalisation with its ReLU, two kernels per direction: the first sums chunks; in the
 // second every block merges the sums of its channel, which is cheaper than a kernel in between.
 // Backward recomputes the mask from x, so that only a mean and a deviation per channel are kept.
-#include "models/ops/batch_norm.h"
 #include "models/ops/cuda/batch_norm_pass.h"
 #include "models/ops/cuda/launch.cuh"
 #include "models/ops/cuda/makers.h"
+#include "models/ops/norms.h"
 
 namespace pushpull::ops::cuda {
 

@@ -1,9 +1,9 @@
 // Selects the implementation of a convolution: cuDNN if available, or else im2col.
 #include "models/ops/convolution.h"
 
-#include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/convolution.h"
 #include "models/ops/cuda/makers.h"
+#include "models/ops/cuda/shared.h"
 
 namespace pushpull::ops::cuda {
 

@@ -8,7 +8,6 @@
 
 #include "common/base/console.h"
 #include "common/device/cuda_check.h"
-#include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/convolution.h"
 #include "models/ops/cuda/cudnn_library.h"
 #include "models/ops/cuda/passes.h"

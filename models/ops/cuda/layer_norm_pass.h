@@ -8,7 +8,7 @@
 
 #include "models/ops/arithmetic.h"
 #include "models/ops/cuda/row_pass.h"
-#include "models/ops/layer_norm.h"
+#include "models/ops/norms.h"
 
 namespace pushpull::ops::cuda {
 

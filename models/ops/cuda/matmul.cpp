@@ -7,7 +7,6 @@
 
 #include "common/base/error.h"
 #include "common/device/cuda_libraries.h"
-#include "models/ops/cuda/choose.h"
 #include "models/ops/cuda/passes.h"
 #include "models/ops/cuda/shared.h"
 

@@ -1,12 +1,13 @@
-// State shared by all operations of one CUDA backend. They run inside the backend's Scope, which
-// makes its device current on the calling thread.
+// What the operations of a CUDA backend share, and how it chooses among algorithms.
 #pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "common/base/host_device.h"
 #include "common/device/device.h"
@@ -16,6 +17,9 @@
 #include "models/ops/ops.h"
 
 namespace pushpull::ops::cuda {
+
+// State shared by all operations of one CUDA backend. They run inside the backend's Scope, which
+// makes its device current on the calling thread.
 
 // An element of an image, a row, or their gradients: of the type given by Shared::precision.
 using Activation = void;
@@ -69,5 +73,23 @@ size_t padded(size_t bytes);
 void* place_in_scratch(const Shared& shared, size_t place);
 const void* stage_in(Shared& shared, const void* from, size_t bytes, size_t place);
 void copy(Shared& shared, const void* from, size_t bytes, void* to);
+
+// Selects one of a library's algorithms when a plan is made, on the backend's stream. Used on the
+// backend's thread.
+
+// Returns the index of one of `count` candidates, which are in the library's order, best first, or
+// -1 if none runs. Without Shared::measure it is the first that runs: time has no part in it, so
+// another process on such a GPU with such libraries chooses the same. With it, it is the fastest; a
+// later one must be 3 % faster, so that noise rarely decides.
+//   run: enqueues candidate i; returns false if the library rejects it.
+// Throws Error(kDevice) if the device fails.
+int choose(Shared& shared, int count, const std::function<bool(int)>& run);
+
+// Returns the value that the job, or an earlier plan of this backend, chose for `key`, or null.
+const std::string* chosen(const Shared& shared, const std::string& key);
+
+// Throws Error(kProtocol), which says that this program cannot use `value` for `key`, and why.
+[[noreturn]] void refuse_choice(const Shared& shared, const std::string& key,
+                                const std::string& value, const std::string& why);
 
 }  // namespace pushpull::ops::cuda

@@ -1,8 +1,7 @@
-#include "common/host/cgroup.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/host/resources.h"
 #include "tests/common/host/fake_root.h"
 
 namespace pushpull {

@@ -1,10 +1,9 @@
-#include "common/host/process_usage.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "common/host/cores.h"
+#include "common/host/resources.h"
 
 namespace pushpull {
 namespace {

@@ -1,6 +1,4 @@
 // The choice among a library's algorithms on a device: by the library's order, or by time.
-#include "models/ops/cuda/choose.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "common/device/cuda_check.h"
+#include "models/ops/cuda/shared.h"
 #include "tests/device/need_device.h"
 
 namespace pushpull::choose_test {

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/ops/batch_norm.h"
 #include "models/ops/convolution.h"
 #include "models/ops/linear.h"
 #include "models/ops/losses.h"
+#include "models/ops/norms.h"
 #include "models/ops/pointwise.h"
 #include "models/ops/pool.h"
 #include "tests/models/cuda/cuda_operations.h"

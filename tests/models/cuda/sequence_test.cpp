@@ -7,7 +7,7 @@
 #include "common/device/cuda_check.h"
 #include "common/device/cuda_libraries.h"
 #include "models/ops/cuda/attention_kernels.h"
-#include "models/ops/layer_norm.h"
+#include "models/ops/norms.h"
 #include "tests/models/cuda/cuda_operations.h"
 
 namespace pushpull::sequence_test {

@@ -1,7 +1,6 @@
-#include "models/ops/batch_norm.h"
-
 #include <gtest/gtest.h>
 
+#include "models/ops/norms.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"

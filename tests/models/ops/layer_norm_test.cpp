@@ -1,9 +1,8 @@
-#include "models/ops/layer_norm.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "models/ops/norms.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"
 

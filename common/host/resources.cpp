@@ -1,11 +1,16 @@
-#include "common/host/cgroup.h"
+#include "common/host/resources.h"
+
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <sstream>
 #include <string_view>
 
+#include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/host/cores.h"
 #include "common/host/kernel_files.h"
 
 namespace pushpull {
@@ -161,6 +166,35 @@ GroupLimits read_group_limits(const std::string& root) {
   limits.pids = strictest(chain_of(root, "pids"), "pids.max", "pids.current");
   limits.cpuset = cpuset_of(chain_of(root, "cpuset"));
   return limits;
+}
+
+namespace {
+
+int64_t resident_kib() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all = 0;
+  int64_t resident = 0;
+  return statm >> all >> resident ? resident * (sysconf(_SC_PAGESIZE) / 1024) : 0;
+}
+
+int64_t memory_limit_kib() {
+  static const int64_t kib = [] {
+    const auto memory = read_group_limits().memory;
+    return memory ? memory->most / 1024 : int64_t{0};
+  }();
+  return kib;
+}
+
+}  // namespace
+
+ProcessUsage process_usage() {
+  ProcessUsage usage;
+  usage.rss_kib = resident_kib();
+  usage.peak_rss_kib = peak_rss_kib();
+  usage.memory_limit_kib = memory_limit_kib();
+  usage.cpu_seconds = cpu_seconds();
+  usage.cores = own_cores().given();
+  return usage;
 }
 
 }  // namespace pushpull
