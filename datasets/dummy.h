@@ -11,6 +11,8 @@
 
 namespace pushpull {
 
+struct Job;
+
 // `dummy`: generated images that can be learned, so that a run needs no data and its loss must
 // fall. Constant after construction; thread-safe.
 //
@@ -74,8 +76,6 @@ class Dummy final : public Dataset {
 // kNoTarget. The class is 0 for a question without an answer; else it is 1 to 4 by the kind. A half
 // of the kinds is the first one, a quarter the second, an eighth each of the others. So question
 // and context together give the answer, and neither alone.
-struct Job;
-
 class DummyQa final : public Dataset {
  public:
   static constexpr int64_t kClasses = 5;

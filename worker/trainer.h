@@ -25,6 +25,8 @@
 
 namespace pushpull {
 
+struct Job;
+
 // Computes a training task and pushes its result. There is one kind for each way to turn gradients
 // into a push; make_task_computer picks it. Used by the trainer's thread.
 
@@ -84,8 +86,6 @@ class LocalRounds : public TaskComputer {
 
 // The training loop of a worker: takes the next task from PushPull, computes it and pushes the
 // result, which is usually the sum of the task's gradients. Single-threaded.
-struct Job;
-
 class Trainer : private TaskHost {
  public:
   // Borrows all references.

@@ -91,10 +91,6 @@ class Replacements {
   std::vector<Slot> all_;
 };
 
-// Decides how `pushpull run` treats its processes: which may end, what a death means, when the
-// others are signalled or killed, and the exit code. A state machine: takes events and the time,
-// returns actions. Handles no process itself. One thread.
-
 // The failures of a job's processes, and which of them is the cause of the others. Part of the
 // supervisor's state machine. One thread.
 class Failures {
@@ -157,6 +153,9 @@ struct SupervisorActions {
   std::vector<size_t> end;        // slots to end by SIGTERM
 };
 
+// Decides how `pushpull run` treats its processes: which may end, what a death means, when the
+// others are signalled or killed, and the exit code. A state machine: takes events and the time,
+// returns actions. Handles no process itself. One thread.
 class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options);

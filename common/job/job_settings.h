@@ -6,6 +6,8 @@
 
 namespace pushpull {
 
+struct Job;
+
 // Reads settings from the job file, the environment and flags. Records the source of each and
 // rejects unknown keys; job.cpp interprets the values. For job*.cpp only; any thread.
 struct Setting {
@@ -33,8 +35,6 @@ Settings settings_of_environment();
 Settings settings_of_flags(const std::map<std::string, std::string>& flags);
 
 // Checks settings against each other and against the number of workers. Any thread.
-struct Job;
-
 // Rejects settings that this number of workers makes impossible. Throws Error(kUsage) that names
 // key and value.
 void check_job_against_workers(const Job& job, int64_t workers);

@@ -28,8 +28,6 @@ std::optional<Claim> claim_of_slurm(const Environment& environment);
 
 // Descriptions of clusters that give each task a role, as claims (claim.h). No I/O. Any thread.
 
-// Pods of Kubernetes, as a claim (claim.h). No I/O. Any thread.
-
 // Returns the claim of a pod of an indexed Job or of a JobSet, or nothing outside one. The first server
 // is in the pod with index 0. For a pod of a JobSet's replicated job "worker" that is a pod of the
 // replicated job "server".

@@ -2,7 +2,7 @@
 // an anonymous file (memfd_create, Linux) that its creator maps; others open it as /proc/PID/fd/FD.
 // It has no name that could be guessed, squatted or left behind: it disappears with the last
 // process that maps it, however that process ends. It is sealed against resizing, so that no reader
-// can be killed by SIGBUS. Any thread.
+// can be killed by SIGBUS. Pools allocate buffers in segments. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -118,9 +118,6 @@ class Mapping {
   std::shared_ptr<void> kept_;  // destroyed before the pages
 };
 
-// Allocates buffers in shared segments of this process and finds the segment of an address.
-// Thread-safe.
-
 // A SegmentPool for a device: allocates device memory that other processes read in place, and finds
 // the segment of an address. Call `get` on the device's thread; `find` and the destruction of
 // buffers are safe on any thread.
@@ -146,6 +143,8 @@ class DevicePool {
   std::once_flag reported_;
 };
 
+// Allocates buffers in shared segments of this process and finds the segment of an address.
+// Thread-safe.
 class SegmentPool {
  public:
   // failed: called once with one line if no segment can be created and buffers come from the heap

@@ -20,6 +20,7 @@
 
 namespace pushpull {
 
+struct Job;
 class Parallel;
 class Shard;
 struct SliceUpdate;
@@ -170,8 +171,6 @@ class Aggregation {
 };
 
 // Maps each strategy to the rule that runs it on the servers; the only place that does. Any thread.
-struct Job;
-
 // Makes the rule for setup.job's strategy.
 std::unique_ptr<Aggregation> make_aggregation(AggregationSetup setup);
 

@@ -15,11 +15,11 @@
 
 namespace pushpull {
 
+class ServedData;
+
 // Signals to the first server and the end of its allocation, applied to the running term: the run
 // stops at its nearest cut, or a checkpoint is written and training goes on. Part of the job driver's
 // state machine. Not thread-safe.
-class ServedData;
-
 class PlannedStops {
  public:
   // Borrows all arguments but the options.

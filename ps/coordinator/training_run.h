@@ -22,11 +22,11 @@
 
 namespace pushpull {
 
+class SliceMap;
+
 // Computes the norm of the whole gradient over all servers: each server reports the squares of its
 // slices, and their total goes back to all servers. Part of the coordinator's state machine. Not
 // thread-safe.
-class SliceMap;
-
 class NormTotals {
  public:
   //   kept: number of past steps with totals kept for a server that receives their pushes again.

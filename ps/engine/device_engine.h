@@ -18,10 +18,10 @@
 
 namespace pushpull {
 
-// Opens the device named by `pushpull-server --device`. Startup only.
 struct Job;
 
-// Returns the device, or null for the host.
+// Opens the device named by `pushpull-server --device`. Startup only. Returns the device, or null for
+// the host.
 //   text: cpu, cuda, cuda:N, or auto, which is the task's GPU if it can be used.
 //   task: place of this process on its host; only for `auto`.
 //   say: receives one line that says why `auto` uses no device.

@@ -14,6 +14,8 @@
 
 namespace pushpull {
 
+struct Job;
+
 // The updates that a server has applied, in its order, kept until the coordinator has them for the
 // record of the run. One part is in flight at a time, and is resent until acknowledged. Does no
 // I/O. Not thread-safe.
@@ -47,8 +49,6 @@ class UpdateLog {
 
 // The updates that the servers of a recorded run have applied, collected by the coordinator and
 // merged into one order. Does no I/O. Not thread-safe.
-struct Job;
-
 class ServerLogs {
  public:
   struct Entry {

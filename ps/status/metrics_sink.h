@@ -1,5 +1,5 @@
-// The destinations of the figures of a running job: metrics.jsonl, and event files for
-// TensorBoard.
+// The destinations of the figures of a running job: metrics.jsonl, event files for TensorBoard, and
+// the text that Prometheus reads.
 #pragma once
 
 #include <atomic>
@@ -67,9 +67,6 @@ class MetricsLines : public FileSink {
   void moment(const RunFigures& moment) override;
 };
 
-// An event file for TensorBoard (--tensorboard DIR). It is created on the writing thread, with the first event: a folder
-// that cannot be used costs one line. Used by the coordinator's thread.
-
 // Records of TensorBoard's event files. Source: TFRecord, tensorflow/core/lib/io/record_writer.cc:
 //   length (8 bytes), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4);
 // little-endian. Plain functions; any thread.
@@ -86,6 +83,8 @@ class Event;
 class Summary;
 }  // namespace events
 
+// An event file for TensorBoard (--tensorboard DIR). It is created on the writing thread, with the first event: a folder
+// that cannot be used costs one line. Used by the coordinator's thread.
 class TensorBoard : public FileSink {
  public:
   explicit TensorBoard(const std::string& dir);

@@ -17,6 +17,8 @@
 
 namespace pushpull {
 
+struct Job;
+
 // The results of evaluations, collected chunk by chunk from workers. Part of the coordinator's
 // state machine. Not thread-safe.
 struct Evaluation {
@@ -53,8 +55,6 @@ class Evaluations {
 // Follows one measure over the evaluations of a run: the best value, and how many evaluations since
 // then were not better (`stop-when`, `checkpoint-best`). Part of the coordinator's state machine.
 // Not thread-safe.
-struct Job;
-
 class BestEvaluation {
  public:
   // before: of the run so far; it counts if it has the measure of this job.
@@ -86,8 +86,6 @@ bool stops_early_at(const Job& job, const EvaluationRecord& record, int64_t step
 // `step` itself if an evaluation has ended it there.
 int64_t end_of_run(const Job& job, const EvaluationRecord& record, int64_t step,
                    int64_t total_steps);
-
-struct Job;
 
 // The evaluations of a run whose results matter (`stop-when`, `checkpoint-best`): training waits for
 // each of them, and one of them may end the run. Part of the coordinator's state machine. Not

@@ -27,13 +27,13 @@
 
 namespace pushpull {
 
+class SliceMap;
+
 // Groups gradients for all-reduce. A bucket is a run of slices; buckets are sent in the order in
 // which backward reaches them, from the last slice to the first, as in PyTorch's DDP (Li et al.,
 // PyTorch Distributed, VLDB 2020). The order depends on the model alone, never on the gradient that
 // is ready first, so that all workers sum the same buckets in the same order. Plain bookkeeping;
 // single-threaded.
-class SliceMap;
-
 class Buckets {
  public:
   // first_bytes: limit of the first bucket; small, so that communication starts early.

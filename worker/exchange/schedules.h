@@ -9,6 +9,8 @@
 
 namespace pushpull {
 
+struct Strategy;
+
 // Schedule of whole steps in lockstep (sync, local:H). All slices have one version per step. A
 // worker computes each of its shares on exactly the version of that step, and the next version
 // contains every micro-batch of it. A new worker first asks the servers for their current step.
@@ -150,8 +152,6 @@ class LeaseSchedule : public Schedule {
 };
 
 // Makes the schedule of a worker. The job's strategy decides its kind here and nowhere else.
-struct Strategy;
-
 std::unique_ptr<Schedule> make_schedule(const Strategy& strategy, const WorkPlan& plan);
 
 }  // namespace pushpull
