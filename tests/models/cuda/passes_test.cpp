@@ -173,7 +173,7 @@ TYPED_TEST(OperationPasses, SquaredErrorHasTheBitsOfTheCpu) {
   }
 }
 
-// find_means of average_pool.cu
+// find_means of pool.cu
 template <int kVector, bool kPacked, class T>
 float mean_of(const T* plane, int64_t area) {
   std::array<float, kWarp> lanes;
