@@ -3,10 +3,13 @@ import re
 
 import torch
 
+from pushpull._processor import processor, variables
+
 
 def numerics(devices):
     """devices: those that the model's tensors are on."""
-    parts = [f"torch {torch.__version__}", f"cpu {_cpu()}", _blas(), f"{torch.get_num_threads()} threads"]
+    parts = [f"torch {torch.__version__}", f"cpu {_cpu()}", processor(), _blas(),
+             f"{torch.get_num_threads()} threads", *variables()]
     if torch.are_deterministic_algorithms_enabled():
         parts.append("deterministic algorithms")
     if not torch.backends.mkldnn.is_available():
