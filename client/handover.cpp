@@ -1,6 +1,8 @@
 #include "client/handover.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <utility>
 
 #include "common/base/error.h"
@@ -37,6 +39,56 @@ std::optional<HandedTask> UpcomingTasks::take() {
 namespace {
 
 constexpr std::chrono::milliseconds kTimePoll{100};
+
+// A sum over the bits of floats, which changes with any one of them and with their order. It is cheap
+// enough to be made of all weights of each task, while they are copied and still in the cache.
+class BitSum {
+ public:
+  void add(std::span<const float> floats) {
+    for (; floats.size() >= kLanes; floats = floats.subspan(kLanes)) add_row(floats.data(), kLanes);
+    if (!floats.empty()) add_row(floats.data(), floats.size());
+  }
+  uint64_t value() const {
+    uint64_t all = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      all = all * kFactor + first_[lane] * kFactor + second_[lane];
+    return all;
+  }
+
+ private:
+  static constexpr size_t kLanes = 8;
+  static constexpr uint64_t kFactor = 0x9E3779B97F4A7C15;
+
+  void add_row(const float* row, size_t floats) {
+    for (size_t lane = 0; lane < floats; ++lane) {
+      first_[lane] += std::bit_cast<uint32_t>(row[lane]);
+      second_[lane] += first_[lane];
+    }
+  }
+
+  std::array<uint64_t, kLanes> first_{};
+  std::array<uint64_t, kLanes> second_{};
+};
+
+constexpr size_t kBlockFloats = 4096;  // 16 KiB
+
+// Copies `from`, and returns its sum.
+uint64_t copy_with_sum(std::span<const float> from, float* to) {
+  BitSum sum;
+  for (; !from.empty(); from = from.subspan(std::min(from.size(), kBlockFloats))) {
+    const std::span<const float> block = from.first(std::min(from.size(), kBlockFloats));
+    std::ranges::copy(block, to);
+    sum.add(block);
+    to += block.size();
+  }
+  return sum.value();
+}
+
+uint64_t sum_of(std::span<const float> floats) {
+  BitSum sum;
+  sum.add(floats);
+  return sum.value();
+}
 
 }  // namespace
 
@@ -264,6 +316,7 @@ size_t Handover::copy_arriving(int64_t timeout_ms, std::span<float*> to) {
                                        std::to_string(table_->tensors.size()) +
                                        " tensors, got addresses of " + std::to_string(to.size()));
   }
+  copied_weights_.resize(to.size());
   size_t end = to.size();  // the tensors from this one on are done
   while (stage_ == Stage::kHeld && end > 0) {
     const bool some = wait_for(changed_, lock, timeout_ms, [&] {
@@ -276,11 +329,28 @@ size_t Handover::copy_arriving(int64_t timeout_ms, std::span<float*> to) {
       for (; end > begin; --end) {
         float* const address = std::exchange(to[end - 1], nullptr);
         const TensorInfo& info = table_->tensors[end - 1];
-        if (address != nullptr) std::copy_n(weights_.begin() + info.offset, info.size, address);
+        if (address == nullptr) continue;
+        const auto floats = static_cast<size_t>(info.size);
+        copied_weights_[end - 1] = {floats,
+                                    copy_with_sum(weights_.subspan(info.offset, floats), address)};
       }
     });
   }
   return 0;
+}
+
+size_t Handover::find_changed(std::span<const float* const> at) {
+  const Lock lock(mutex_);
+  for (size_t tensor = 0; tensor < at.size(); ++tensor) {
+    if (at[tensor] == nullptr) continue;
+    if (tensor >= copied_weights_.size() || copied_weights_[tensor].floats == 0) {
+      throw Error(ErrorCode::kUsage, "[client] the weights of tensor " + std::to_string(tensor) +
+                                         " have not been copied yet");
+    }
+    const auto& [floats, sum] = copied_weights_[tensor];
+    if (sum_of({at[tensor], floats}) != sum) return tensor;
+  }
+  return at.size();
 }
 
 // Returns false if the task is void.

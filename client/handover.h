@@ -99,6 +99,10 @@ class Handover {
   // `timeout_ms` unless that is negative. Returns the number of tensors that are missing.
   //   to: of each tensor; null: it is not copied. Set to null when it is.
   size_t copy_arriving(int64_t timeout_ms, std::span<float*> to);
+  // Returns the first tensor whose values differ from the weights that copy_arriving copied last, or
+  // the number of tensors. Also between tasks.
+  //   at: of each tensor; null: it is not compared. Throws Error(kUsage) if one was never copied.
+  size_t find_changed(std::span<const float* const> at);
   // Copies a gradient.
   void set_gradient(size_t tensor, std::span<const float> from);
   // The same, but the trainer's thread copies it while the caller goes on. `from` may not change
@@ -132,6 +136,12 @@ class Handover {
     const float* lent = nullptr;  // null: it is in gradients_
   };
 
+  // What copy_arriving copied last.
+  struct CopiedTensor {
+    size_t floats = 0;  // 0: nothing yet
+    uint64_t sum = 0;
+  };
+
   void post(Lock& lock, const TensorTable& table, std::span<const float> weights,
             const Samples& samples, bool trains);
   void await_weights(Lock& lock, const WeightsNeeded& needed);
@@ -160,8 +170,9 @@ class Handover {
   const TensorTable* table_ = nullptr;
   std::span<const float> weights_;
   std::span<float> gradients_;
-  size_t arrived_from_ = 0;      // the weights of this tensor and later ones have arrived
-  std::vector<bool> given_;      // by tensor: it has a gradient
+  size_t arrived_from_ = 0;  // the weights of this tensor and later ones have arrived
+  std::vector<bool> given_;  // by tensor: it has a gradient
+  std::vector<CopiedTensor> copied_weights_;  // by tensor
   int copies_ = 0;               // that the caller's thread makes from or to the task's memory
   std::deque<Gradient> passed_;  // in the order in which they came
   int lent_ = 0;                 // gradients that have not been copied

@@ -189,6 +189,14 @@ int pp_all_weights(pp_session* session, int timeout_ms, float** to, size_t tenso
   });
 }
 
+int pp_changed_weights(pp_session* session, const float* const* at, size_t tensors,
+                       size_t* changed) {
+  return guarded(session, [&] {
+    *changed = tensors;
+    *changed = opened(session).tasks().find_changed({at, tensors});
+  });
+}
+
 int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats) {
   return guarded(session, [&] { opened(session).tasks().set_gradient(tensor, {from, floats}); });
 }

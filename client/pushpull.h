@@ -149,6 +149,11 @@ PP_API int pp_weights(pp_session* session, size_t tensor, float* to, size_t floa
 //   to: of each tensor; NULL: it is not copied. Set to NULL once it is.
 PP_API int pp_all_weights(pp_session* session, int timeout_ms, float** to, size_t tensors,
                           size_t* missing);
+// Sets *changed to the first tensor whose values are no longer those that pp_all_weights copied last, or
+// to `tensors`: the servers do not see what a program does to its copy. Also between tasks.
+//   at: of each tensor; NULL: it is not compared.
+PP_API int pp_changed_weights(pp_session* session, const float* const* at, size_t tensors,
+                              size_t* changed);
 // PP_TRAIN: copies the gradient of the micro-batch's mean loss for a tensor, which may be on its way
 // to a server from then on. Once for each tensor, best in backward order.
 PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);

@@ -6,7 +6,7 @@
 # a job (tests/e2e) if it is marked with @first, which names what it shows.
 
 # Flags for the sources of tests. They are not optimised in release builds and under sanitizers, where the product is:
-# compiling them takes longer than running them, except for tests that compute much themselves (OPTIMIZED).
+# compiling them takes longer than running them, except for tests that compute much themselves (OPTIMIZED, -O1).
 add_library(pushpull_test_flags INTERFACE)
 target_link_libraries(pushpull_test_flags INTERFACE pushpull_flags)
 if(CMAKE_BUILD_TYPE MATCHES "^(Release|Dev)$" OR PUSHPULL_SANITIZE)
@@ -109,7 +109,7 @@ function(pushpull_run_program name program)
 endfunction()
 
 # pushpull_test_program(NAME SOURCES ... LINK ... [OPTIMIZED]): a program of tests that ctest does not run by itself.
-# OPTIMIZED: the tests themselves compute much, and are compiled with optimisation.
+# OPTIMIZED: the tests themselves compute much, and are compiled with -O1.
 function(pushpull_test_program name)
   cmake_parse_arguments(ARG "OPTIMIZED" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -124,6 +124,7 @@ function(pushpull_test_program name)
   endif()
   if(ARG_OPTIMIZED)
     target_link_libraries(${name} PRIVATE pushpull_flags)
+    pushpull_optimize_less(${name})
     pushpull_precompiled(${kind} ${name})
   else()
     target_link_libraries(${name} PRIVATE pushpull_test_flags)

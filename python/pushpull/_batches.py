@@ -2,6 +2,7 @@
 import multiprocessing
 import multiprocessing.connection
 import os
+import queue
 import signal
 import sys
 import traceback
@@ -125,22 +126,18 @@ class _Reader:
     """A process that reads batches."""
 
     def __init__(self, splits, seed, context):
-        self.connection, theirs = context.Pipe()
+        self.connection, theirs = context.Pipe(duplex=False)
+        # A queue has a thread that writes: the script never waits for a reader that waits for the script.
+        self._asked = context.Queue()
         self.open = 0  # batches asked for and not taken
-        self._process = context.Process(target=_serve, args=(theirs, splits, seed), daemon=True)
+        self._process = context.Process(target=_serve, args=(self._asked, theirs, splits, seed), daemon=True)
         self._process.start()
         _started.add(self._process)
         theirs.close()
 
     def ask(self, task):
         self.open += 1
-        self._send(task)
-
-    def _send(self, message):
-        try:
-            self.connection.send(message)
-        except OSError:
-            self.check()
+        self._asked.put(task)
 
     def take(self):
         try:
@@ -159,29 +156,27 @@ class _Reader:
             raise Error(f"[data] process {self._process.pid}, which reads samples, {how}", DATA)
 
     def close(self):
-        try:
-            self.connection.send(None)  # other readers have copies of the connection, so closing it says nothing
-        except OSError:
-            pass
-        self.connection.close()
+        self._asked.put(None)
+        self._asked.close()
+        self._asked.cancel_join_thread()
+        self.connection.close()  # a reader that waits for the script ends now
         self._process.join(1)
         if self._process.is_alive():
             self._process.terminate()
             self._process.join()
 
 
-def _serve(connection, splits, seed):
+def _serve(asked, connection, splits, seed):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and ends this process
     _use_one_thread()
     first_parent = os.getppid()  # of a forked process; of others the server that forks ends with the parent
     while True:
-        while not connection.poll(1):
+        try:
+            task = asked.get(timeout=1)
+        except queue.Empty:
             if os.getppid() != first_parent or not multiprocessing.parent_process().is_alive():
                 return
-        try:
-            task = connection.recv()
-        except EOFError:
-            return
+            continue
         if task is None:
             return
         batch, failure = None, None

@@ -129,8 +129,6 @@ def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, co
 def _pointer_to(value, keep):
     if value is None:
         return None
-    if not math.isfinite(value) or value < 0:
-        raise Error(f"[attach] a group's lr or weight_decay is {value}: expected a number from 0", USAGE)
     keep.append(ctypes.c_double(value))
     return ctypes.pointer(keep[-1])
 
@@ -159,6 +157,9 @@ def check_groups(groups, names):
     for group in groups:
         if not isinstance(group, Group):
             raise Error(f"[attach] groups has a {type(group).__name__}: expected pp.group(PATTERN, lr=, weight_decay=)", USAGE)
+        for value in (group.lr, group.weight_decay):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise Error(f"[attach] a group's lr or weight_decay is {value}: expected a number from 0", USAGE)
         if not any(group.fits(name) for name in names):
             raise Error(f"[attach] group '{group.pattern}' fits no parameter, of: {', '.join(list(names)[:8])}", USAGE)
     return groups

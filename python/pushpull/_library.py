@@ -60,6 +60,7 @@ _SIGNATURES = {
     "pp_next": (_int, [_session, _int, _pointer(Task)]),
     "pp_announced": (_int, [_session, _pointer(Task)]),
     "pp_all_weights": (_int, [_session, _int, _pointer(ctypes.c_void_p), _size, _pointer(_size)]),
+    "pp_changed_weights": (_int, [_session, _pointer(ctypes.c_void_p), _size, _pointer(_size)]),
     "pp_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
     "pp_lend_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
     "pp_end": (_int, [_session, _float]),

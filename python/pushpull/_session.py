@@ -29,6 +29,8 @@ class Session:
 
     def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None):
         encoded = [None if text is None else os.fsencode(text) for text in (address, key, listen, advertise)]
+        self._address = address or os.environ.get("PUSHPULL_JOIN")
+        _leave_earlier(self._address)
         options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3])
         _install_hooks()
         self._library = _library.library()
@@ -39,6 +41,7 @@ class Session:
         self._watch = None
         self._holds_task = False
         self._thread = None  # that of the last task
+        self._closers = []
         self.facts = _library.JobFacts()
         _open_sessions.add(self)
         try:
@@ -141,6 +144,15 @@ class Session:
         if self._watch:
             self._watch.begin(self.task)
 
+    def changed_weights(self, addresses):
+        """Returns the first tensor whose values are not those that `weights` copied last, or None.
+
+        addresses: array of c_void_p for each tensor, None: it is not compared.
+        """
+        changed = ctypes.c_size_t()
+        self.call("pp_changed_weights", self._handle, addresses, len(addresses), ctypes.byref(changed))
+        return None if changed.value == len(addresses) else changed.value
+
     def gradient(self, tensor, address, elements):
         """Copies a gradient."""
         self.call("pp_gradient", self._handle, tensor, address, elements)
@@ -184,10 +196,23 @@ class Session:
         if self._process != os.getpid():
             raise Error("[client] the session belongs to the process that has joined: a forked process has none", USAGE)
 
+    def is_open(self):
+        return bool(self._handle)
+
+    def when_closed(self, function):
+        """Calls it, without arguments, when the session ends."""
+        self._closers.append(function)
+
+    @property
+    def address(self):
+        return self._address
+
     def close(self):
         """Ends the session: the job loses this worker if it is not over. May be called twice."""
         if self._process != os.getpid() or not self._handle:
             return
+        while self._closers:
+            self._closers.pop()()
         self._end_task()
         handle, self._handle = self._handle, ctypes.c_void_p()
         self._ended = self._ended or "[client] the session is closed"
@@ -201,6 +226,18 @@ class Session:
         self._holds_task = False
         if self._watch:
             self._watch.end()
+
+
+def _leave_earlier(address):
+    """At a prompt, where a cell may be run again, ends the session that an earlier run of it has with the job.
+
+    The job would wait for that session's next task, which nobody asks for any more.
+    """
+    if not hasattr(sys, "ps1"):
+        return
+    for session in [one for one in _open_sessions if one.address == address and one.is_open()]:
+        print(f"pushpull: [join] this program has joined {address} before: that session ends now", file=sys.stderr, flush=True)
+        session.close()
 
 
 # ---- the end of the program ----

@@ -18,7 +18,12 @@ class Exchange:
         self._given = bytearray(len(entries))
         self._hooks = [_register(index, entry.tensor, self._on_gradient)
                        for index, entry in enumerate(entries) if not entry.is_average]
-        self._has_averages = any(entry.is_average for entry in entries)
+        self._trained = [index for index, entry in enumerate(entries) if not entry.is_average]
+        # Views without elements share the versions of their tensors, so writing to them counts as a change of those.
+        self._marks = [entry.tensor.detach().as_strided((0,), (1,)) for entry in entries]
+        self._seen = None  # version and address of each tensor when its weights had been copied
+        self._turn = 0  # of the tensor that is compared in any case
+        self._averages = [index for index, entry in enumerate(entries) if entry.is_average]
         self._on_device = any(entry.tensor.is_cuda for entry in entries)
         self._copies = _DeviceCopies(self._lend) if self._on_device else None
 
@@ -36,6 +41,30 @@ class Exchange:
         if not again:
             self._given = bytearray(len(self._entries))
         self._takes = False
+
+    def check(self):
+        """Raises Error if the script has changed weights since they were copied here: the servers do not see that.
+
+        A tensor is compared if its version has moved, and so that changes by way of .data are found, too, one in turn.
+        """
+        if self._seen is None:
+            return
+        turn = self._trained[self._turn % len(self._trained)]
+        self._turn += 1
+        moved = [index for index in self._trained if index == turn or self._state(index) != self._seen[index]]
+        self._check_types(moved)
+        addresses, kept = self._addresses_type(), []
+        for index in moved:
+            values = self._entries[index].tensor.detach()
+            if not (values.is_cpu and values.is_contiguous()):
+                values = values.cpu().contiguous()
+                kept.append(values)
+            addresses[index] = values.data_ptr()
+        changed = self._session.changed_weights(addresses)
+        if changed is not None:
+            raise Error(f"[weights] the script has changed {self._entries[changed].name} after the first task: the servers hold the "
+                        f"weights and do not see it. Load weights before the first task; clip or project them in the "
+                        f"model's forward (docs/pytorch.md#the-tensors-of-a-model)", USAGE)
 
     def take(self, takes):
         """Gradients of backward go to the session from now on, or stay in the parameters."""
@@ -68,16 +97,13 @@ class Exchange:
         self._hooks = []
 
     def _copy_weights(self, averages_only):
-        if averages_only and not self._has_averages:
+        indices = self._averages if averages_only else range(len(self._entries))
+        if not indices:
             return
+        self._check_types(indices)
         addresses, staged = self._addresses_type(), []
-        for index, entry in enumerate(self._entries):
-            if averages_only and not entry.is_average:
-                continue
-            tensor = entry.tensor
-            if tensor.numel() != entry.elements or tensor.dtype != torch.float32:
-                raise Error(f"[weights] {entry.name} is {tensor.dtype} with {tensor.numel()} elements now, and was float32 with "
-                            f"{entry.elements} at attach: change the model before attach", USAGE)
+        for index in indices:
+            tensor = self._entries[index].tensor
             if tensor.is_cpu and tensor.is_contiguous():
                 addresses[index] = tensor.data_ptr()
                 continue
@@ -87,6 +113,22 @@ class Exchange:
         self._session.weights(addresses)
         for tensor, staging in staged:
             tensor.copy_(staging)
+        if not averages_only:
+            with torch.no_grad():
+                torch._foreach_zero_(self._marks)
+            self._seen = [self._state(index) for index in range(len(self._entries))]
+
+    def _state(self, index):
+        tensor = self._entries[index].tensor
+        return tensor._version, tensor.data_ptr()
+
+    def _check_types(self, indices):
+        for index in indices:
+            entry = self._entries[index]
+            tensor = entry.tensor
+            if tensor.numel() != entry.elements or tensor.dtype != torch.float32:
+                raise Error(f"[weights] {entry.name} is {tensor.dtype} with {tensor.numel()} elements now, and was float32 with "
+                            f"{entry.elements} at the first task: change the model before it", USAGE)
 
     def _on_gradient(self, index, parameter):
         if not self._takes:

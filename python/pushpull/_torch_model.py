@@ -2,6 +2,7 @@
 and the text that names all that their bits depend on.
 """
 import hashlib
+import operator
 import re
 
 import torch
@@ -10,32 +11,45 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from pushpull._digest import add
 from pushpull._error import USAGE, Error
+from pushpull._processor import processor, variables
 
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 class _Entry:
-    """A tensor of the job: a trained parameter, or a running statistic of a normalisation."""
+    """A tensor of the job: a trained parameter, or a running statistic of a normalisation.
 
-    def __init__(self, name, tensor, momentum=None):
+    place: the dict of the module that has it. key: its name there.
+    """
+
+    def __init__(self, name, tensor, place, key, momentum=None):
         self.name, self.tensor, self.momentum = name, tensor, momentum
+        self.place, self.key = place, key
         self.elements = tensor.numel()
 
     @property
     def is_average(self):
         return self.momentum is not None
 
+    def is_in_place(self):
+        return self.place.get(self.key) is self.tensor
+
 
 class ModelTensors:
-    """Raises Error if the module has a tensor that cannot be trained."""
+    """The tensors that a module has now.
 
-    def __init__(self, module):
+    earlier: of the same module; parts that it knows have the modes that they had then.
+    Raises Error if the module has a tensor that cannot be trained.
+    """
+
+    def __init__(self, module, earlier=None):
         self.module = module
         self.entries = []
         self._local = []  # other tensors: they stay as they are in this process
         self._frozen = []  # the parameters among them
         self._norms = []  # (module, momentum) of normalisations with statistics of the job
-        self._modes = {one: one.training for one in module.modules()}
+        modes = earlier._modes if earlier else {}
+        self._modes = {one: modes.get(one, one.training) for one in module.modules()}
         seen = set()
         for prefix, part in _inner(module).named_modules():
             _check_module(prefix, part)
@@ -43,6 +57,8 @@ class ModelTensors:
             self._add_buffers(prefix, part)
         if not self.trained():
             raise Error(f"[attach] {type(module).__name__} has no parameter that requires a gradient", USAGE)
+        _check_memory(self.entries)
+        self._structure = _structure(module)
 
     def trained(self):
         return [entry for entry in self.entries if not entry.is_average]
@@ -80,12 +96,32 @@ class ModelTensors:
         for part, mode in self._modes.items():
             part.training = mode
 
+    def check_structure(self):
+        """Raises Error if the module has other tensors to train than those that the servers have."""
+        if _same(_structure(self.module), self._structure) and all(entry.is_in_place() for entry in self.entries):
+            return
+        inner = _inner(self.module)
+        tensors = {_name(prefix, key): tensor for prefix, part in inner.named_modules()
+                   for key, tensor in (*part._parameters.items(), *part._buffers.items())}
+        for entry in self.entries:
+            if tensors.get(entry.name) is not entry.tensor:
+                what = "is gone" if tensors.get(entry.name) is None else "is another object"
+                raise Error(f"[weights] {entry.name} {what} since the first task: the servers train what the model had then. "
+                            f"Replace parts, load with assign=True and move the model before the first task", USAGE)
+        now = ModelTensors(self.module, self)
+        known = {entry.name for entry in self.entries}
+        for entry in now.trained():
+            if entry.name not in known:
+                raise Error(f"[weights] parameter {entry.name} was added after the first task: the servers train what the model "
+                            f"had then. Add parts before the first task", USAGE)
+        self._modes, self._structure = now._modes, now._structure
+
     def check_frozen(self):
         """Raises Error if a parameter that was frozen has thawed: servers do not have it."""
         for name, parameter in self._frozen:
             if parameter.requires_grad:
-                raise Error(f"[gradient] parameter {name} requires a gradient, but was frozen at attach: servers train what "
-                            f"required a gradient then", USAGE)
+                raise Error(f"[gradient] parameter {name} requires a gradient, but was frozen at the first task: servers train "
+                            f"what required a gradient then", USAGE)
 
     def _add_parameters(self, prefix, part, seen):
         for key, parameter in part._parameters.items():
@@ -98,10 +134,10 @@ class ModelTensors:
                 self._frozen.append((name, parameter))
                 continue
             _check_parameter(name, parameter)
-            self.entries.append(_Entry(name, parameter))
+            self.entries.append(_Entry(name, parameter, part._parameters, key))
 
     def _add_buffers(self, prefix, part):
-        counts = isinstance(part, _NormBase) and part.track_running_stats and part.training
+        counts = isinstance(part, _NormBase) and part.track_running_stats and self._modes[part]
         if counts:
             if part.momentum is None:
                 raise Error(f"[attach] {prefix} ({type(part).__name__}) has momentum=None, a cumulative average: give it a "
@@ -111,13 +147,22 @@ class ModelTensors:
             if buffer is None:
                 continue
             if counts and key in ("running_mean", "running_var"):
-                self.entries.append(_Entry(_name(prefix, key), buffer, float(part.momentum)))
+                self.entries.append(_Entry(_name(prefix, key), buffer, part._buffers, key, float(part.momentum)))
             elif key != "num_batches_tracked":
                 self._local.append((_name(prefix, key), buffer))
 
 
 def _name(prefix, key):
     return f"{prefix}.{key}" if prefix else key
+
+
+def _structure(module):
+    """Returns the parts and parameters of a module, to be compared by _same."""
+    return [one for part in module.modules() for one in (part, *part._modules.values(), *part._parameters.values())]
+
+
+def _same(one, other):
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _inner(module):
@@ -142,6 +187,17 @@ def _check_module(prefix, part):
         raise Error(f"[attach] {prefix} ({type(part).__name__}) has sparse gradients: create it with sparse=False", USAGE)
 
 
+def _check_memory(entries):
+    """Raises Error if two tensors share memory: each would have gradients and weights of its own."""
+    dense = [entry for entry in entries if entry.tensor.numel() and entry.tensor.is_contiguous()]
+    dense.sort(key=lambda entry: (str(entry.tensor.device), entry.tensor.data_ptr()))
+    for one, other in zip(dense, dense[1:]):
+        if one.tensor.device == other.tensor.device and \
+                other.tensor.data_ptr() < one.tensor.data_ptr() + one.elements * one.tensor.element_size():
+            raise Error(f"[attach] {one.name} and {other.name} share memory, but are two tensors: tie them as one object "
+                        f"(b.weight = a.weight)", USAGE)
+
+
 def _check_parameter(name, parameter):
     if isinstance(parameter, nn.parameter.UninitializedParameter):
         raise Error(f"[attach] parameter {name} has no shape yet: run the lazy module once before attach", USAGE)
@@ -157,7 +213,8 @@ def numerics(devices):
 
     devices: those that the model's tensors are on.
     """
-    parts = [f"torch {torch.__version__}", f"cpu {_cpu()}", _blas(), f"{torch.get_num_threads()} threads"]
+    parts = [f"torch {torch.__version__}", f"cpu {_cpu()}", processor(), _blas(),
+             f"{torch.get_num_threads()} threads", *variables()]
     if torch.are_deterministic_algorithms_enabled():
         parts.append("deterministic algorithms")
     if not torch.backends.mkldnn.is_available():

@@ -7,8 +7,11 @@
         if task.training: task.end(loss, gradients)
         else: task.report(loss=loss, correct=...)
 """
+import contextlib
 import ctypes
-import platform
+import io
+import re
+import sys
 
 import numpy
 
@@ -16,6 +19,7 @@ from pushpull import Error, group
 from pushpull._error import USAGE
 from pushpull._job import BaseJob, check_groups, find_group
 from pushpull._library import TRAIN
+from pushpull._processor import cores, processor, variables
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 
@@ -40,7 +44,8 @@ class Job(BaseJob):
 
         weights: float32 arrays by name; the initial ones of the job if this is the worker with the lowest rank.
         data_digest: text that differs if the data differ.
-        numerics: text that differs if the arithmetic may differ in a bit; None: NumPy's version and the processor.
+        numerics: text that differs if the arithmetic may differ in a bit; None: the versions of NumPy and, if it is loaded,
+            JAX, the processor, the BLAS, and the variables that choose their kernels and threads.
         """
         self._session.check_process()
         if self._weights is not None:
@@ -53,7 +58,7 @@ class Job(BaseJob):
         flat = numpy.concatenate([numpy.ascontiguousarray(array).reshape(-1) for array in weights.values()])
         entries = [(name, array.shape, find_group(groups, name), None) for name, array in weights.items()]
         self._declare(entries, flat.ctypes.data, train_samples, test_samples, data_digest,
-                      numerics or f"NumPy {numpy.__version__}, {platform.machine()}")
+                      numerics or _numerics())
         self._weights = {name: numpy.empty(array.shape, numpy.float32) for name, array in weights.items()}
 
     def tasks(self):
@@ -73,6 +78,10 @@ class Job(BaseJob):
         unknown = set(gradients) - set(self._weights)
         if unknown:
             raise Error(f"[gradient] of {', '.join(sorted(unknown))}: the model has {', '.join(self._weights)}", USAGE)
+        for name, gradient in gradients.items():
+            if numpy.shape(gradient) != self._weights[name].shape:
+                raise Error(f"[gradient] of {name} has shape {list(numpy.shape(gradient))}, expected "
+                            f"{list(self._weights[name].shape)}, that of its weights", USAGE)
         arrays = {index: numpy.ascontiguousarray(gradients[name], numpy.float32)
                   for index, name in enumerate(self._weights) if name in gradients}
         with self._session.uninterrupted():
@@ -80,6 +89,22 @@ class Job(BaseJob):
                 self._session.lend_gradient(index, array.ctypes.data, array.size)
             self._open = None
             self._session.end(float(loss))
+
+
+def _numerics():
+    threads = variables("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") or [f"{cores()} cores"]
+    parts = [f"NumPy {numpy.__version__}", processor(), _blas(), *threads, *variables(),
+             *variables("JAX_DEFAULT_MATMUL_PRECISION")]
+    parts += [f"{name} {sys.modules[name].__version__}" for name in ("jax", "jaxlib") if name in sys.modules]
+    return ", ".join(parts)
+
+
+def _blas():
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        numpy.show_config()
+    found = re.search(r"(?:name: |libraries = \['?)(\w*(?:blas|mkl|blis)\w*)", shown.getvalue())
+    return f"BLAS {found.group(1)}" if found else "BLAS unknown"
 
 
 class Task:

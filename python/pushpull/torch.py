@@ -45,7 +45,8 @@ class Job(BaseJob):
 
     def __init__(self, session):
         super().__init__(session)
-        self._tensors = None
+        self._tensors = None  # of the model
+        self._declaration = None  # what the first task declares, until then
         self._exchange = None
         self._batches = None
         self._open = None  # the task that is not ended
@@ -55,9 +56,10 @@ class Job(BaseJob):
 
     def attach(self, model, train, test=None, num_workers=0, groups=(), metric="accuracy", collate_fn=default_collate,
                prefetch_factor=2, data_digest=None):
-        """Declares the model and the data; call it once. They must be the same in all workers.
+        """Gives the job its model and data; call it once. They must be the same in all workers.
 
-        model: its initial weights are those of the job if this is the worker with the lowest rank.
+        model: the job trains what it has at the first task. The weights that it has then are the job's initial ones if this
+            is the worker with the lowest rank.
         train, test: data sets with __len__ and __getitem__; test=None: nothing is evaluated.
         num_workers, prefetch_factor: processes that read samples ahead, and batches ahead for each.
         groups: of `group`: rate and decay of some parameters.
@@ -71,11 +73,12 @@ class Job(BaseJob):
         batches = Batches(splits, self.seed, num_workers, prefetch_factor, _context())
         try:
             digest = data_digest or self._digest_of(train, test, sizes)
-            self._declare_model(model, groups, metric if test is not None else {}, sizes, digest)
+            self._prepare(model, groups, metric if test is not None else {}, sizes, digest)
         except BaseException:
             batches.close()
             raise
         self._batches = batches
+        self._session.when_closed(batches.close)
 
     def tasks(self):
         """Yields the tasks of this worker until the job ends: micro-batches to train, chunks of the test data to evaluate.
@@ -94,14 +97,6 @@ class Job(BaseJob):
                                 USAGE)
         finally:
             self._exit(generation)
-
-    def leave(self):
-        """Ends the session. The job loses this worker if it is not over."""
-        if self._batches:
-            self._batches.close()
-        if self._exchange:
-            self._exchange.close()
-        super().leave()
 
     # ---- a loop of the user's own (DistributedModel) ----
 
@@ -129,19 +124,30 @@ class Job(BaseJob):
         if self._tensors is not None:
             raise Error("[attach] the job has a model already: attach can be called once", USAGE)
 
-    def _declare_model(self, model, groups, metric, sizes, digest):
+    def _prepare(self, model, groups, metric, sizes, digest):
+        """Keeps what the first task declares, and checks what can be checked by now."""
+        self._set_heads(metric)
         tensors = ModelTensors(model)
+        groups = check_groups(groups, [entry.name for entry in tensors.trained()])
+        self._tensors, self._declaration = tensors, (groups, sizes, digest)
+
+    def _declare_model(self):
+        groups, sizes, digest = self._declaration
+        tensors = self._tensors = ModelTensors(self._tensors.module, self._tensors)
         groups = check_groups(groups, [entry.name for entry in tensors.trained()])
         entries = [(entry.name, entry.tensor.shape, None if entry.is_average else find_group(groups, entry.name),
                     entry.momentum) for entry in tensors.entries]
-        self._set_heads(metric)
         self._threads = torch.get_num_threads()
         weights = tensors.flat_weights()
         self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {tensors.local_digest()}",
                       numerics(tensors.devices()))
-        self._tensors, self._exchange = tensors, Exchange(self._session, tensors.entries)
+        self._exchange = Exchange(self._session, tensors.entries)
+        self._session.when_closed(self._exchange.close)
+        self._declaration = None
 
     def _enter(self):
+        if self._declaration is not None:
+            self._declare_model()
         self._generation += 1
         self._first = True
         self._tensors.enter()
@@ -160,7 +166,9 @@ class Job(BaseJob):
     def _begin(self):
         """Begins the next task, or begins the open one again. Returns False at the end of the job."""
         again = self._open is not None
+        self._tensors.check_structure()
         if not again:
+            self._exchange.check()
             if not self._session.next(self._read_ahead):
                 if self._batches:
                     self._batches.close()
@@ -184,8 +192,8 @@ class Job(BaseJob):
     def _check_threads(self):
         threads = torch.get_num_threads()
         if self._session.facts.same_bits and threads != self._threads:
-            raise Error(f"[numerics] PyTorch has {threads} threads now, and had {self._threads} at attach, which the job was "
-                        f"told: call torch.set_num_threads before attach", USAGE)
+            raise Error(f"[numerics] PyTorch has {threads} threads now, and had {self._threads} at the first task, which the "
+                        f"job was told: call torch.set_num_threads before it", USAGE)
 
     def _read_ahead(self):
         if self._batches:
@@ -300,9 +308,8 @@ class DistributedModel(torch.nn.Module):
             raise Error(f"[attach] DistributedModel needs micro-batch = 1 (a batch of the loop), the job has {job.micro_batch}",
                         USAGE)
         job._check_new()
-        job._declare_model(module, groups, {}, (job.global_batch, 0), _OWN_LOOP)
+        job._prepare(module, groups, {}, (job.global_batch, 0), _OWN_LOOP)
         print(f"pushpull: {_OWN_LOOP}", file=sys.stderr, flush=True)
-        job._enter()
         self.module = module
         self._job = job
 
@@ -323,5 +330,7 @@ class DistributedModel(torch.nn.Module):
         return self.module(*inputs, **options)
 
     def _open_task(self):
+        if self._job._declaration is not None:
+            self._job._enter()
         if self._job._open is None and not self._job._begin():
             raise Error("[step] the job is over", USAGE)

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -12,6 +13,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
@@ -232,6 +234,26 @@ TEST_F(HandoverTest, WeightsAreCopiedAsTheyArrive) {
   EXPECT_THAT(a, ElementsAre(1.0F, 2.0F));
   handover_.end_training(2.0F);
   EXPECT_EQ(loss.get(), 2.0F);
+}
+
+TEST_F(HandoverTest, WeightsThatTheCallerHasChangedAreFound) {
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  std::array<float, 2> a{};
+  float b = 0.0F;
+  const std::array<const float*, 2> at{a.data(), &b};
+  EXPECT_THAT(error_of([&] { handover_.find_changed(at); }),
+              HasSubstr("tensor 0 have not been copied"));
+  std::array<float*, 2> to{a.data(), &b};
+  EXPECT_EQ(handover_.copy_arriving(-1, to), 0U);
+  handover_.end_training(2.0F);
+  EXPECT_EQ(loss.get(), 2.0F);
+  EXPECT_EQ(handover_.find_changed(at), 2U) << "none, also between tasks";
+  b = std::nextafter(b, 9.0F);
+  EXPECT_EQ(handover_.find_changed(at), 1U);
+  EXPECT_EQ(handover_.find_changed(std::array<const float*, 2>{a.data(), nullptr}), 2U);
+  std::swap(a[0], a[1]);
+  EXPECT_EQ(handover_.find_changed(at), 0U);
 }
 
 TEST_F(HandoverTest, AWaitForWeightsEndsWithTheTask) {

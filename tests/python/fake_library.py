@@ -23,7 +23,9 @@ class FakeLibrary:
         self.heads = []
         self.weights = []  # flat lists, by tensor
         self.model = None
+        self.on_attach = lambda: None  # called when a model has been declared
         self.weights_asked = 0
+        self.copied = {}  # by tensor: the weights that were copied last
         self.given = []  # by task: {tensor: list}
         self.lent = []  # (tensor, address) of the open task
         self.losses = []
@@ -61,6 +63,7 @@ class FakeLibrary:
             place += elements
         self.heads = [(head.name.decode(), head.metric) for head in model.heads[:model.head_count]]
         self.data = model.train_samples, model.test_samples, model.data_digest.decode(), model.numerics.decode()
+        self.on_attach()
         return 0
 
     def _fill(self, task, kind, step, micro_batch, epoch, indices):
@@ -93,9 +96,17 @@ class FakeLibrary:
         for tensor in range(int(late), tensors):
             if to[tensor] is not None:
                 values = self.weights[tensor]
+                self.copied[tensor] = list(values)
                 ctypes.memmove(to[tensor], (ctypes.c_float * len(values))(*values), 4 * len(values))
                 to[tensor] = None
         missing._obj.value = int(late)
+        return 0
+
+    def pp_changed_weights(self, handle, at, tensors, changed):
+        same = [at[tensor] is None or
+                ctypes.cast(at[tensor], ctypes.POINTER(ctypes.c_float))[:len(values)] == values
+                for tensor, values in ((one, self.copied[one]) for one in range(tensors))]
+        changed._obj.value = (same + [False]).index(False)
         return 0
 
     def pp_gradient(self, handle, tensor, address, elements):

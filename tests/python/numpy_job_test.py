@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """pushpull.numpy with a fake library."""
+import os
 import sys
 import unittest
+import unittest.mock
 
 try:
     import numpy
@@ -45,8 +47,32 @@ class AJob(unittest.TestCase):
         tasks = job.tasks()
         with self.assertRaisesRegex(pp.Error, "of wieght: the model has weight, bias"):
             next(tasks).end(0.0, {"wieght": numpy.zeros(3)})
+        with self.assertRaisesRegex(pp.Error, r"of weight has shape \[3, 2\], expected \[2, 3\]"):
+            next(job.tasks()).end(0.0, {"weight": numpy.zeros((3, 2), numpy.float32)})
+        with self.assertRaisesRegex(pp.Error, r"of bias has shape \[\], expected \[2\]"):
+            next(job.tasks()).end(0.0, {"bias": 0.0})
         with self.assertRaisesRegex(pp.Error, "was not ended"):
             next(tasks)
+
+
+class Numerics(unittest.TestCase):
+    def of_a_job(self, **variables):
+        with unittest.mock.patch.dict(os.environ, variables):
+            library = FakeLibrary().install()
+            pp.join().attach(weights(), train_samples=10)
+            return library.data[3]
+
+    def test_name_all_that_bits_depend_on(self):
+        text = self.of_a_job(OPENBLAS_NUM_THREADS="", OMP_NUM_THREADS="", MKL_NUM_THREADS="")
+        for word in (f"NumPy {numpy.__version__}", "BLAS ", " cores"):
+            self.assertIn(word, text)
+        with open("/proc/cpuinfo") as file:
+            name = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        self.assertIn((name or ["unknown processor"])[0], text)
+        self.assertIn("OPENBLAS_CORETYPE=Haswell", self.of_a_job(OPENBLAS_CORETYPE="Haswell"))
+        with_threads = self.of_a_job(OMP_NUM_THREADS="3")
+        self.assertIn("OMP_NUM_THREADS=3", with_threads)
+        self.assertNotIn(" cores", with_threads)
 
 
 if __name__ == "__main__":

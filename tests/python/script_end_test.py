@@ -15,7 +15,7 @@ library = FakeLibrary([(TRAIN, 3, 1, [0, 1])] * 2, task_timeout=TIMEOUT).install
 atexit.register(lambda: print(f"failure={{library.failure}} freed={{library.freed}}"))
 from pushpull import Error
 from pushpull._session import Session
-session = Session()
+session = Session("tcp://h:0")
 session.next()
 """
 
@@ -28,6 +28,14 @@ class AScript(unittest.TestCase):
             path.write_text(BEGIN.replace("TIMEOUT", str(timeout)) + text)
             done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60)
             return done.returncode, done.stdout, done.stderr
+
+    def test_that_joins_again_at_a_prompt_leaves_the_first_session(self):
+        text = ("import os\nsession.when_closed(lambda: print('closed'))\nfor prompt in (False, True):\n"
+                "    if prompt: sys.ps1 = '>>> '\n    other = Session('tcp://h:1')\n    again = Session('tcp://h:0')\n"
+                "    print(session.is_open(), other.is_open())\n")
+        code, out, err = self.ends(text)
+        self.assertEqual((code, out), (0, "True True\nclosed\nFalse True\nfailure=None freed=True\n"))
+        self.assertIn("[join] this program has joined tcp://h:0 before: that session ends now", err)
 
     def test_that_raises_tells_the_job_why_and_shows_its_traceback(self):
         code, out, err = self.ends("def part():\n    raise RuntimeError('my own\\nmistake')\npart()\n")

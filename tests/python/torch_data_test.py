@@ -28,7 +28,9 @@ DATA = TensorDataset(torch.arange(40.0).reshape(40, 1), torch.arange(40) % 3)
 
 def digest_of(data):
     library = FakeLibrary().install()
-    pp.join().attach(nn.Linear(1, 3), train=data)
+    job = pp.join()
+    job.attach(nn.Linear(1, 3), train=data)
+    list(job.tasks())
     return library.data[2]
 
 
@@ -137,6 +139,21 @@ class ReadingProcesses(unittest.TestCase):
             found = batches_of(OpensLate(file.name), tasks, True, num_workers=3, test=None)
         self.assertEqual(torch.stack(found).flatten().tolist(), list(range(300)))
 
+    def test_and_the_script_do_not_wait_for_each_other(self):
+        def give_up(*_):
+            raise TimeoutError("the script waits for a reading process that waits for it")
+
+        words, indices = ["a sample that is text"] * 40, list(range(40)) * 2000
+        before = signal.signal(signal.SIGALRM, give_up)
+        signal.alarm(30)
+        try:
+            found = batches_of(words, [(TRAIN, step, 0, indices) for step in range(6)], True, num_workers=2, prefetch_factor=3,
+                               test=None, collate_fn=lambda samples: [f"{i} {words}" for i, words in enumerate(samples)])
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+        self.assertEqual([len(batch) for batch in found], [80000] * 6)
+
     def test_name_a_batch_that_cannot_be_sent(self):
         with self.assertRaisesRegex(pp.Error, "its batch cannot be sent: .*[Pp]ickle"):
             batches_of(Fails(), num_workers=1, collate_fn=list, data_digest="lambdas")
@@ -171,14 +188,16 @@ class ReadingProcesses(unittest.TestCase):
 
     def test_start_in_each_of_pythons_ways(self):
         for method in ("fork", "spawn", "forkserver"):
-            self.assertEqual(as_script(method, "\n        time.sleep(1.3)"), "0.0\n1.0\n2.0\n3.0\n", method)
+            self.assertEqual(as_script(method, "\n        time.sleep(0 if task.step else 1.3)"), "0.0\n1.0\n2.0\n3.0\n", method)
 
 
 class Groups(unittest.TestCase):
     def test_may_be_a_generator_or_one_group(self):
         for groups in ((pp.group("*", lr=rate) for rate in [0.5]), pp.group("*", lr=0.5)):
             library = FakeLibrary().install()
-            pp.join().attach(nn.Linear(1, 3), train=DATA, groups=groups)
+            job = pp.join()
+            job.attach(nn.Linear(1, 3), train=DATA, groups=groups)
+            list(job.tasks())
             self.assertEqual([tensor[2] for tensor in library.tensors], [0.5, 0.5])
 
     def test_of_another_kind_are_refused(self):

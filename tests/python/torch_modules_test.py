@@ -134,12 +134,14 @@ class Names(unittest.TestCase):
         if hasattr(torch, "compile"):
             wrapped.append(torch.compile(nn.Linear(6, 3), backend="eager"))
         for model in wrapped:
-            library, _ = begun(model)
+            library, job = begun(model, ())
+            list(job.tasks())
             self.assertEqual([tensor[0] for tensor in library.tensors], ["weight", "bias"])
 
     def test_are_those_of_state_dict_if_a_part_is_called_module(self):
         model = NETWORKS["a part called module"]()
-        library, _ = begun(model)
+        library, job = begun(model, ())
+        list(job.tasks())
         self.assertEqual({tensor[0] for tensor in library.tensors}, set(model.state_dict()))
 
 
@@ -155,7 +157,7 @@ class TheModule(unittest.TestCase):
     def test_gets_its_weights_whatever_the_default_type_is(self):
         model = NETWORKS["a transposed parameter"]()
         library, job = begun(model)
-        library.weights[0] = [2.0] * 18
+        library.on_attach = lambda: library.weights.__setitem__(0, [2.0] * 18)
         torch.set_default_dtype(torch.float64)
         try:
             for task in job.tasks():
@@ -185,14 +187,6 @@ class TheModule(unittest.TestCase):
         self.assertEqual(inner[0].running_mean.tolist(), library.weights[2])
         self.assertEqual(inner[0].momentum, 0.1)
 
-    def test_that_thaws_after_attach_is_refused(self):
-        model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
-        model[0].requires_grad_(False)
-        _, job = begun(model)
-        model[0].requires_grad_(True)
-        with self.assertRaisesRegex(pp.Error, "parameter 0.weight requires a gradient, but was frozen at attach"):
-            next(job.tasks())
-
     def test_that_is_scripted_or_has_no_memory_is_refused(self):
         for model, words in ((torch.jit.script(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))), "scripted module"),
                              (nn.Linear(6, 3, device="meta"), "weight is on the device meta")):
@@ -200,13 +194,117 @@ class TheModule(unittest.TestCase):
                 begun(model)
 
 
+class Changes(unittest.TestCase):
+    """Of a model, before the first task and after it."""
+
+    def test_before_the_first_task_count(self):
+        model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))
+        library, job = begun(model)
+        model.load_state_dict({name: torch.full_like(value, 3) for name, value in model.state_dict().items()})
+        model.double().float()
+        model.eval()
+        model[0] = nn.Linear(6, 6)
+        model.append(nn.Linear(6, 3))
+        for task in job.tasks():
+            self.assertTrue(all(part.training for part in model.modules()), "modes are those of attach")
+            task.backward(F.cross_entropy(model(task.batch[0]), task.batch[1]))
+        self.assertEqual([tensor[0] for tensor in library.tensors],
+                         ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "2.weight", "2.bias"])
+        self.assertEqual(library.weights[2], [3.0] * 6)
+        self.assertEqual(sorted(library.given[0]), list(range(8)))
+
+    def after_a_task(self, change, model=None, kinds=(TRAIN, TRAIN, TRAIN), same_weights=0):
+        """Changes the model after each task. Returns the model."""
+        model = model or nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+        library, job = begun(model, [(kind, step, 0, BATCH) for step, kind in enumerate(kinds)], test=DATA)
+        library.same_weights = same_weights
+        for task in job.tasks():
+            if task.training:
+                task.backward(model(task.batch[0]).square().mean())
+            else:
+                task.report(loss=0, correct=0)
+            change(model)
+        self.assertEqual(library.tasks, [])
+        return model
+
+    def test_after_it_are_refused(self):
+        def replaced(model):
+            model[2] = nn.Linear(6, 3)
+
+        def assigned(model):
+            if "assign" in nn.Module.load_state_dict.__doc__:  # PyTorch 2.1
+                model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
+            else:
+                model[0].weight = nn.Parameter(model[0].weight.detach().clone())
+
+        def cleared(model):
+            with torch.no_grad():
+                model[2].bias[0] += 1
+
+        frozen = nn.Sequential(nn.Linear(6, 6).requires_grad_(False), nn.Linear(6, 3))
+        for change, words in (
+                (lambda model: model.double().float(), "1.running_mean is another object since the first task"),
+                (replaced, "2.weight is another object since the first task"),
+                (assigned, "0.weight is another object since the first task"),
+                (lambda model: model.append(nn.Linear(3, 3)), "parameter 3.weight was added after the first task"),
+                (cleared, "changed 2.bias after the first task"),
+                (lambda model: nn.utils.vector_to_parameters(torch.zeros(81), model.parameters()), "changed 0.weight after the first"),
+                (lambda model: [p.data.clamp_(-0.01, 0.01) for p in model.parameters()], "changed 0.weight after the first task")):
+            for same_weights in (0, 1):
+                with self.subTest(words), self.assertRaisesRegex(pp.Error, words) as caught:
+                    self.after_a_task(change, same_weights=same_weights)
+                self.assertEqual(caught.exception.code, 2)
+        with self.assertRaisesRegex(pp.Error, "parameter 0.weight requires a gradient, but was frozen at the first task"):
+            self.after_a_task(lambda model: model.requires_grad_(True), frozen)
+
+    def test_that_are_undone_are_none(self):
+        def swapped(model):
+            kept = [parameter.detach().clone() for parameter in model.parameters()]
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.zero_()
+                for parameter, value in zip(model.parameters(), kept):
+                    parameter.copy_(value)
+
+        def moved(model):
+            for parameter in model.parameters():
+                parameter.data = parameter.data.clone()
+
+        self.after_a_task(swapped, kinds=(TRAIN, EVALUATE, TRAIN))
+        self.after_a_task(moved)
+        self.after_a_task(lambda model: setattr(model, "extra", nn.ReLU()))
+
+    def test_of_weights_by_the_servers_are_seen_by_autograd(self):
+        model = nn.Linear(6, 3)
+        _, job = begun(model, [(TRAIN, 0, 0, BATCH), (TRAIN, 1, 0, BATCH)])
+        tasks = job.tasks()
+        task = next(tasks)
+        x = task.batch[0].requires_grad_()
+        stale = model(x).square().mean()
+        task.backward(stale, retain_graph=True)
+        next(tasks)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            stale.backward()
+
+    def test_two_parameters_in_one_memory_are_refused(self):
+        model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+        model[1].weight.data = model[0].weight.data
+        with self.assertRaisesRegex(pp.Error, "0.weight and 1.weight share memory"):
+            begun(model)
+        flat = torch.zeros(12)
+        parts = Net(lambda net, x: x, a=nn.Parameter(flat[:6]), b=nn.Parameter(flat[6:]))
+        begun(parts)
+
+
 class Threads(unittest.TestCase):
-    def test_of_another_number_after_attach_are_refused(self):
-        _, job = begun(nn.Linear(6, 3))
-        torch.set_num_threads(2)
+    def test_of_another_number_after_the_first_task_are_refused(self):
+        model = nn.Linear(6, 3)
+        _, job = begun(model, [(TRAIN, 0, 0, BATCH), (TRAIN, 1, 0, BATCH)])
         try:
-            with self.assertRaisesRegex(pp.Error, "2 threads now, and had 1 at attach"):
-                next(job.tasks())
+            with self.assertRaisesRegex(pp.Error, "2 threads now, and had 1 at the first task"):
+                for task in job.tasks():
+                    task.backward(model(task.batch[0]).mean())
+                    torch.set_num_threads(2)
         finally:
             torch.set_num_threads(1)
 
