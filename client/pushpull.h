@@ -63,7 +63,7 @@ typedef enum pp_init PP_INT {
 } pp_init;
 
 typedef struct pp_tensor {
-  const char* name;
+  const char* name;      // UTF-8 without control characters, at most 1024 bytes; not "__metadata__"
   const int64_t* shape;  // dimensions numbers > 0
   size_t dimensions;
   pp_init init;
@@ -102,8 +102,8 @@ typedef struct pp_model {
   const float* weights;
   int64_t train_samples;
   int64_t test_samples;
-  const char* data_digest;  // text that differs if the data differ
-  const char* numerics;     // text that differs if the arithmetic may differ in a bit
+  const char* data_digest;  // text, in UTF-8, that differs if the data differ
+  const char* numerics;     // text, in UTF-8, that differs if the arithmetic may differ in a bit
 } pp_model;
 
 typedef enum pp_kind PP_INT {

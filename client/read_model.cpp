@@ -17,6 +17,13 @@ std::string text(const char* given) { return given == nullptr ? "" : given; }
 
 Error mistake(const std::string& what) { return {ErrorCode::kUsage, "[client] " + what}; }
 
+// Returns a text that becomes part of JSON files and of log lines.
+std::string line(const char* given, const char* name) {
+  if (is_plain_text(text(given))) return text(given);
+  throw mistake(std::string(name) +
+                " is not UTF-8 without control characters: " + printable(text(given)));
+}
+
 // Returns the number if it can be a learning rate or a weight decay.
 double rate(double given, const std::string& tensor, const char* name) {
   if (std::isfinite(given) && given >= 0.0) return std::abs(given);
@@ -55,9 +62,12 @@ TensorInfo read_tensor(const pp_tensor& given, const Job& job) {
   info.name = text(given.name);
   info.shape.assign(given.shape, given.shape + given.dimensions);
   const bool is_whole = std::ranges::all_of(info.shape, [](int64_t side) { return side > 0; });
-  if (info.name.empty() || !is_whole) {
+  if (const std::string why = tensor_name_mistake(info.name); !why.empty()) {
+    throw mistake("tensor '" + printable(info.name) + "': " + why);
+  }
+  if (!is_whole) {
     throw mistake("tensor '" + info.name + "' of shape " + shape_text(info.shape) +
-                  ": expected a name and sizes from 1");
+                  ": expected sizes from 1");
   }
   int64_t elements = 1;
   for (const int64_t side : info.shape) {
@@ -154,8 +164,8 @@ ExternalSpec read_model(const pp_model& given, const Job& job) {
   }
   spec.train_samples = given.train_samples;
   spec.test_samples = spec.heads.empty() ? 0 : given.test_samples;
-  spec.data_digest = text(given.data_digest);
-  spec.numerics = text(given.numerics);
+  spec.data_digest = line(given.data_digest, "data_digest");
+  spec.numerics = line(given.numerics, "numerics");
   return spec;
 }
 

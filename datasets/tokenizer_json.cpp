@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
 #include "datasets/byte_bpe.h"
@@ -177,12 +178,11 @@ class TokenizerParser {
 }  // namespace
 
 TokenizerFile parse_tokenizer_file(const std::string& json, const std::string& name) {
-  Json root;
-  try {
-    root = Json::parse(json);
-  } catch (const Json::exception& error) {
-    throw Error(ErrorCode::kData, "[data] " + name + ": expected JSON, got " +
-                                      printable(error.what(), 200) + "; copy it again");
+  const auto root = parse_json<Json>(json);
+  if (root.is_discarded()) {
+    throw Error(ErrorCode::kData, "[data] " + name + ": expected JSON, at most " +
+                                      std::to_string(kMaxJsonDepth) +
+                                      " levels deep; copy it again");
   }
   return TokenizerParser(root, name).parse();
 }

@@ -10,6 +10,7 @@
 
 #include "cli/report/metric_style.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
 
@@ -149,7 +150,7 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
   std::vector<CurvePoint> curve;
   std::istringstream lines(metrics);
   for (std::string line; std::getline(lines, line);) {
-    const json entry = json::parse(line, nullptr, false);
+    const json entry = parse_json(line);
     const std::optional<double> seconds = real(entry, "seconds");
     const std::optional<int64_t> step = integer(entry, "test_step");
     if (!seconds || !step) continue;
@@ -192,7 +193,7 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) 
     run.failure = error.what();
     return;
   }
-  const json summary = json::parse(bytes, nullptr, false);
+  const json summary = parse_json(bytes);
   if (!summary.is_object() || !real(summary, "samples_per_second")) {
     run.failure = "[compare] " + path + " is damaged: no JSON object with samples_per_second";
     return;

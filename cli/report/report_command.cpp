@@ -13,6 +13,7 @@
 #include "cli/report/metric_style.h"
 #include "cli/report/report_page.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
 #include "common/job/command_line.h"
@@ -31,7 +32,7 @@ constexpr size_t kMaxLines = 4000;                   // of metrics; more cannot 
 constexpr auto kSilence = std::chrono::seconds(15);  // members.json is renewed each second
 
 json object_in(const std::string& text) {
-  json out = json::parse(text, nullptr, false);
+  json out = parse_json(text);
   return out.is_object() ? out : json::object();
 }
 

@@ -91,6 +91,12 @@ StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::s
     append_to(plan.words, options.worker_command);
     // PUSHPULL_INSECURE of another job must not open this one.
     plan.environment.emplace_back("PUSHPULL_JOIN", address);
+    if (std::getenv("OMP_NUM_THREADS") == nullptr &&
+        !options.shares.empty()) {  // NOLINT(concurrency-mt-unsafe)
+      // As torchrun does with 1: otherwise each process has a thread for each core of the host.
+      plan.environment.emplace_back("OMP_NUM_THREADS",
+                                    std::to_string(options.shares.at(slot).cores));
+    }
     plan.environment.emplace_back(
         "PUSHPULL_INSECURE", options.insecure ? std::optional<std::string>("1") : std::nullopt);
     plan.ends_with_launcher = false;

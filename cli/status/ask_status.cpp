@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/process.h"
 #include "common/net/join.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kAskMs = 500;
 
 StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std::string& address) {
   StatusAnswer answer;
-  answer.document = nlohmann::ordered_json::parse(reply.json(), nullptr, false);
+  answer.document = parse_json<nlohmann::ordered_json>(reply.json());
   if (!answer.document.is_object()) {
     throw Error(ErrorCode::kProtocol,
                 "[status] the answer of " + address + " is not a JSON object");

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/io/checkpoint.h"
 #include "common/io/file.h"
 #include "common/io/safetensors.h"
@@ -91,7 +92,8 @@ void parse_evaluation(const nlohmann::json& json, EvaluationRecord& evaluation) 
 StateFile parse_state(const std::string& text, const std::string& path) {
   StateFile file;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json(text);
+    if (json.is_discarded()) refuse_checkpoint(path, "not JSON");
     if (json.at("format") != "pushpull-checkpoint")
       refuse_checkpoint(path, "not a pushpull checkpoint");
     if (json.at("version") != 1) {
@@ -270,6 +272,8 @@ Checkpoint read_store(const std::string& dir) {
 std::map<std::string, std::string> names_in_file(const SafetensorsFile& file,
                                                  const TensorTable& table) {
   std::map<std::string, std::string> names;
+  for (const auto& [name, dtype] : pretrained.skipped)
+    out.unused.push_back(name);  // counters, masks
   for (const TensorInfo& info : table.tensors) {
     for (const std::string& name : pretrained_names(info.name)) {
       if (file.tensors.contains(name)) {
@@ -315,7 +319,8 @@ std::optional<Checkpoint> find_checkpoint(
 
 InitialWeights read_initial_weights(const std::string& path, const TensorTable& table,
                                     std::vector<float> drawn) {
-  const SafetensorsFile file = read_safetensors(path);
+  const PretrainedFile pretrained = read_pretrained(path);
+  const SafetensorsFile& file = pretrained.floats;
   const std::map<std::string, std::string> names = names_in_file(file, table);
   std::set<std::string> used;
   for (const auto& [tensor, name] : names) used.insert(name);
@@ -331,6 +336,12 @@ InitialWeights read_initial_weights(const std::string& path, const TensorTable& 
     out.unused.push_back(name);
   }
   for (const TensorInfo& info : table.tensors) {
+    for (const std::string& name : pretrained_names(info.name)) {
+      const auto other = pretrained.skipped.find(name);
+      if (other == pretrained.skipped.end() || names.contains(info.name)) continue;
+      throw_safetensors_error(path, "tensor " + quote_name(name) + " is " + other->second +
+                                        ": expected F32, F16, BF16 or F64");
+    }
     const auto named = names.find(info.name);
     if (named == names.end()) {
       if (exactly) {

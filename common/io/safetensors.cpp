@@ -2,24 +2,40 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
 
 using Json = nlohmann::json;
 
+// Returns the size of an element, or 0 for an unknown type.
+uint64_t bytes_of(std::string_view dtype) {
+  static const std::map<std::string_view, uint64_t> kBytes = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2},
+      {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},     {"U32", 4},     {"F32", 4},
+      {"I64", 8},  {"U64", 8}, {"F64", 8},  {"C64", 8}};
+  const auto found = kBytes.find(dtype);
+  return found == kBytes.end() ? 0 : found->second;
+}
+
 // A SAX parser: nlohmann calls one function per token; `place_` is the position in
 //    {"__metadata__": {key: string}, name: {"dtype": "F32", "shape": [..], "data_offsets": [b, e]}}
 // A function that returns false stops the parse; `problem_` holds the reason.
 class HeaderParser : public nlohmann::json_sax<Json> {
  public:
-  explicit HeaderParser(const char* dtype) : dtype_(dtype) {}
+  // dtype: "": any.
+  explicit HeaderParser(std::string dtype) : dtype_(std::move(dtype)) {}
 
   SafetensorsHeader header;
 
@@ -59,7 +75,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
       return true;
     }
     if (place_ != Place::kTensor || field_ != "dtype") return fail("a string instead of a value");
-    return text == dtype_ ||
+    entry_.dtype = text;
+    return dtype_.empty() || text == dtype_ ||
            fail("dtype is " + quote_name(text) + ", only " + dtype_ + " is supported");
   }
 
@@ -121,7 +138,9 @@ class HeaderParser : public nlohmann::json_sax<Json> {
   bool finish_tensor() {
     if (fields_.size() != 3) return fail("dtype, shape or data_offsets is missing");
     if (offsets_.size() != 2) return fail("data_offsets must be [begin, end]");
-    uint64_t bytes = 4;
+    // Of a dtype that is younger than this program nothing is known but its bytes.
+    const uint64_t element = bytes_of(entry_.dtype);
+    uint64_t bytes = std::max<uint64_t>(element, 1);
     for (const int64_t d : entry_.shape) {
       if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(d), &bytes) || bytes >> 62 != 0) {
         return fail("the shape has over 2^62 bytes");
@@ -129,7 +148,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
     }
     entry_.begin = offsets_[0];
     entry_.end = offsets_[1];
-    if (entry_.end < entry_.begin || entry_.end - entry_.begin != bytes) {
+    const bool is_backwards = entry_.end < entry_.begin;
+    if (is_backwards || (element > 0 && entry_.end - entry_.begin != bytes)) {
       return fail("the shape needs " + std::to_string(bytes) + " bytes, data_offsets are [" +
                   std::to_string(entry_.begin) + ", " + std::to_string(entry_.end) + "]");
     }
@@ -163,7 +183,7 @@ std::string quote_name(const std::string& name) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path,
                                            const char* dtype) {
-  HeaderParser parser(dtype);
+  HeaderParser parser(dtype == nullptr ? "" : dtype);
   if (!Json::sax_parse(json, &parser)) throw_safetensors_error(path, parser.problem());
   return std::move(parser.header);
 }
@@ -221,11 +241,9 @@ void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const st
   }
 }
 
-// Reads a file whose tensors all have the elements T.
-template <class T>
-TensorFile<T> read_tensors(const std::string& path, const char* dtype) {
-  static_assert(sizeof(T) == 4);
-  InputFile input(path);
+// Reads the header, after which the input is at the data.
+//   dtype: as parse_safetensors_header.
+SafetensorsHeader read_header(InputFile& input, const std::string& path, const char* dtype) {
   uint64_t header_bytes = 0;
   if (input.size_bytes() < sizeof(header_bytes)) {
     throw_safetensors_error(
@@ -249,14 +267,23 @@ TensorFile<T> read_tensors(const std::string& path, const char* dtype) {
     throw_safetensors_error(path, "not a safetensors file: the header does not begin with {");
   }
   SafetensorsHeader header = parse_safetensors_header(json, path, dtype);
-  const uint64_t data_bytes = after_length - header_bytes;
-  check_layout(header, data_bytes, path);
+  check_layout(header, after_length - header_bytes, path);
+  return header;
+}
 
+// Reads a file whose tensors all have the elements T.
+template <class T>
+TensorFile<T> read_tensors(const std::string& path, const char* dtype) {
+  static_assert(sizeof(T) == 4);
+  InputFile input(path);
+  SafetensorsHeader header = read_header(input, path, dtype);
   TensorFile<T> file;
+  uint64_t data_bytes = 0;
   file.metadata = std::move(header.metadata);
   for (auto& [name, entry] : header.tensors) {
     file.tensors[name] = {std::move(entry.shape), entry.begin / sizeof(T),
                           (entry.end - entry.begin) / sizeof(T)};
+    data_bytes = std::max(data_bytes, entry.end);
   }
   file.data.resize(data_bytes / sizeof(T));
   input.read(std::as_writable_bytes(std::span(file.data)));
@@ -278,6 +305,115 @@ FileDigest write_safetensors(const std::string& path, std::span<const NamedTenso
 
 SafetensorsFile read_safetensors(const std::string& path) {
   return read_tensors<float>(path, "F32");
+}
+
+namespace {
+
+float half_to_float(uint16_t bits) {
+  const int exponent = (bits >> 10U) & 0x1F;
+  const auto fraction = static_cast<float>(bits & 0x3FFU);
+  const float sign = (bits & 0x8000U) != 0 ? -1.0F : 1.0F;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  if (exponent == 0x1F) {
+    return fraction == 0.0F ? sign * std::numeric_limits<float>::infinity()
+                            : std::numeric_limits<float>::quiet_NaN();
+  }
+  return sign * std::ldexp(fraction + 1024.0F, exponent - 25);
+}
+
+// Appends the elements of `bytes`, each of which `convert` makes from an Element.
+template <class Element, class Convert>
+void append_as_floats(std::span<const std::byte> bytes, std::vector<float>& to,
+                      const Convert& convert) {
+  for (; !bytes.empty(); bytes = bytes.subspan(sizeof(Element))) {
+    Element element{};
+    std::memcpy(&element, bytes.data(), sizeof(Element));
+    to.push_back(convert(element));
+  }
+}
+
+// Appends a tensor's floats. Returns false if its type is none of floats.
+bool append_floats(const std::string& dtype, std::span<const std::byte> bytes,
+                   std::vector<float>& to) {
+  if (dtype == "F32") {
+    append_as_floats<float>(bytes, to, [](float x) { return x; });
+  } else if (dtype == "F16") {
+    append_as_floats<uint16_t>(bytes, to, half_to_float);
+  } else if (dtype == "BF16") {
+    append_as_floats<uint16_t>(bytes, to,
+                               [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16U); });
+  } else if (dtype == "F64") {
+    append_as_floats<double>(bytes, to, [](double x) { return static_cast<float>(x); });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Adds the tensors of a file.
+void add_pretrained(const std::string& path, PretrainedFile& out) {
+  InputFile input(path);
+  const SafetensorsHeader header = read_header(input, path, nullptr);
+  std::map<uint64_t, const std::pair<const std::string, SafetensorsHeader::Entry>*>
+      by_place;  // empty ones need no reading
+  for (const auto& named : header.tensors) {
+    const auto& [name, entry] = named;
+    if (out.floats.tensors.contains(name) || out.skipped.contains(name)) {
+      throw_safetensors_error(
+          path, "tensor " + quote_name(name) + " is in another file of the index, too");
+    }
+    if (entry.end > entry.begin) {
+      by_place[entry.begin] = &named;
+    } else {
+      out.skipped[name] = "empty";
+    }
+  }
+  std::vector<std::byte> bytes;
+  for (const auto& [begin, named] : by_place) {  // without gaps, as read_header has checked
+    const auto& [name, entry] = *named;
+    bytes.resize(entry.end - entry.begin);
+    input.read(bytes);
+    const size_t first = out.floats.data.size();
+    if (append_floats(entry.dtype, bytes, out.floats.data)) {
+      out.floats.tensors[name] = {entry.shape, first, out.floats.data.size() - first};
+    } else {
+      out.skipped[name] = entry.dtype;
+    }
+  }
+}
+
+// Returns the files of an index, without their folder.
+std::set<std::string> files_of_index(const std::string& path) {
+  constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
+  const nlohmann::json index = parse_json(read_text_file(path, kMaxIndexBytes));
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw_safetensors_error(path, "not an index: expected {\"weight_map\": {tensor: file}}");
+  }
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos || !is_plain_text(name)) {
+      throw_safetensors_error(path, "tensor " + quote_name(tensor) + " is in " +
+                                        printable(file.is_string() ? name : file.dump()) +
+                                        ": expected the name of a file in the same folder");
+    }
+    files.insert(name);
+  }
+  return files;
+}
+
+}  // namespace
+
+PretrainedFile read_pretrained(const std::string& path) {
+  PretrainedFile out;
+  if (!path.ends_with(".json")) {
+    add_pretrained(path, out);
+    return out;
+  }
+  for (const std::string& file : files_of_index(path)) {
+    add_pretrained((std::filesystem::path(path).parent_path() / file).string(), out);
+  }
+  return out;
 }
 
 IntTensorFile read_int_tensors(const std::string& path) {

@@ -1,6 +1,6 @@
 // Reads and writes safetensors files (huggingface/safetensors: u64 little-endian header length,
-// JSON header, raw little-endian tensors without gaps): files of F32 tensors, and files of I32
-// tensors. Any thread; no shared state.
+// JSON header, raw little-endian tensors without gaps): our files of F32 or of I32 tensors, and the floats of files that
+// others have written. Any thread; no shared state.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ namespace pushpull {
 struct SafetensorsHeader {
   struct Entry {
     std::vector<int64_t> shape;
+    std::string dtype;
     uint64_t begin = 0;  // byte offset in the data
-    uint64_t end = 0;    // begin + 4 * product of shape
+    uint64_t end = 0;    // begin + product of shape, in bytes of dtype
   };
   std::map<std::string, Entry> tensors;
   std::map<std::string, std::string> metadata;
@@ -28,7 +29,7 @@ struct SafetensorsHeader {
 
 // Throws Error(kData) naming path, tensor and reason: not JSON, duplicate name, missing or unknown
 // field, another dtype, offsets that do not match the shape.
-//   dtype: of all tensors, "F32" or "I32".
+//   dtype: of all tensors, "F32" or "I32"; nullptr: each may have any.
 SafetensorsHeader parse_safetensors_header(std::string_view json, const std::string& path,
                                            const char* dtype);
 
@@ -68,7 +69,17 @@ FileDigest write_safetensors(const std::string& path, std::span<const NamedTenso
 // proportional to the file's size.
 SafetensorsFile read_safetensors(const std::string& path);
 
-// The same for a file of I32 tensors.
+// Weights of a file that another program has written.
+struct PretrainedFile {
+  SafetensorsFile floats;  // of F32, F16, BF16 and F64 tensors, converted to float
+  std::map<std::string, std::string> skipped;  // dtype of each other tensor
+};
+
+// Reads a safetensors file, or, if the path ends with .json, the files of an index
+// (model.safetensors.index.json: {"weight_map": {tensor: file in the same folder}}). Throws as read_safetensors.
+PretrainedFile read_pretrained(const std::string& path);
+
+// The same as read_safetensors for a file of I32 tensors.
 IntTensorFile read_int_tensors(const std::string& path);
 
 }  // namespace pushpull

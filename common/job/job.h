@@ -185,6 +185,7 @@ struct Job {
   OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
   std::string init_from;           // safetensors file with initial weights; "" = init rules
+  bool mixed_numerics = false;     // under sync workers may have other arithmetic than each other
   bool init_from_missing = false;  // tensors that it lacks come from the init rules
   // Default: continue if the strategy can be recorded, or if on-bad-gradient = quarantine and the
   // strategy is not allreduce; else abort.

@@ -153,14 +153,23 @@ Keys model_keys() {
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
       name({"stem", "first layers of resnet18 and resnet50: cifar (small images) or imagenet"},
            &Job::stem, "cifar or imagenet", std::array{"cifar", "imagenet"}),
-      path({"init-from", "safetensors file with the initial weights", AtResume::kMayChange,
-            "the model's own initialisation"},
+      path({"init-from",
+            "file with the initial weights: .safetensors, or the .json index of several",
+            AtResume::kMayChange, "the model's own initialisation"},
            &Job::init_from),
       word({"init-from-missing",
-            "tensors that the file of init-from lacks: refuse, or allow (draw them anew)",
+            "tensors that the file of init-from lacks: refuse, or allow (draw them anew; model = "
+            "external: the workers' own)",
             AtResume::kMayChange},
            field(&Job::init_from_missing), "refuse or allow",
            std::array<std::pair<const char*, bool>, 2>{{{"refuse", false}, {"allow", true}}}),
+      word({"numerics",
+            "workers with other arithmetic than the first one's (processor, libraries): same: sync "
+            "refuses them; "
+            "any: it takes them, and bits depend on which worker computes what",
+            AtResume::kMayChange},
+           field(&Job::mixed_numerics), "same or any",
+           std::array<std::pair<const char*, bool>, 2>{{{"same", false}, {"any", true}}}),
       entry(
           {"seed", "seed of initial weights and of the order of the samples"},
           "a whole number from 0 to 18446744073709551615",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/launch/claim.h"
 #include "common/launch/node_list.h"
@@ -379,7 +380,7 @@ Claim claim_of_cluster(const Json& config) {
 std::optional<Claim> claim_of_tf_config(const Environment& environment) {
   const auto text = text_of(environment, {"TF_CONFIG"});
   if (!text) return std::nullopt;
-  const Json config = Json::parse(text->value, nullptr, false);
+  const Json config = parse_json<Json>(text->value);
   if (config.is_discarded() || !config.is_object()) {
     refuse_launch("TF_CONFIG is no JSON object: " + printable(text->value));
   }

@@ -222,7 +222,8 @@ Placement place_task(const LaunchFlags& flags, const std::vector<Claim>& given) 
 
 Environment environment_of_this_process() {
   Environment environment;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+  // Not `environ`: the wheel's library has none (client/old_glibc.cpp).
+  for (char** entry = __environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
     if (equals != std::string::npos) {

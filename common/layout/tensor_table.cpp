@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/text.h"
+
 namespace pushpull {
 
 bool is_name_pattern(const std::string& text) {
@@ -26,6 +28,17 @@ bool name_fits(std::string_view pattern, std::string_view name) {
     if (at == std::string_view::npos) return false;
     name.remove_prefix(at + star);
   }
+}
+
+std::string tensor_name_mistake(const std::string& name) {
+  constexpr size_t kMaxNameBytes = 1024;
+  if (name.empty()) return "the name is empty";
+  if (!is_plain_text(name)) return "the name is not UTF-8 without control characters";
+  if (name.size() > kMaxNameBytes) {
+    return "the name has " + std::to_string(name.size()) + " bytes; at most " +
+           std::to_string(kMaxNameBytes) + " are allowed";
+  }
+  return name == "__metadata__" ? "the format of checkpoints has reserved this name" : "";
 }
 
 void TensorTable::add(TensorInfo info) {

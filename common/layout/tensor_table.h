@@ -18,6 +18,10 @@ bool is_name_pattern(const std::string& text);
 // Returns true if the pattern matches the whole name.
 bool name_fits(std::string_view pattern, std::string_view name);
 
+// Returns why a tensor cannot have this name in messages, in checkpoints and in results, or "": a name is UTF-8 without
+// control characters, of 1 to 1024 bytes, and not one that the format of checkpoints has reserved.
+std::string tensor_name_mistake(const std::string& name);
+
 // How the servers update a tensor.
 enum class UpdateRule {
   kOptimizer,  // trainable: the job's optimizer

@@ -97,6 +97,9 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
   const auto fail = [&](const char* what) {
     return Error(ErrorCode::kProtocol, "[declare] tensor " + t.name() + ": " + what);
   };
+  if (const std::string mistake = tensor_name_mistake(t.name()); !mistake.empty()) {
+    throw Error(ErrorCode::kProtocol, "[declare] tensor '" + printable(t.name()) + "': " + mistake);
+  }
   TensorInfo info;
   info.name = t.name();
   if (t.shape_size() > kMaxDims) throw fail("too many dimensions");

@@ -169,6 +169,7 @@ RunFigures RunSummary::summary(const wire::Stats& own) const {
   f.unused_tensors = unused_;
   f.data_digest = declaration.data_digest;
   f.numerics = declaration.numerics;
+  f.other_numerics = declaration.other_numerics;
   f.weights_sha256 = weights_sha256_;
   const SliceMap map(declaration.table.total, job.slice_bytes, options_.servers);
   for (int server = 0; server < options_.servers; ++server) {

@@ -1,5 +1,8 @@
 #include "ps/coordinator/term_start.h"
 
+#include <algorithm>
+#include <set>
+
 #include "common/base/text.h"
 
 namespace pushpull {
@@ -51,13 +54,16 @@ void TermStart::loaded(StartPoint point) {
   point_ = std::move(point);
   stage_ = Stage::kLoaded;
   own_sha256_.clear();
+  has_all_own_ = false;
   own_.begin(declaration_.table);
 }
 
 // ---- own weights ----
 
 bool TermStart::has_weights(Now now, const Coordinator& coordinator, const RunHistory& before) {
-  if (point_.weights || !declaration_.own_weights) return true;
+  // Tensors that init-from lacks are the workers' own, too.
+  if (!declaration_.own_weights || has_all_own_) return true;
+  if (point_.weights && point_.drawn.empty()) return true;
   if (own_.complete() && !own_.error()) {
     take_own_weights(before);
     return true;
@@ -71,8 +77,10 @@ bool TermStart::has_weights(Now now, const Coordinator& coordinator, const RunHi
 }
 
 void TermStart::take_own_weights(const RunHistory& before) {
+  has_all_own_ = true;
   auto state = std::make_shared<FlatState>();
   state->weights = own_.take_weights();
+  if (point_.weights) keep_loaded(*point_.weights, *state);
   point_.weights = std::move(state);
   own_sha256_ = own_.sha256();
   point_.initial_weights_sha256 = before.own_weights_sha256;
@@ -82,6 +90,16 @@ void TermStart::take_own_weights(const RunHistory& before) {
                      before.own_weights_sha256.substr(0, 12) +
                      ": the run begins again with other weights; let the program seed them by the "
                      "job's seed");
+}
+
+// Puts the weights of init-from in the place of the workers' own, but for tensors that the file lacks.
+void TermStart::keep_loaded(const FlatState& loaded, FlatState& state) const {
+  const std::set<std::string> lacking(point_.drawn.begin(), point_.drawn.end());
+  for (const TensorInfo& info : declaration_.table.tensors) {
+    if (lacking.contains(info.name)) continue;
+    std::copy_n(loaded.weights.begin() + info.offset, info.size,
+                state.weights.begin() + info.offset);
+  }
 }
 
 Checked TermStart::on_weights(Now now, const Coordinator& coordinator, const Message& message) {

@@ -62,6 +62,7 @@ class TermStart {
   bool members_are_there(Now now, const Coordinator& coordinator);
   bool has_weights(Now now, const Coordinator& coordinator, const RunHistory& before);
   void take_own_weights(const RunHistory& before);
+  void keep_loaded(const FlatState& loaded, FlatState& state) const;
   std::optional<Error> wait_for_weights(Now now);
 
   const CoordinatorOptions& options_;
@@ -73,8 +74,9 @@ class TermStart {
   Declaration declaration_;  // that the weights were read for
   StartPoint point_;
   OwnWeights own_;
-  bool asks_ = false;       // for own weights; all members are there
-  std::string own_sha256_;  // of own weights that this term starts from
+  bool has_all_own_ = false;  // and they are in point_
+  bool asks_ = false;         // for own weights; all members are there
+  std::string own_sha256_;    // of own weights that this term starts from
   TransferWatch own_watch_;
 };
 

@@ -98,7 +98,7 @@ StartState::StartState(const Job& job, const std::string& default_dir, RunSummar
   if (job.resume != Resume::kFalse && newest) {
     take_checkpoint(job, read_checkpoint(dir_));
   } else if (!job.init_from.empty()) {
-    read_safetensors(job.init_from);  // the tensors are compared once the model is known
+    read_pretrained(job.init_from);  // the tensors are compared once the model is known
   }
 }
 
@@ -121,7 +121,7 @@ StartState::StartState(const Job& job, const std::string& default_dir, const std
   if (found) {
     take_checkpoint(job, std::move(*found));
   } else if (!job.init_from.empty()) {
-    read_safetensors(job.init_from);
+    read_pretrained(job.init_from);
   }
 }
 
@@ -205,7 +205,9 @@ std::shared_ptr<const FlatState> StartState::match(const Job& job, const Declara
     auto out = std::make_shared<FlatState>();
     initial_ = weights_of_file(job, declaration.table);
     out->weights = std::move(initial_.weights);
-    for (const auto& [names, what] : {std::pair(&initial_.missing, " lacks, drawn anew: "),
+    const char* const lacks =
+        declaration.own_weights ? " lacks, as the workers have them: " : " lacks, drawn anew: ";
+    for (const auto& [names, what] : {std::pair(&initial_.missing, lacks),
                                       std::pair(&initial_.unused, " has and the model lacks: ")}) {
       if (names->empty()) continue;
       notices_.push_back(plural(std::ssize(*names), "tensor") + " that " + job.init_from + what +

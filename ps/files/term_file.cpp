@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/io/file.h"
 
@@ -65,7 +66,7 @@ std::optional<TermRecord> read_term(const std::string& out_dir) {
   if (!std::filesystem::exists(path_of(out_dir), error)) return std::nullopt;
   try {
     const std::string text = read_text_file(path_of(out_dir), kMaxTermBytes);
-    TermRecord record = parse_term(nlohmann::json::parse(text));
+    TermRecord record = parse_term(parse_json(text));
     if (record.term < 1 || record.first_run == 0) return std::nullopt;
     return record;
   } catch (const nlohmann::json::exception&) {
@@ -124,7 +125,7 @@ int64_t newest_step_of_metrics(const std::string& out_dir) {
   file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
   int64_t newest = -1;
   for (std::string line; std::getline(file, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json json = parse_json(line);
     if (json.is_object() && json.value("step", nlohmann::json()).is_number_integer()) {
       newest = json.at("step").get<int64_t>();
     }

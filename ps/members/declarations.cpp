@@ -42,6 +42,14 @@ void check_size(const std::string& text, size_t max_bytes, const char* what) {
                                         std::to_string(max_bytes) + " are allowed");
 }
 
+// Texts that become part of JSON files and of lines.
+void check_line(const std::string& text, const char* what) {
+  if (is_plain_text(text)) return;
+  throw Error(ErrorCode::kProtocol,
+              std::string("[declare] ") + what +
+                  " is not UTF-8 without control characters: " + printable(text));
+}
+
 void check_memory(const wire::Declare& declare) {
   if (declare.arena_bytes() >= 0 && declare.slots() >= 0) return;
   throw Error(ErrorCode::kProtocol,
@@ -55,6 +63,8 @@ void check_texts(const wire::Declare& declare) {
   constexpr size_t kMaxFingerprintBytes = size_t{4} << 10;  // term.json holds both
   check_size(declare.data_digest(), kMaxFingerprintBytes, "the data digest");
   check_size(declare.numerics(), kMaxFingerprintBytes, "the numerics fingerprint");
+  check_line(declare.data_digest(), "the data digest");
+  check_line(declare.numerics(), "the numerics fingerprint");
   check_size(declare.choices(), kMaxChoicesBytes, "the choice of algorithms");
   check_size(declare.tokenizer(), kMaxTokenizerBytes, "the tokenizer");
 }
@@ -107,7 +117,10 @@ EarlierDeclaration earlier_form(const Declaration& declaration) {
 Declarations::Declarations(const Job& job, std::optional<EarlierDeclaration> earlier)
     : job_(job),
       earlier_(std::move(earlier)),
-      same_bits_(job.strategy.traits().same_bits || !job.record.empty()),
+      // allreduce: the workers' replicas would drift apart
+      same_bits_((job.strategy.traits().same_bits &&
+                  (!job.mixed_numerics || job.strategy.kind == StrategyKind::kAllReduce)) ||
+                 !job.record.empty()),
       would_be_repeatable_(job.strategy.traits().step_versions) {}
 
 std::string Declarations::take(const wire::Declare& declare) {
@@ -117,10 +130,21 @@ std::string Declarations::take(const wire::Declare& declare) {
   Declaration got = parse_declaration(declare);
   std::string difference = any_ ? difference_from_first(got) : difference_from_earlier(got);
   if (!difference.empty()) return difference;
-  if (!std::exchange(any_, true)) first_ = std::move(got);
+  if (!std::exchange(any_, true)) {
+    first_ = std::move(got);
+  } else {
+    note_numerics(got.numerics);
+  }
   check_job_against_data(job_, first_.train_samples);
   if (job_.follows_evaluations()) measure_of(job_, first_.heads, first_.test_samples);
   return "";
+}
+
+void Declarations::note_numerics(const std::string& numerics) {
+  constexpr size_t kMost = 16;
+  std::vector<std::string>& others = first_.other_numerics;
+  if (numerics == first_.numerics || others.size() == kMost) return;
+  if (std::ranges::find(others, numerics) == others.end()) others.push_back(numerics);
 }
 
 void Declarations::forget() {
@@ -177,7 +201,11 @@ std::string Declarations::difference_from(const EarlierDeclaration& want, const 
   if (!data.empty()) return data;
   if (same_bits_ && want.numerics && got.numerics != *want.numerics) {
     return "its numerics differ: the job has \"" + *want.numerics + "\", this worker \"" +
-           got.numerics + "\"; sync, allreduce and record need the same on all workers";
+           got.numerics + "\"; sync, allreduce and record need the same on all workers" +
+           (job_.strategy.kind == StrategyKind::kAllReduce || !job_.record.empty()
+                ? ""
+                : " (numerics = any allows others, and then bits depend on which worker computes "
+                  "what)");
   }
   return "";
 }
@@ -186,7 +214,9 @@ std::string Declarations::other_bits(const std::string& member,
                                      const wire::Declare& declare) const {
   if (!would_be_repeatable_ || declare.numerics() == first_.numerics) return "";
   return member + " has numerics \"" + declare.numerics() + "\", the first worker has \"" +
-         first_.numerics + "\": the run continues, but cannot be repeated bit by bit";
+         first_.numerics +
+         "\": the run continues, but its bits depend on which worker computes what, and it "
+         "cannot be repeated bit by bit";
 }
 
 }  // namespace pushpull

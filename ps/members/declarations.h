@@ -38,6 +38,8 @@ struct Declaration {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
+  std::vector<std::string> other_numerics =
+      {};                    // of later workers, where the job takes them; the first 16
   std::string choices;       // GPU algorithms; "" if there are none
   std::string tokenizer;     // tokenizer.json; "" if the data are no text
   bool own_weights = false;  // workers have initial weights of their own
@@ -82,6 +84,7 @@ class Declarations {
   std::string difference_from_earlier(const Declaration& got) const;
   std::string difference_from(const EarlierDeclaration& want, const std::string& model,
                               const Declaration& got) const;
+  void note_numerics(const std::string& numerics);
   std::string difference_of_data(const EarlierDeclaration& want, const Declaration& got) const;
 
   const Job& job_;

@@ -297,6 +297,7 @@ const Figure kFigures[] = {
     {"unused_tensors", kSummary, [](F f) -> Json { return f.unused_tensors; }},
     {"data_digest", kSummary, [](F f) -> Json { return f.data_digest; }},
     {"numerics", kSummary, [](F f) -> Json { return f.numerics; }},
+    {"other_numerics", kSummary, [](F f) -> Json { return f.other_numerics; }},
     // Identifies the samples that this run has drawn.
     {"data_order_sha256", kSummary, [](F f) -> Json { return f.counts.data_hash.hex(); }},
     {"weights_sha256",

@@ -68,6 +68,7 @@ struct RunFigures {
   std::vector<std::string> unused_tensors;  // of init-from
   std::string data_digest;                  // as the workers have declared it
   std::string numerics;                     // of the worker that declared first
+  std::vector<std::string> other_numerics;  // of workers with others, if the job takes them
   std::string weights_sha256;
   std::vector<int64_t> slices_per_server;
 };

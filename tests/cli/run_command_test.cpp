@@ -77,6 +77,7 @@ TEST(RunCommand, EachProcessKnowsItsNumberInItsRoleAndItsCores) {
   EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_WORLD_SIZE"), "3");
   EXPECT_EQ(variable(4, "PUSHPULL_CORES"), std::to_string(std::max(1, read_cores().count() / 3)));
   EXPECT_TRUE(plan_start(options, 4, "tcp://a:1").cpus.empty()) << "not bound by default";
+  EXPECT_EQ(variable(4, "OMP_NUM_THREADS"), "") << "its threads are the job's key";
 }
 
 TEST(RunCommand, BindsEachProcessToItsCores) {

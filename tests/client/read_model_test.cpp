@@ -162,6 +162,19 @@ TEST_F(ReadModelTest, MistakesInTensorsAreNamed) {
   EXPECT_THAT(mistake(), HasSubstr("a model needs a tensor"));
 }
 
+TEST_F(ReadModelTest, TextsAreUtf8InOneLine) {
+  for (const char* name : {"", "\xff", "two\nlines", "__metadata__"}) {
+    tensors_[0].name = name;
+    EXPECT_THAT(mistake(), HasSubstr("tensor '" + printable(name) + "': ")) << name;
+  }
+  tensors_[0].name = "a";
+  model_.data_digest = "\xff";
+  EXPECT_THAT(mistake(), HasSubstr("data_digest is not UTF-8"));
+  model_.data_digest = "d";
+  model_.numerics = "\xc3";
+  EXPECT_THAT(mistake(), HasSubstr("numerics is not UTF-8"));
+}
+
 TEST_F(ReadModelTest, MistakesInHeadsAreNamed) {
   heads_[1].name = "answer";
   EXPECT_THAT(mistake(), HasSubstr("two heads are called answer"));

@@ -45,6 +45,7 @@ std::vector<Range> ranges_of_training() {
       {"label-smoothing", {"0", "0.1", "0.999"}, {"1", "-0.1", ""}},
       {"stem", {"cifar", "imagenet"}, {"cifar10", ""}},
       {"init-from-missing", {"refuse", "allow"}, {"draw", ""}},
+      {"numerics", {"same", "any"}, {"other", ""}},
       {"init-from", {"", "a/b.safetensors"}, {"a#b", " a", "a\nb", std::string(5000, 'a')}},
       {"seed", {"0", "18446744073709551615"}, {"-1", "18446744073709551616", "1.0", ""}},
       {"dataset", {"dummy", "dummy-qa", "digits"}, {"imagenot", ""}},

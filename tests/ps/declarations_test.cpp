@@ -16,7 +16,9 @@ namespace pushpull {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 wire::Declare declaration() {
   wire::Declare declare;
@@ -176,7 +178,25 @@ TEST(Declarations, DifferentArithmeticMattersIfTheWeightsDependOnIt) {
   const Job sync = job_of("strategy = sync\n");
   Declarations strict(sync);
   strict.take(declaration());
-  EXPECT_THAT(strict.take(other), HasSubstr("cpu avx512"));
+  EXPECT_THAT(strict.take(other), AllOf(HasSubstr("cpu avx512"), HasSubstr("numerics = any")));
+
+  const Job any = job_of("strategy = sync\nnumerics = any\n");
+  Declarations takes(any);
+  takes.take(declaration());
+  for (int again = 0; again < 2; ++again) EXPECT_EQ(takes.take(other), "");
+  EXPECT_THAT(takes.first().other_numerics, ElementsAre("cpu avx512"));
+  EXPECT_THAT(takes.other_bits("worker 1", other), HasSubstr("its bits depend on which worker"));
+  EXPECT_EQ(takes.shared_choices(), "");
+
+  for (const char* keys :
+       {"strategy = allreduce:ring\nnumerics = any\n", "record = r\nnumerics = any\n"}) {
+    const Job needs_same = job_of(keys);
+    Declarations refuses(needs_same);
+    refuses.take(declaration());
+    EXPECT_THAT(refuses.take(other),
+                AllOf(HasSubstr("cpu avx512"), Not(HasSubstr("numerics = any"))))
+        << keys;
+  }
 
   const Job async = job_of("strategy = async\n");
   Declarations lenient(async);
@@ -216,6 +236,20 @@ TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.set_tokenizer(std::string(kMaxTokenizerBytes + 1, 'a'));
+  EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  for (const char* text : {"\xff", "two\nlines"}) {
+    bad = declaration();
+    bad.set_numerics(text);
+    EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+    bad = declaration();
+    bad.set_data_digest(text);
+    EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+    bad = declaration();
+    bad.mutable_tensors(0)->set_name(text);
+    EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  }
+  bad = declaration();
+  bad.mutable_tensors(0)->set_name("__metadata__");
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
   bad = declaration();
   bad.set_slots(-1);

@@ -53,7 +53,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     wire::Declare* declare = message.header.mutable_declare();
     declare->set_incarnation(kAnna);
     declare->set_peer_endpoint("tcp://node:3");  // of all-reduce
-    to_wire(table_of(3000), declare->mutable_tensors());
+    to_wire(table_, declare->mutable_tensors());
     declare->set_train_samples(64);
     declare->set_tokenizer("{}");
     declare->set_own_weights(own_weights_);
@@ -146,13 +146,15 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     work_on("read out/checkpoints");
     if (start_error_.empty()) {
       file_work_->start = StartPoint{start_, ""};
+      file_work_->start->drawn = drawn_;
     } else {
       file_work_->error = std::make_exception_ptr(Error(ErrorCode::kData, start_error_));
     }
   }
-  void open_files(const Declaration& /*declaration*/, const StartPoint& /*start*/,
+  void open_files(const Declaration& /*declaration*/, const StartPoint& start,
                   const RunHistory& history) override {
     work_on("write out/job.ini");
+    if (start.weights) opened_ = start.weights->weights;
     history_ = history;
   }
   void save_term(int64_t term, const RunHistory& history) override {
@@ -220,6 +222,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   std::vector<Message> to_shards_;
   std::vector<DataPort> shards_;
   std::shared_ptr<const FlatState> start_;
+  std::vector<std::string> drawn_;      // tensors that start_ lacks
+  std::vector<float> opened_;           // weights of the term that were opened with its files
+  TensorTable table_ = table_of(3000);  // that the worker declares
   std::string start_error_;
   bool own_weights_ = false;  // the worker's
   std::string lines_;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <span>
 
 #include "common/io/checkpoint.h"
@@ -68,6 +69,27 @@ TEST_F(OwnWeightsOfAJob, NobodyIsAskedIfTheRunStartsFromAFile) {
   EXPECT_EQ(give(), 0);
   EXPECT_EQ(started_, 1);
   EXPECT_EQ(history_.own_weights_sha256, "");
+}
+
+TEST_F(OwnWeightsOfAJob, FillWhatAFileLacks) {
+  auto start = std::make_shared<FlatState>();
+  start->weights.assign(3000, 2.0F);
+  start_ = start;
+  drawn_ = {"b"};
+  table_.tensors.clear();
+  table_.total = 0;
+  table_.add({.name = "a", .shape = {1000}});
+  table_.add({.name = "b", .shape = {2000}});
+  make();
+  join();
+  for (int turns = 0; started_ == 0 && turns < 10; ++turns) {
+    give();
+    turn();
+  }
+  ASSERT_EQ(started_, 1);
+  EXPECT_EQ(history_.own_weights_sha256, hash());
+  std::fill_n(weights_.begin(), 1000, 2.0F);
+  EXPECT_EQ(opened_, weights_);
 }
 
 TEST_F(OwnWeightsOfAJob, OtherWeightsInALaterTermAreSaid) {

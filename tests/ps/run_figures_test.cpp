@@ -62,15 +62,16 @@ TEST(RunFigures, EachOutputHasItsOrder) {
             "version protocol run phase strategy servers workers host pid out up_seconds "
             "waiting_for failure step steps epoch samples samples_per_second learning_rate loss "
             "staleness_mean staleness_max seconds eta_seconds");
-  EXPECT_EQ(names(Figure::kSummary, f),
-            "strategy workers servers steps resumed_from_step samples samples_per_worker "
-            "pushes_applied pushes_dropped pushes_dropped_per_worker seconds recoveries "
-            "steps_repeated stopped_early best_evaluation stopped_by checkpoints_failed "
-            "bad_gradients samples_per_second train_loss heads model_parameters arena_bytes slots "
-            "initial_weights_sha256 drawn_tensors unused_tensors data_digest numerics "
-            "data_order_sha256 weights_sha256 slices_per_server staleness bytes_pushed "
-            "bytes_pulled rejected_frames rejected_by_reason refused_peers split cpu_seconds "
-            "peak_rss_mib");
+  EXPECT_EQ(
+      names(Figure::kSummary, f),
+      "strategy workers servers steps resumed_from_step samples samples_per_worker "
+      "pushes_applied pushes_dropped pushes_dropped_per_worker seconds recoveries "
+      "steps_repeated stopped_early best_evaluation stopped_by checkpoints_failed "
+      "bad_gradients samples_per_second train_loss heads model_parameters arena_bytes slots "
+      "initial_weights_sha256 drawn_tensors unused_tensors data_digest numerics "
+      "other_numerics data_order_sha256 weights_sha256 slices_per_server staleness bytes_pushed "
+      "bytes_pulled rejected_frames rejected_by_reason refused_peers split cpu_seconds "
+      "peak_rss_mib");
   EXPECT_EQ(names(Figure::kPrometheus, f),
             "up_seconds recoveries checkpoints_failed step steps epoch samples samples_per_second "
             "learning_rate loss seconds eta_seconds staleness tasks task_seconds bytes_pushed "
