@@ -272,8 +272,6 @@ Checkpoint read_store(const std::string& dir) {
 std::map<std::string, std::string> names_in_file(const SafetensorsFile& file,
                                                  const TensorTable& table) {
   std::map<std::string, std::string> names;
-  for (const auto& [name, dtype] : pretrained.skipped)
-    out.unused.push_back(name);  // counters, masks
   for (const TensorInfo& info : table.tensors) {
     for (const std::string& name : pretrained_names(info.name)) {
       if (file.tensors.contains(name)) {
@@ -335,6 +333,8 @@ InitialWeights read_initial_weights(const std::string& path, const TensorTable& 
     }
     out.unused.push_back(name);
   }
+  for (const auto& [name, dtype] : pretrained.skipped)
+    out.unused.push_back(name);  // counters, masks
   for (const TensorInfo& info : table.tensors) {
     for (const std::string& name : pretrained_names(info.name)) {
       const auto other = pretrained.skipped.find(name);

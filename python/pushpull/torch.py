@@ -25,7 +25,8 @@ from pushpull._library import EVALUATE, TRAIN
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 from pushpull._torch_exchange import Exchange
-from pushpull._torch_model import ModelTensors, numerics
+from pushpull._torch_model import ModelTensors
+from pushpull._torch_numerics import numerics
 
 __all__ = ["DistributedModel", "Error", "Job", "Task", "group", "join", "read_checkpoint"]
 

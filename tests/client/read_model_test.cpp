@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace pushpull {
 namespace {
@@ -140,7 +141,7 @@ TEST_F(ReadModelTest, MistakesInTensorsAreNamed) {
   tensors_[1].name = "bias";
   EXPECT_THAT(mistake(), HasSubstr("two tensors are called bias"));
   tensors_[1].name = nullptr;
-  EXPECT_THAT(mistake(), HasSubstr("tensor '' of shape [2, 3]"));
+  EXPECT_THAT(mistake(), HasSubstr("tensor '': the name is empty"));
   tensors_[1].name = "weight";
   const std::array<int64_t, 2> empty = {2, 0};
   tensors_[1].shape = empty.data();

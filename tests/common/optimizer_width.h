@@ -1,5 +1,4 @@
-// common/update/optimizer.cpp and common/update/range_update.cpp compiled once per
-// instruction set, so that a test can compare them on one machine; the library's own dispatch runs
+// common/update/optimizer.cpp compiled once per instruction set, so that a test can compare them on one machine; the library's own dispatch runs
 // only the widest.
 #pragma once
 
@@ -7,7 +6,6 @@
 #include <span>
 
 #include "common/update/optimizer.h"
-#include "common/update/range_update.h"
 
 namespace pushpull {
 

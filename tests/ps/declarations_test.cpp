@@ -188,8 +188,8 @@ TEST(Declarations, DifferentArithmeticMattersIfTheWeightsDependOnIt) {
   EXPECT_THAT(takes.other_bits("worker 1", other), HasSubstr("its bits depend on which worker"));
   EXPECT_EQ(takes.shared_choices(), "");
 
-  for (const char* keys :
-       {"strategy = allreduce:ring\nnumerics = any\n", "record = r\nnumerics = any\n"}) {
+  for (const char* keys : {"strategy = allreduce:ring\nnumerics = any\n",
+                           "strategy = async\nrecord = r\nnumerics = any\n"}) {
     const Job needs_same = job_of(keys);
     Declarations refuses(needs_same);
     refuses.take(declaration());
