@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/simd.h"
 #include "common/layout/slice_map.h"
+#include "common/update/delay_compensation.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"
 
@@ -253,26 +254,6 @@ double RangeUpdate::all_squares(const float* sum, double divisor) const {
     blocks.push_back(squares({lo, std::min(lo + kBlockElements, size_)}, sum + lo, divisor));
   }
   return total_squares(norm_parts(blocks, 0, std::ssize(blocks)), std::ssize(blocks));
-}
-
-namespace {
-
-PUSHPULL_SIMD void compensate(CompensationScalars c, size_t n, const float* sum, const float* now,
-                              const float* read, float* out) {
-  PUSHPULL_ELEMENTWISE
-  for (size_t i = 0; i < n; ++i) out[i] = compensated_element(c, sum[i], now[i], read[i]);
-}
-
-}  // namespace
-
-CompensationScalars compensation_scalars(const DelayCompensation& options) {
-  return {static_cast<float>(options.divisor), static_cast<float>(options.clip),
-          static_cast<float>(options.lambda)};
-}
-
-void compensate_delay(const DelayCompensation& options, size_t n, const float* sum,
-                      const float* now, const float* read, float* out) {
-  compensate(compensation_scalars(options), n, sum, now, read, out);
 }
 
 }  // namespace pushpull

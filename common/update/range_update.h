@@ -14,7 +14,6 @@
 #include "common/layout/tensor_table.h"
 #include "common/update/codec.h"
 #include "common/update/optimizer_options.h"
-#include "common/update/optimizer_rule.h"
 
 namespace pushpull {
 
@@ -88,7 +87,7 @@ struct UpdateInfo {
   // change by their mean; trainable weights use it as the gradient, all with the same rate: those of
   // the tensors have shaped the changes.
   bool changes = false;
-  double delay_compensation = 0.0;  // lambda, see common/update/range_update.h; 0 = off
+  double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0 = off
   bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
 };
 
@@ -165,26 +164,5 @@ class RangeUpdate {
   std::vector<Group> groups_;
   std::vector<Segment> segments_;
 };
-
-// Delay compensation of a stale gradient: the server's update of DC-ASGD-c with constant lambda
-// (Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation, arXiv
-// 1609.08326). Stateless; any thread; vectorised, the same bits at any width.
-//
-// A gradient g that was computed on the weights `read` is applied to the weights `now`. To first
-// order the gradient at `now` is g + H (now - read); the paper approximates the Hessian H by lambda
-// times the diagonal of g g^T.
-struct DelayCompensation {
-  double divisor = 1.0;  // micro-batches in the sum
-  double clip = 1.0;     // factor of the mean gradient
-  double lambda = 0.0;
-};
-
-// Returns the scalars of compensated_element (optimizer_rule.h).
-CompensationScalars compensation_scalars(const DelayCompensation& options);
-
-// g = sum / divisor * clip; out = g + lambda g g (now - read), element by element.
-//   sum, now, read, out: n floats; out overlaps none of the others.
-void compensate_delay(const DelayCompensation& options, size_t n, const float* sum,
-                      const float* now, const float* read, float* out);
 
 }  // namespace pushpull

@@ -1,4 +1,4 @@
-// common/update/optimizer.cpp and common/update/range_update.cpp compiled once per
+// common/update/optimizer.cpp and common/update/delay_compensation.cpp compiled once per
 // instruction set, so that a test can compare them on one machine; the library's own dispatch runs
 // only the widest.
 #pragma once
@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <span>
 
+#include "common/update/delay_compensation.h"
 #include "common/update/optimizer.h"
-#include "common/update/range_update.h"
 
 namespace pushpull {
 
