@@ -10,7 +10,6 @@
 
 #include "common/base/error.h"
 #include "datasets/utf8.h"
-#include "datasets/words.h"
 
 namespace pushpull {
 namespace {

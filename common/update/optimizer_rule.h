@@ -1,4 +1,4 @@
-// The update rules of common/update/optimizer.h and common/update/range_update.h for one
+// The update rules of common/update/optimizer.h and common/update/delay_compensation.h for one
 // element: one source for the host's loops and a device's kernels, so both have the same bits.
 // Scalars are computed on the host, in double, and rounded once. Pure.
 //

@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/simd.h"
 #include "common/layout/slice_map.h"
+#include "common/update/delay_compensation.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"
 

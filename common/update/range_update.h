@@ -14,7 +14,6 @@
 #include "common/layout/tensor_table.h"
 #include "common/update/codec.h"
 #include "common/update/optimizer_options.h"
-#include "common/update/optimizer_rule.h"
 
 namespace pushpull {
 
@@ -88,7 +87,7 @@ struct UpdateInfo {
   // change by their mean; trainable weights use it as the gradient, all with the same rate: those of
   // the tensors have shaped the changes.
   bool changes = false;
-  double delay_compensation = 0.0;  // lambda, see common/update/range_update.h; 0 = off
+  double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0 = off
   bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
 };
 

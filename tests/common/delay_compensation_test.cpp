@@ -1,3 +1,5 @@
+#include "common/update/delay_compensation.h"
+
 #include <gtest/gtest.h>
 
 #include <bit>

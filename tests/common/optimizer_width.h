@@ -1,10 +1,12 @@
-// common/update/optimizer.cpp compiled once per instruction set, so that a test can compare them on one machine; the library's own dispatch runs
+// common/update/optimizer.cpp and common/update/delay_compensation.cpp compiled once per
+// instruction set, so that a test can compare them on one machine; the library's own dispatch runs
 // only the widest.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
+#include "common/update/delay_compensation.h"
 #include "common/update/optimizer.h"
 
 namespace pushpull {

@@ -7,7 +7,6 @@
 #include "datasets/byte_bpe.h"
 #include "datasets/tokenizer_json.h"
 #include "datasets/utf8.h"
-#include "datasets/words.h"
 #include "tests/datasets/small_tokenizer.h"
 
 namespace pushpull {
