@@ -53,6 +53,10 @@ const std::vector<KeyHelp>& options() {
       takes("none|cores|numa", {"bind", "none",
                                 "none, cores or numa: run only on this task's part of the host's "
                                 "cores, by its local rank"}),
+      {"oversubscribe", "",
+       "compute although the workers of this host have several threads each and more than its "
+       "cores",
+       "", false},
       takes("FILE", {"trace", "",
                      "file for a Chrome trace of this worker's steps, written at the end; not in "
                      "all-reduce"}),
@@ -168,9 +172,9 @@ WorkerOptions worker_options(const CommandLine& line, const JobAddress& job,
   return options;
 }
 
-void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices) {
+void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices, bool allowed) {
   if (devices.front().kind != device::DeviceName::kCpu) return;
-  if (const std::string text = crowding_text(job.threads); !text.empty()) {
+  if (const std::string text = crowding_text(job.threads, allowed); !text.empty()) {
     Log("worker").warn(text);
   }
 }
@@ -191,7 +195,7 @@ int work(const CommandLine& line, const JobAddress& address, WorkerProcess& proc
   const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
     if (exchange) return std::make_unique<ExchangeWork>(parts, *exchange);
     const MakeComputation make = [&](const Job& job) {
-      if (!said_crowding) say_crowding(job, devices);
+      if (!said_crowding) say_crowding(job, devices, line.local.contains("oversubscribe"));
       said_crowding = true;
       return make_computation(job, value_of(line, "data-dir"), devices);
     };

@@ -312,6 +312,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   if (!options_.job_file.empty()) line.local["job"] = options_.job_file;
   line.local["servers"] = std::to_string(options_.servers);
   line.local["workers"] = std::to_string(planned.variant.workers);
+  line.local["oversubscribe"] = "";  // a note has said it
   line.local["out"] = folder;
   if (!options_.worker.empty()) line.local["worker"] = options_.worker;
   if (!options_.device.empty()) line.local["device"] = options_.device;

@@ -196,6 +196,7 @@ void start_over(const Over& over, const CommandLine& line, const Job& job,
   add("--trace", options.trace_dir);
   add("--logs", line.own("logs", ""));
   if (options.insecure) step.words.emplace_back("--insecure");
+  if (line.local.contains("oversubscribe")) step.words.emplace_back("--oversubscribe");
   if (!options.worker_command.empty()) {
     step.words_after.emplace_back("--");
     step.words_after.insert(step.words_after.end(), options.worker_command.begin(),
@@ -254,7 +255,8 @@ void divide_host(const CommandLine& line, const Job& job, LauncherOptions& optio
   const std::string device = line.own("device", "cpu");
   const bool on_cores = device == "cpu" || (device == "auto" && device::count() == 0);
   if (options.worker_command.empty() && on_cores) {
-    notes.push_back(more_threads_text(options.supervisor.workers, job.threads, cores));
+    notes.push_back(checked_threads_text(options.supervisor.workers, job.threads, cores,
+                                         line.local.contains("oversubscribe")));
   }
   std::erase(notes, "");
   options.notes = std::move(notes);
@@ -302,6 +304,8 @@ const std::vector<KeyHelp>& run_options() {
       takes("none|cores|numa",
             {"bind", "none",
              "none, cores or numa: binds each process to its part of this host's cores"}),
+      {"oversubscribe", "", "start workers of several threads each that are more than the cores",
+       "", false},
       takes("DIR",
             {"trace", "", "folder for a Chrome trace of each worker's steps: worker-0.json, ..."}),
   }));

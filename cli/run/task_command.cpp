@@ -43,6 +43,7 @@ const std::vector<KeyHelp>& task_options() {
       {"device", "", "--device of the worker"},
       {"server-device", "", "--device of the server"},
       {"bind", "", "--bind of both"},
+      {"oversubscribe", "", "--oversubscribe of the worker", "", false},
       {"trace", "", "folder for the worker's trace"},
       {"logs", "", "folder for a file with the output of each task"},
       {"insecure", "", "no key", "", false},
@@ -203,6 +204,7 @@ TaskMember worker_of(const CommandLine& line, const TaskPlace& place, const std:
     words.insert(words.end(),
                  {"--trace", trace + "/worker-" + std::to_string(place.rank) + ".json"});
   }
+  if (line.local.contains("oversubscribe")) words.emplace_back("--oversubscribe");
   add_common_words(line, words);
   return member;
 }

@@ -125,6 +125,16 @@ std::string more_threads_text(int64_t workers, int64_t threads, const Cores& cor
   return text + "): they take turns, and each step waits for the last one";
 }
 
+std::string checked_threads_text(int64_t workers, int64_t threads, const Cores& cores,
+                                 bool allowed) {
+  const std::string text = more_threads_text(workers, threads, cores);
+  if (text.empty() || threads == 1 || allowed) return text;
+  const int64_t most = std::max<int64_t>(1, cores.count() / workers);
+  throw Error(ErrorCode::kUsage,
+              "[threads] " + text + ", up to a hundred times as long: take threads = " +
+                  std::to_string(most) + ", or accept that with --oversubscribe");
+}
+
 int useful_threads(int64_t asked) {
   if (asked > 0) return static_cast<int>(asked);
   return std::min(own_cores().count(), kMaxUseful);

@@ -60,6 +60,12 @@ void share_own_cores(int64_t processes);
 // Returns a line for users if `workers` with `threads` compute threads each have fewer cores, or "".
 std::string more_threads_text(int64_t workers, int64_t threads, const Cores& cores);
 
+// Returns the same, to be shown. Throws Error(kUsage) with it if the threads are several for each worker: the kernels of
+// oneDNN's threads wait for each other in loops, and a step takes up to a hundred times as long.
+//   allowed: --oversubscribe was given.
+std::string checked_threads_text(int64_t workers, int64_t threads, const Cores& cores,
+                                 bool allowed);
+
 // Returns the number of threads for a server's updates: `asked`, or if that is 0, one per core of own_cores(), at most
 // 16. Beyond that memory bandwidth is the limit.
 int useful_threads(int64_t asked);

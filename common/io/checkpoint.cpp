@@ -215,12 +215,13 @@ void delete_store(const std::string& dir) {
   fs::remove(dir, ignored);
 }
 
-// Deletes the stores that were moved aside. A
-// failure wastes disk space only: the new checkpoint is complete.
-void delete_stores_aside(const std::string& dir) {
+// Deletes the stores that were moved aside, but for the last `keep`. A failure wastes disk space only: the new checkpoint
+// is complete.
+void delete_stores_aside(const std::string& dir, int64_t keep) {
   std::error_code ignored;
   try {
-    for (const std::string& store : folders_aside(dir)) {
+    for (const auto& [number, store] : folders_aside(dir)) {
+      if (std::cmp_less_equal(number, keep)) continue;
       const std::string best = store + "/" + kBestFolder;
       if (fs::is_directory(best, ignored)) delete_store(best);
       delete_store(store);
@@ -232,8 +233,8 @@ void delete_stores_aside(const std::string& dir) {
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(std::string dir, int64_t keep)
-    : dir_(std::move(dir)), keep_(keep) {
+CheckpointStore::CheckpointStore(std::string dir, int64_t keep, int64_t keep_runs)
+    : dir_(std::move(dir)), keep_(keep), keep_runs_(keep_runs) {
   PP_ASSERT(keep_ >= 1);
   create_folders(dir_);
   clean_store(dir_);
@@ -259,7 +260,7 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   write_text(inside + kDoneFile, state_file.sha256 + "\n");
   sync_folder(folder.path());
   publish(dir_, folder, state.step);
-  if (std::exchange(earlier_is_aside_, false)) delete_stores_aside(dir_);
+  if (std::exchange(earlier_is_aside_, false)) delete_stores_aside(dir_, keep_runs_);
 
   // Checkpoints of later steps predate a resume at an earlier step; they must not displace new
   // ones.
@@ -292,8 +293,14 @@ std::string CheckpointStore::set_earlier_aside() {
   if (whole_checkpoints(dir_).empty()) return "";
   int64_t number = 1;
   std::error_code error;
-  while (fs::exists(dir_ + "." + std::to_string(number), error)) ++number;
-  std::string aside = dir_ + "." + std::to_string(number);
+  const auto path = [&](int64_t n) { return dir_ + "." + std::to_string(n); };
+  while (fs::is_directory(path(number), error)) ++number;
+  if (fs::exists(path(number), error)) {  // a file of the user's: the folders stay where they are
+    while (fs::exists(path(number), error)) ++number;
+  } else {
+    for (; number > 1; --number) rename_folder(path(number - 1), path(number));
+  }
+  std::string aside = path(number);
   rename_folder(dir_, aside);
   create_folders(dir_);
   sync_folder(fs::path(dir_).parent_path().string());
@@ -367,17 +374,19 @@ std::map<int64_t, std::string> whole_checkpoints(const std::string& dir) {
   return paths;
 }
 
-std::vector<std::string> folders_aside(const std::string& dir) {
+std::map<uint64_t, std::string> folders_aside(const std::string& dir) {
   const fs::path store(dir);
   const std::string prefix = store.filename().string() + ".";
-  std::vector<std::string> found;
+  std::map<uint64_t, std::string> found;
   std::error_code error;
   fs::directory_iterator entry(store.parent_path(), error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code absent;
     if (!name.starts_with(prefix) || !entry->is_directory(absent)) continue;
-    if (parse_uint64(name.substr(prefix.size()))) found.push_back(entry->path().string());
+    if (const auto number = parse_uint64(name.substr(prefix.size()))) {
+      found[*number] = entry->path().string();
+    }
   }
   if (error) {
     throw Error(ErrorCode::kData, "[checkpoint] cannot list the folder " +

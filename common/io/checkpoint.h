@@ -54,8 +54,9 @@ class CheckpointStore {
  public:
   // Creates the folder if needed and removes temporary folders of earlier runs.
   //   keep: checkpoints to keep, >= 1.
+  //   keep_runs: stores of earlier runs to keep.
   // Throws Error(kIo) naming the folder.
-  CheckpointStore(std::string dir, int64_t keep);
+  CheckpointStore(std::string dir, int64_t keep, int64_t keep_runs = 0);
 
   // Writes one checkpoint and blocks until it is on disk. Then deletes the oldest ones beyond
   // `keep`, counting only steps up to this one: if the run resumed from an earlier step, later
@@ -77,18 +78,18 @@ class CheckpointStore {
   // Returns the steps of the complete checkpoints, ascending.
   std::vector<int64_t> steps() const;
 
-  // Moves the folder with an earlier run's checkpoints to DIR.N, with the first free N. A fresh run
-  // calls this for its own default folder. The first successful `write` deletes those checkpoints
-  // and all stores that earlier starts moved aside. Returns the new path, or "" if there were no
-  // checkpoints. Throws Error(kIo).
+  // Moves the folder with an earlier run's checkpoints to DIR.1, after a DIR.1 to DIR.2 and so on. A
+  // fresh run calls this for its own default folder. The first successful `write` deletes DIR.N with N
+  // above keep_runs. Returns the new path, or "" if there were no checkpoints. Throws Error(kIo).
   std::string set_earlier_aside();
-  // Makes the first successful `write` delete all stores that were moved aside. For a restarted
+  // Makes the first successful `write` delete stores, as after set_earlier_aside. For a restarted
   // process that called set_earlier_aside in an earlier life and has written no checkpoint since.
   void expect_earlier_aside() { earlier_is_aside_ = true; }
 
  private:
   std::string dir_;
   int64_t keep_;
+  int64_t keep_runs_;
   bool earlier_is_aside_ = false;
 };
 
@@ -132,7 +133,7 @@ std::string sha256_hex(std::span<const std::byte> bytes);
 //                          replacement never arrived
 //   .del-step-00000040-7   being deleted
 //   best                   a store of its own, with the checkpoint of the best evaluation
-// Beside it: STORE.1, an earlier run's store that a fresh run moved aside.
+// Beside it: STORE.1, STORE.2, ...: earlier runs' stores, the last one first.
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kTokenizerFile = "tokenizer.json";  // absent if the data are no text
@@ -154,8 +155,8 @@ std::optional<int64_t> step_of_aside(const std::string& name, const std::string&
 // if its replacement is absent. Throws Error(kData) if the folder cannot be listed.
 std::map<int64_t, std::string> whole_checkpoints(const std::string& dir);
 
-// Returns the paths of DIR.1, DIR.2, ..., to which checkpoints of earlier runs were moved. Throws
+// Returns the paths of DIR.1, DIR.2, ..., to which checkpoints of earlier runs were moved, by number. Throws
 // Error(kData) if the parent folder of DIR cannot be listed.
-std::vector<std::string> folders_aside(const std::string& dir);
+std::map<uint64_t, std::string> folders_aside(const std::string& dir);
 
 }  // namespace pushpull

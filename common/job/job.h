@@ -182,6 +182,7 @@ struct Job {
   int64_t checkpoint_every = 0;  // steps; 0 = at the end only
   bool checkpoint_auto = false;  // the coordinator chooses when; checkpoint_every is 0
   int64_t checkpoint_keep = 3;
+  int64_t keep_runs = 1;  // earlier runs of the output folder whose checkpoints stay
   OnCheckpointFailure on_checkpoint_failure = OnCheckpointFailure::kAbort;
   Resume resume = Resume::kFalse;
   std::string init_from;           // safetensors file with initial weights; "" = init rules

@@ -449,6 +449,11 @@ Keys checkpoint_keys() {
           }),
       integer({"checkpoint-keep", "newest checkpoints to keep", AtResume::kMayChange},
               field(&Job::checkpoint_keep), 1, 1'000'000),
+      integer({"keep-runs",
+               "earlier runs whose checkpoints stay in OUT/checkpoints.1, .2, ... when the output "
+               "folder is used again",
+               AtResume::kMayChange},
+              field(&Job::keep_runs), 0, 1'000),
       word({"on-checkpoint-failure",
             "a checkpoint that cannot be written: abort, or continue (go on without it)",
             AtResume::kMayChange},

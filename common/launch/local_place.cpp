@@ -37,12 +37,14 @@ LocalPlace needed_place() {
 
 }  // namespace
 
-std::string crowding_text(int64_t threads) {
+std::string crowding_text(int64_t threads, bool allowed) {
   if (std::getenv("PUSHPULL_CORES") != nullptr) return "";  // NOLINT(concurrency-mt-unsafe)
   const Cores cores = read_cores();
   const auto place = cores.is_bound() ? std::nullopt : place_if_readable();
   const TaskOnHost task = place ? place->task() : TaskOnHost{};
-  return task.rank == 0 ? more_threads_text(std::max<int64_t>(1, task.size), threads, cores) : "";
+  const std::string text =
+      checked_threads_text(std::max<int64_t>(1, task.size), threads, cores, allowed);
+  return task.rank == 0 ? text : "";
 }
 
 void take_cores(Bind bind, int64_t most, const std::function<void(const std::string&)>& say) {

@@ -25,7 +25,7 @@ void take_cores(Bind bind, int64_t most, const std::function<void(const std::str
 // Returns a line if the workers of this host together have more compute threads than cores, or "". Only one worker of a
 // host returns it, and none that `pushpull run` has started, which says it itself.
 //   threads: of each worker.
-std::string crowding_text(int64_t threads);
+std::string crowding_text(int64_t threads, bool allowed);
 
 struct LocalPlace {
   Found<int64_t> rank;                      // among the launcher's tasks on this host

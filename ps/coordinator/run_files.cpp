@@ -137,7 +137,7 @@ void RunFiles::open(const Declaration& declaration, int servers, const StartPoin
                     const RunHistory& history) {
   // First: if the folder of checkpoints cannot be used, the files of an earlier run stay.
   thread_.waits("write", start_->checkpoint_dir());
-  if (!store_) store_ = start_->open_store(job_.checkpoint_keep);
+  if (!store_) store_ = start_->open_store(job_);
   metrics_ = report_.open_files(to_ini(job_), term_.started, waits());
   term_.history = history;
   if (!std::exchange(term_.started, true)) term_.began_ms = utc_ms();

@@ -193,6 +193,27 @@ bool read_all(int fd, int64_t deadline_ms, std::string& text) {
   }
 }
 
+// Waits for the end of a program that has closed its output, until the deadline. Returns its status, or nothing: it then is
+// killed, and left behind if the kernel does not let it go.
+std::optional<int> status_of(pid_t pid, int64_t deadline_ms) {
+  constexpr int64_t kKilledMs = 2000;
+  constexpr timespec kPause{0, 5'000'000};
+  bool killed = false;
+  while (true) {
+    int status = 0;
+    const pid_t reaped = waitpid(pid, &status, WNOHANG);
+    if (reaped == pid) return killed ? std::nullopt : std::optional(status);
+    if (reaped < 0 && errno != EINTR) return std::nullopt;
+    if (now_ms() >= deadline_ms) {
+      if (killed) return std::nullopt;
+      kill(pid, SIGKILL);
+      killed = true;
+      deadline_ms = now_ms() + kKilledMs;
+    }
+    nanosleep(&kPause, nullptr);
+  }
+}
+
 }  // namespace
 
 std::optional<std::string> output_of(const std::vector<std::string>& words, int64_t limit_ms,
@@ -211,16 +232,14 @@ std::optional<std::string> output_of(const std::vector<std::string>& words, int6
   }
   writer.reset();
   std::string text;
-  const bool ended = read_all(reader.get(), now_ms() + limit_ms, text);
-  if (!ended) kill(pid, SIGKILL);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!ended) {
+  const int64_t deadline_ms = now_ms() + limit_ms;
+  const bool ended = read_all(reader.get(), deadline_ms, text);
+  const std::optional<int> status = status_of(pid, ended ? deadline_ms : now_ms());
+  if (!status) {
     why = words.front() + " has not answered for " + std::to_string(limit_ms / 1000) + " s";
     return std::nullopt;
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
     why = words.front() + " has failed";
     return std::nullopt;
   }

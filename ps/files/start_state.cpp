@@ -145,8 +145,8 @@ void StartState::take_checkpoint(const Job& job, Checkpoint checkpoint) {
   if (job.epochs > 0 && job.epochs == before.epochs) check_end(job, checkpoint_->state.total_steps);
 }
 
-CheckpointStore StartState::open_store(int64_t keep) {
-  CheckpointStore store(dir_, keep);
+CheckpointStore StartState::open_store(const Job& job) {
+  CheckpointStore store(dir_, job.checkpoint_keep, job.keep_runs);
   if (later_term_) {
     if (!resumes()) store.expect_earlier_aside();
     return store;
@@ -154,7 +154,10 @@ CheckpointStore StartState::open_store(int64_t keep) {
   if (resumes() || !in_default_dir_) return store;
   if (const std::string aside = store.set_earlier_aside(); !aside.empty()) {
     notices_.push_back("the checkpoints of an earlier run are in " + aside +
-                       " now; the first complete checkpoint of this run deletes them");
+                       " now; the first complete checkpoint of this run deletes " +
+                       (job.keep_runs == 0 ? "them"
+                                           : "those of all but the last " +
+                                                 plural(job.keep_runs, "run") + " (keep-runs)"));
   }
   return store;
 }

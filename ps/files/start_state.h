@@ -60,7 +60,7 @@ class StartState {
   // Returns the store for this run's checkpoints. A fresh run moves an earlier run's checkpoints
   // out of its default folder and adds a notice with their new path; a later term does not. Throws
   // Error(kIo).
-  CheckpointStore open_store(int64_t keep);
+  CheckpointStore open_store(const Job& job);
   // Returns the state to load into the servers, or null for the init rules. Throws Error(kData |
   // kUsage) if the checkpoint does not match the declared model, data or job.
   std::shared_ptr<const FlatState> match(const Job& job, const Declaration& declaration);

@@ -31,6 +31,7 @@ Address parse_metrics_listen(const std::string& text) {
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -120,6 +121,10 @@ class Client : public std::enable_shared_from_this<Client> {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // Whether the request has not come yet. Such a client makes place for a new one.
+  bool is_silent() const { return !heard_; }
+  void drop() { stream_.socket().close(ignored_); }
+
   // One deadline covers the whole exchange, however slowly bytes arrive or leave.
   void start(std::chrono::milliseconds deadline) {
     stream_.expires_after(deadline);
@@ -131,6 +136,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
  private:
   void on_read(beast::error_code error) {
+    heard_ = true;
     if (error && error.category() != http::make_error_code(http::error::bad_line_ending).category())
       return;  // the connection is closed or the deadline is over
     response_ =
@@ -151,6 +157,8 @@ class Client : public std::enable_shared_from_this<Client> {
   beast::flat_buffer buffer_{WatchPage::kMaxRequestBytes};
   http::request_parser<http::empty_body> parser_;
   Response response_;
+  bool heard_ = false;
+  beast::error_code ignored_;
 };
 
 Error cannot_listen(const Address& listen, const std::string& reason) {
@@ -167,11 +175,13 @@ struct WatchPage::Loop {
   void listen(const Address& address);
   void accept();
   void on_accept(beast::error_code error, tcp::socket socket);
+  void drop_oldest_silent();
   void run();
 
   const std::chrono::milliseconds deadline;
   watch::Board board;
-  bool closing = false;  // the thread has ended: handlers are destroyed, not run
+  std::list<std::weak_ptr<Client>> order;  // of the clients, the oldest first
+  bool closing = false;                    // the thread has ended: handlers are destroyed, not run
   size_t clients = 0;
   bool accepting = false;
   asio::io_context context{1};
@@ -214,8 +224,20 @@ void WatchPage::Loop::on_accept(beast::error_code error, tcp::socket socket) {
     --clients;
     accept();
   };
-  std::make_shared<Client>(std::move(socket), board, ended)->start(deadline);
+  const auto client = std::make_shared<Client>(std::move(socket), board, ended);
+  order.remove_if([](const std::weak_ptr<Client>& one) { return one.expired(); });
+  order.push_back(client);
+  client->start(deadline);
+  if (clients >= kMaxClients) drop_oldest_silent();
   if (clients < kMaxClients) accept();
+}
+
+// Its handler runs at once, and `ended` then accepts the next client.
+void WatchPage::Loop::drop_oldest_silent() {
+  for (const std::weak_ptr<Client>& one : order) {
+    const std::shared_ptr<Client> client = one.lock();
+    if (client && client->is_silent()) return client->drop();
+  }
 }
 
 void WatchPage::Loop::run() {

@@ -2,8 +2,8 @@
 // /status (JSON). Requests are answered on a thread of its own from the newest texts, so clients
 // cannot delay the job. Source of the HTTP part: Boost.Beast.
 //
-// Clients are not trusted. At most kMaxClients are connected, the others wait in the kernel's queue;
-// each connection carries one request of at most kMaxRequestBytes and is closed after kClientMs at
+// Clients are not trusted. At most kMaxClients are connected: one more closes the oldest that has sent
+// no request yet, or waits in the kernel's queue. Each connection carries one request of at most kMaxRequestBytes and is closed after kClientMs at
 // most. Publish from one thread.
 #pragma once
 

@@ -91,8 +91,17 @@ TEST(RunCommand, BindsEachProcessToItsCores) {
 
 TEST(RunCommand, TooFewCoresAreSaidBeforeTheStart) {
   const std::string threads = "--threads=" + std::to_string(read_cores().count() + 1);
-  EXPECT_THAT(plan_run(parse({"--steps=10", threads.c_str()}), "/b", false).notes,
-              ElementsAre(HasSubstr("more threads than cores: 1 worker")));
+  EXPECT_THAT(
+      plan_run(parse({"--steps=10", threads.c_str(), "--oversubscribe"}), "/b", false).notes,
+      ElementsAre(HasSubstr("more threads than cores: 1 worker")));
+  EXPECT_THAT(
+      refusal({"--steps=10", threads.c_str()}),
+      AllOf(HasSubstr("[threads] more threads than cores: 1 worker"), HasSubstr("--oversubscribe"),
+            HasSubstr("take threads = " + std::to_string(read_cores().count()))));
+  const std::string workers = "--workers=" + std::to_string(read_cores().count() + 1);
+  EXPECT_THAT(plan_run(parse({"--steps=10", workers.c_str()}), "/b", false).notes,
+              ElementsAre(HasSubstr("more threads than cores")))
+      << "with one thread each they take turns";
   EXPECT_THAT(
       plan_run(parse({"--steps=10", threads.c_str(), "--device=cuda:0"}), "/b", false).notes,
       ElementsAre());

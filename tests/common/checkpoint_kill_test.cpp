@@ -195,7 +195,7 @@ class CheckpointKill : public testing::Test {
   // Checks that the old or the new checkpoint is complete in one of the places where a start looks.
   void check(const Deed& deed, const std::string& dir) {
     std::vector<std::string> places{dir};
-    for (const std::string& aside : folders_aside(dir)) places.push_back(aside);
+    for (const auto& [number, aside] : folders_aside(dir)) places.push_back(aside);
     bool found = false;
     for (const std::string& place : places) {
       if (!fs::exists(place) || whole_checkpoints(place).empty()) continue;

@@ -40,12 +40,30 @@ TEST(EarlierCheckpoints, CheckpointsOfAnEarlierRunStayAsideUntilTheFirstNewOne) 
   }
   fs::create_directories(dir + ".1");
   CheckpointStore store(dir, 3);
-  EXPECT_EQ(store.set_earlier_aside(), dir + ".2");
+  EXPECT_EQ(store.set_earlier_aside(), dir + ".1");
   EXPECT_THAT(store.steps(), IsEmpty());
-  EXPECT_EQ(read_checkpoint(dir + ".2").state.step, 7);
+  EXPECT_EQ(read_checkpoint(dir + ".1").state.step, 7);
+  EXPECT_TRUE(fs::exists(dir + ".2"));
   write(store, 1);
   EXPECT_THAT(names_in(folder.path()), UnorderedElementsAre("checkpoints"));
   EXPECT_THAT(store.steps(), ElementsAre(1));
+}
+
+TEST(EarlierCheckpoints, OfTheLastRunsStay) {
+  const ScratchFolder folder;
+  const std::string dir = folder / "checkpoints";
+  for (int64_t run = 1; run <= 4; ++run) {
+    CheckpointStore store(dir, 3, 2);
+    store.set_earlier_aside();
+    write(store, run);
+  }
+  EXPECT_THAT(names_in(folder.path()),
+              UnorderedElementsAre("checkpoints", "checkpoints.1", "checkpoints.2"));
+  EXPECT_EQ(read_checkpoint(dir + ".1").state.step, 3);
+  EXPECT_EQ(read_checkpoint(dir + ".2").state.step, 2);
+  write_bytes(dir + ".3", "a file");
+  CheckpointStore store(dir, 3, 2);
+  EXPECT_EQ(store.set_earlier_aside(), dir + ".4") << "the file stays where it is";
 }
 
 TEST(EarlierCheckpoints, CheckpointsAsideFromAnEarlierStartAreRemovedToo) {

@@ -274,6 +274,7 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
                            {"init-from", "c"},
                            {"init-from-missing", "allow"},
                            {"numerics", "any"},
+                           {"keep-runs", "2"},
                            {"test-samples", "7"}});
   EXPECT_THAT(keys_that_forbid_resume(before, moved), IsEmpty());
   const Job other = parse({{"steps", "40"}, {"threads", "2"}, {"lr", "0.2"}, {"seed", "2"}});

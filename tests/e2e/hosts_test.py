@@ -171,6 +171,11 @@ def a_task_without_a_local_rank_cannot_bind_itself(lab):
 def more_threads_than_cores_is_said_once(lab):
     cores = len(os.sched_getaffinity(0))
     run = lab.run(lab.job({**MLP, "threads": cores}), workers=2)
+    if cores > 1:
+        expect(run.code == 2 and "[threads]" in run.text and "--oversubscribe" in run.text, run.text[-1500:])
+    code, text = lab.call("pushpull", "run", "--job", lab.job({**MLP, "threads": cores}), "--workers", 2, "--oversubscribe",
+                          "--out", lab.folder / "oversubscribed")
+    run = base.Run(code, text, lab.folder / "oversubscribed")
     said = [line for line in run.text.splitlines() if "more threads than cores" in line]
     expect(run.code == 0 and len(said) == 1 and "2 workers" in said[0], run.text[-1500:])
     run = lab.run(lab.job(MLP), workers=1)
@@ -183,7 +188,7 @@ def tasks_of_a_launcher_say_it_once_per_host(lab):
     cluster = lab.cluster(lab.job({**MLP, "threads": cores}), started=0, workers=2)
     for rank in range(2):
         lab.environment = {**plain, "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-        cluster.add_worker()
+        cluster.add_worker("--oversubscribe")
     cluster.ends_well()
     if "1 worker with" in cluster.workers[0].output():
         raise Skipped("this test itself is bound to a part of the cores")

@@ -123,7 +123,9 @@ def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
     lab.train(lab.job({**MLP, "steps": 50, "seed": 8}), out=out)
     expect(summary_of(out)["steps"] == 50 and whole(out / "checkpoints") == ["step-00000050"], f"{sorted(out.rglob('*'))}")
-    expect(not (out / "checkpoints.1").exists(), "the earlier run's checkpoints still exist")
+    expect(whole(out / "checkpoints.1") == before, "the last run's checkpoints are gone")
+    lab.train(lab.job({**MLP, "steps": 50, "seed": 9, "keep-runs": 0}), out=out)
+    expect(not (out / "checkpoints.1").exists(), "the earlier runs' checkpoints still exist")
 
 
 if __name__ == "__main__":

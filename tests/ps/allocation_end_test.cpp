@@ -95,6 +95,8 @@ TEST(ProgramOutput, IsWhatTheProgramPrints) {
 
 TEST(ProgramOutput, AProgramThatHangsIsKilledAtTheDeadline) {
   std::string why;
+  EXPECT_EQ(output_of({"sh", "-c", "exec >&-; sleep 1000"}, 50, why), std::nullopt)
+      << "it has closed its output";
   EXPECT_EQ(output_of({"sleep", "1000"}, 50, why), std::nullopt);
   EXPECT_THAT(why, HasSubstr("sleep has not answered"));
 }

@@ -84,7 +84,7 @@ TEST_F(StartStateTest, FreshRunMovesItsDefaultFolderAsideBeforeItWrites) {
   EXPECT_FALSE(start.resumes());
   EXPECT_TRUE(start.take_notices().empty());
   EXPECT_EQ(CheckpointStore(dir(), 3).steps(), (std::vector<int64_t>{5}));
-  EXPECT_TRUE(start.open_store(3).steps().empty());
+  EXPECT_TRUE(start.open_store(job()).steps().empty());
   EXPECT_THAT(start.take_notices(), ElementsAre(HasSubstr(dir() + ".1")));
   EXPECT_EQ(CheckpointStore(dir() + ".1", 3).steps(), (std::vector<int64_t>{5}));
 }
@@ -92,9 +92,9 @@ TEST_F(StartStateTest, FreshRunMovesItsDefaultFolderAsideBeforeItWrites) {
 TEST_F(StartStateTest, ResumedRunAndNamedFolderMoveNothing) {
   checkpoint(5, job());
   StartState start(job("resume = true\n"), dir());
-  EXPECT_EQ(start.open_store(3).steps(), (std::vector<int64_t>{5}));
+  EXPECT_EQ(start.open_store(job()).steps(), (std::vector<int64_t>{5}));
   StartState named(resuming(), "unused");
-  EXPECT_EQ(named.open_store(3).steps(), (std::vector<int64_t>{5}));
+  EXPECT_EQ(named.open_store(job()).steps(), (std::vector<int64_t>{5}));
 }
 
 TEST_F(StartStateTest, FreshRunDoesNotTouchANamedCheckpointFolder) {
