@@ -108,6 +108,10 @@ Response answer(const http::request<http::empty_body>& request, const Board& boa
   return out;
 }
 
+}  // namespace
+
+namespace watch {
+
 // One connection: reads a request, answers it, closes. Lives until its last handler has run.
 class Client : public std::enable_shared_from_this<Client> {
  public:
@@ -161,6 +165,10 @@ class Client : public std::enable_shared_from_this<Client> {
   beast::error_code ignored_;
 };
 
+}  // namespace watch
+
+namespace {
+
 Error cannot_listen(const Address& listen, const std::string& reason) {
   return {ErrorCode::kUnreachable,
           "[metrics] cannot listen on " + listen.to_string() + ": " + reason};
@@ -180,8 +188,8 @@ struct WatchPage::Loop {
 
   const std::chrono::milliseconds deadline;
   watch::Board board;
-  std::list<std::weak_ptr<Client>> order;  // of the clients, the oldest first
-  bool closing = false;                    // the thread has ended: handlers are destroyed, not run
+  std::list<std::weak_ptr<watch::Client>> order;  // of the clients, the oldest first
+  bool closing = false;  // the thread has ended: handlers are destroyed, not run
   size_t clients = 0;
   bool accepting = false;
   asio::io_context context{1};
@@ -224,8 +232,8 @@ void WatchPage::Loop::on_accept(beast::error_code error, tcp::socket socket) {
     --clients;
     accept();
   };
-  const auto client = std::make_shared<Client>(std::move(socket), board, ended);
-  order.remove_if([](const std::weak_ptr<Client>& one) { return one.expired(); });
+  const auto client = std::make_shared<watch::Client>(std::move(socket), board, ended);
+  order.remove_if([](const std::weak_ptr<watch::Client>& one) { return one.expired(); });
   order.push_back(client);
   client->start(deadline);
   if (clients >= kMaxClients) drop_oldest_silent();
@@ -234,8 +242,8 @@ void WatchPage::Loop::on_accept(beast::error_code error, tcp::socket socket) {
 
 // Its handler runs at once, and `ended` then accepts the next client.
 void WatchPage::Loop::drop_oldest_silent() {
-  for (const std::weak_ptr<Client>& one : order) {
-    const std::shared_ptr<Client> client = one.lock();
+  for (const std::weak_ptr<watch::Client>& one : order) {
+    const std::shared_ptr<watch::Client> client = one.lock();
     if (client && client->is_silent()) return client->drop();
   }
 }

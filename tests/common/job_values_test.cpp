@@ -132,6 +132,7 @@ std::vector<Range> ranges_of_running() {
       {"checkpoint-dir", {"", "out"}, {"a#"}},
       {"checkpoint-every", {"0", "5", "auto"}, {"-1", "often", ""}},
       {"checkpoint-keep", {"1", "5"}, {"0", "-1"}},
+      {"keep-runs", {"0", "1000"}, {"-1", "1001"}},
       {"on-checkpoint-failure", {"abort", "continue"}, {"wait", ""}},
       {"resume", {"false", "true", "auto"}, {"no", ""}},
       {"heartbeat-timeout", {"0.1", "1000000"}, {"0", "0.05", "1000001"}},
