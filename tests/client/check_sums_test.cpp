@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -17,13 +18,7 @@ using testing::HasSubstr;
 
 std::string error_of(Metric metric, const HeadSums& sums) {
   const std::array heads{HeadInfo{"words", metric, kMaxTargets}};
-  try {
-    check_sums(heads, 4, std::array{sums});
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { check_sums(heads, 4, std::array{sums}); });
 }
 
 TEST(CheckSums, AcceptsWhatTheCoordinatorAccepts) {

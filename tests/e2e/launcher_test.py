@@ -76,7 +76,7 @@ def a_killed_worker_is_named(lab):
 
 @first("P5: run replaces a worker")
 def a_killed_worker_is_replaced(lab):
-    keys = lab.in_parts({**MLP, "on-worker-loss": "wait"}, 6000)
+    keys = lab.in_parts({**MLP, "on-worker-loss": "wait"}, 3000)
     calm = lab.train(lab.job(keys))["weights_sha256"]
     run = lab.launch(lab.job(keys), 1, 2)
     lab.trains(run)

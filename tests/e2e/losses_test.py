@@ -64,7 +64,7 @@ def calm_hash(lab, keys):
 
 def hurt_keys(lab, **more):
     # a kill after the first metrics line is in the middle of the job
-    return lab.in_parts({**MLP, "clip-norm": 1, **more}, 3000)
+    return lab.in_parts({**MLP, "clip-norm": 1, **more}, 2000)
 
 
 @first("P5: a spare takes over")

@@ -30,7 +30,7 @@ def servers_of(run, coordinator):
 
 @first("P5: Ctrl-C stops with a checkpoint")
 def a_stopped_run_resumes_to_the_same_bits(lab):
-    keys = {**lab.in_parts(MLP, 6000), "resume": "auto"}
+    keys = {**lab.in_parts(MLP, 3000), "resume": "auto"}
     want = lab.train(lab.job(keys), 1, 1)
     expect(want["stopped_by"] is None, f"stopped_by {want['stopped_by']}")
     out = lab.folder / "stopped"

@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -34,13 +35,7 @@ struct Slurm {
     return out;
   }
   std::string refusal() {
-    try {
-      allocation_end(source());
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUsage);
-      return e.what();
-    }
-    return "";
+    return thrown(ErrorCode::kUsage, [&] { allocation_end(source()); });
   }
 };
 
