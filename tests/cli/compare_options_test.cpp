@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::compare_options_test {
 namespace {
@@ -28,14 +29,7 @@ CompareOptions parse(std::vector<const char*> words) {
 // Returns the error, or "".
 std::string refusal(std::vector<const char*> words) {
   words.push_back("--steps=10");
-  try {
-    parse(words);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage) << error.what();
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { parse(words); });
 }
 
 TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {

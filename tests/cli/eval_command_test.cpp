@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/random.h"
 #include "common/job/job.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -35,13 +36,7 @@ TensorTable model_table() {
 }
 
 std::string refusal(const Checkpoint& checkpoint) {
-  try {
-    weights_for(checkpoint, model_table(), "ckpt");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kData);
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kData, [&] { weights_for(checkpoint, model_table(), "ckpt"); });
 }
 
 TEST(EvalCommand, ReadsTheWeightsInTheModelsOrderForAnyOrderInTheFile) {
@@ -63,13 +58,7 @@ TEST(EvalCommand, NamesTheMismatchedTensor) {
 
 TEST(EvalCommand, WithoutACheckpointSaysWhichFlagIsMissing) {
   const char* const argv[] = {"eval", "--json"};
-  try {
-    eval_command(2, argv);
-    FAIL() << "continued without a checkpoint";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), HasSubstr("--checkpoint"));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { eval_command(2, argv); }), HasSubstr("--checkpoint"));
 }
 
 // A checkpoint of an untrained mlp for the digits, in a folder of its own.

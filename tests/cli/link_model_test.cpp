@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::link_model_test {
 namespace {
@@ -21,13 +22,7 @@ LinkModel after(const std::vector<std::string>& commands) {
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_link_command(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    return error.what();
-  }
-  return "accepted";
+  return thrown(ErrorCode::kUsage, [&] { parse_link_command(text); });
 }
 
 TEST(LinkCommand, EveryCommandIsParsed) {

@@ -13,6 +13,7 @@
 #include "common/update/norm.h"
 #include "ps/files/run_recorder.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 #include "worker/compute/compute.h"
 
 namespace pushpull {
@@ -29,17 +30,6 @@ constexpr char kKeys[] =
 
 Job job_of_keys(const std::string& keys = "hidden = none\nlr = 0.1\n") {
   return parse_job_text(kKeys + keys, "test");
-}
-
-std::string usage_of(const std::function<void()>& call, ErrorCode code = ErrorCode::kUsage) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no error was thrown";
-  return "";
 }
 
 class ReplayTest : public testing::Test {
@@ -174,14 +164,14 @@ TEST_F(ReplayTest, NamesTheUpdateBeforeANonFiniteLoss) {
   // a push that the run applied must have been finite there
   record_.failed.reset();
   push(1, {0, 2}, 2);
-  EXPECT_THAT(usage_of([&] { run(); }, ErrorCode::kNotFinite),
+  EXPECT_THAT(thrown(ErrorCode::kNotFinite, [&] { run(); }),
               AllOf(HasSubstr("update 3"), HasSubstr("was finite in the run")));
 }
 
 TEST_F(ReplayTest, RefusesAnImpossibleOrder) {
   make("hidden = none\nlr = 0.1\n");
   push(0, {0, 2}, 1);
-  EXPECT_THAT(usage_of([&] { run(); }, ErrorCode::kData), HasSubstr("update 1"));
+  EXPECT_THAT(thrown(ErrorCode::kData, [&] { run(); }), HasSubstr("update 1"));
 }
 
 TEST_F(ReplayTest, AnotherJobIsNamedByItsKeys) {
@@ -197,7 +187,7 @@ TEST_F(ReplayTest, AnotherJobIsNamedByItsKeys) {
   other.seed = 9;
   other.schedule.lr = 0.3;
   EXPECT_THAT(
-      usage_of([&] { job_to_replay(record_, other, "a.ini"); }),
+      thrown(ErrorCode::kUsage, [&] { job_to_replay(record_, other, "a.ini"); }),
       AllOf(HasSubstr("a.ini"), HasSubstr("seed"), HasSubstr("lr"), Not(HasSubstr("slice-bytes"))));
 }
 
@@ -205,18 +195,19 @@ TEST_F(ReplayTest, MustStartFromTheRunsInitialState) {
   make("hidden = none\nlr = 0.1\n");
   const TensorTable& table = model_->table();
   EXPECT_EQ(start_to_replay(record_, job_, table, ""), nullptr);
-  EXPECT_THAT(usage_of([&] { start_to_replay(record_, job_, table, "somewhere"); }),
-              AllOf(HasSubstr("--checkpoint somewhere"), HasSubstr("remove it")));
+  EXPECT_THAT(
+      thrown(ErrorCode::kUsage, [&] { start_to_replay(record_, job_, table, "somewhere"); }),
+      AllOf(HasSubstr("--checkpoint somewhere"), HasSubstr("remove it")));
   Job other = job_;
   other.seed = 2;
-  EXPECT_THAT(usage_of([&] { start_to_replay(record_, other, table, ""); }, ErrorCode::kData),
+  EXPECT_THAT(thrown(ErrorCode::kData, [&] { start_to_replay(record_, other, table, ""); }),
               HasSubstr("not what the run began with"));
   FlatState state;
   state.step = 2;
   state.updates = 5;
   state.weights.assign(static_cast<size_t>(table.total), 0.5F);
   record_.start = recorded_start(job_, table, &state, true);
-  EXPECT_THAT(usage_of([&] { start_to_replay(record_, job_, table, ""); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { start_to_replay(record_, job_, table, ""); }),
               AllOf(HasSubstr("--checkpoint"), HasSubstr("step 2")));
   const ScratchFolder folder;
   CheckpointState meta;
@@ -230,12 +221,12 @@ TEST_F(ReplayTest, MustStartFromTheRunsInitialState) {
   store.write(meta, table, std::vector<float>(state.weights.size(), 1.0F), {}, {});
   EXPECT_EQ(start_to_replay(record_, job_, table, folder.path())->weights, state.weights);
   EXPECT_EQ(start_to_replay(record_, job_, table, folder / "step-00000002")->updates, 5);
-  EXPECT_THAT(usage_of([&] { start_to_replay(record_, job_, table, folder / "step-00000003"); },
-                       ErrorCode::kData),
+  EXPECT_THAT(thrown(ErrorCode::kData,
+                     [&] { start_to_replay(record_, job_, table, folder / "step-00000003"); }),
               HasSubstr("not what the run began with"));
   record_.start.step = 1;
   EXPECT_THAT(
-      usage_of([&] { start_to_replay(record_, job_, table, folder.path()); }, ErrorCode::kData),
+      thrown(ErrorCode::kData, [&] { start_to_replay(record_, job_, table, folder.path()); }),
       HasSubstr("holds no checkpoint of step 1"));
 }
 

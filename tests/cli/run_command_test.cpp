@@ -9,6 +9,7 @@
 #include "cli/run/child.h"
 #include "common/base/error.h"
 #include "common/host/cores.h"
+#include "tests/common/thrown.h"
 #include "worker/devices.h"
 
 namespace pushpull::run_command_test {
@@ -25,13 +26,7 @@ CommandLine parse(std::vector<const char*> words) {
 
 // Returns the error of a plan, or "".
 std::string refusal(const std::vector<const char*>& words) {
-  try {
-    plan_run(parse(words), "/bin", false);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage) << error.what();
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { plan_run(parse(words), "/bin", false); });
 }
 
 TEST(RunCommand, PassesTheJobTheFlagsAndEveryKeyToTheCoordinator) {

@@ -9,6 +9,7 @@
 
 #include "cli/run/merged_view.h"
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::step_launcher_test {
 namespace {
@@ -24,13 +25,7 @@ std::vector<std::string> words(const std::string& over, const Environment& envir
 }
 
 std::string refusal(const std::string& over, const Environment& environment) {
-  try {
-    check_step_launcher(over, environment);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { check_step_launcher(over, environment); });
 }
 
 TEST(StepLauncher, SrunTakesTheWholeAllocationAndKeepsOtherTasksWhenOneEnds) {

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/job/job_keys.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::submission_test {
 namespace {
@@ -29,13 +30,7 @@ class SubmissionTest : public ::testing::Test {
         parse_command_line(static_cast<int>(words.size()), words.data(), submit_options()), "/opt");
   }
   std::string refusal(const std::vector<std::string>& more) {
-    try {
-      plan(more);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUsage);
-      return error.what();
-    }
-    return "";
+    return thrown(ErrorCode::kUsage, [&] { plan(more); });
   }
 
   ScratchFolder folder_;

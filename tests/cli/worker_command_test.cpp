@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::worker_command_test {
 namespace {
@@ -22,14 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { call(); });
 }
 
 // Returns the words of each text as a shell splits it.

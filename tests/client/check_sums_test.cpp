@@ -8,6 +8,7 @@
 
 #include "client/read_model.h"
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -16,13 +17,7 @@ using testing::HasSubstr;
 
 std::string error_of(Metric metric, const HeadSums& sums) {
   const std::array heads{HeadInfo{"words", metric, kMaxTargets}};
-  try {
-    check_sums(heads, 4, std::array{sums});
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { check_sums(heads, 4, std::array{sums}); });
 }
 
 TEST(CheckSums, AcceptsWhatTheCoordinatorAccepts) {

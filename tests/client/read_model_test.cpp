@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -44,13 +45,7 @@ class ReadModelTest : public testing::Test {
   ExternalSpec read() const { return read_model(model_, job_); }
   // Returns the line of the mistake, or "".
   std::string mistake() const {
-    try {
-      read();
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUsage);
-      return e.what();
-    }
-    return "";
+    return thrown(ErrorCode::kUsage, [&] { read(); });
   }
 
   Job job_;

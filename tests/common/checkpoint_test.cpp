@@ -18,6 +18,7 @@
 #include "common/base/error.h"
 #include "common/io/safetensors.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -345,14 +346,9 @@ TEST(Checkpoint, RefusesAStateThatDoesNotFit) {
 // checkpoint.
 void expect_write_fails(const std::string& dir, const std::string& reason, int64_t width) {
   CheckpointStore store(dir, 3);
-  try {
-    write(store, sample(20, width));
-    ADD_FAILURE() << "the write succeeded";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kIo);
-    EXPECT_THAT(error.what(), HasSubstr(dir + "/.tmp-step-00000020-"));
-    EXPECT_THAT(error.what(), HasSubstr("/model.safetensors: " + reason));
-  }
+  const std::string text = thrown(ErrorCode::kIo, [&] { write(store, sample(20, width)); });
+  EXPECT_THAT(text, HasSubstr(dir + "/.tmp-step-00000020-"));
+  EXPECT_THAT(text, HasSubstr("/model.safetensors: " + reason));
   EXPECT_THAT(names_in(dir), ElementsAre("step-00000010"));
   expect_equal(read_checkpoint(dir), sample(10));
   write(store, sample(30));  // the store still works
@@ -406,13 +402,9 @@ TEST(Checkpoint, AFullDiskLeavesTheOlderCheckpoint) {
 TEST(Checkpoint, FailureToCreateAStoreNamesItsPath) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
-  try {
-    const CheckpointStore store(folder / "file/store", 1);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kIo);
-    EXPECT_THAT(error.what(), HasSubstr(folder / "file/store: Not a directory"));
-  }
+  EXPECT_THAT(
+      thrown(ErrorCode::kIo, [&] { const CheckpointStore store(folder / "file/store", 1); }),
+      HasSubstr(folder / "file/store: Not a directory"));
 }
 
 TEST(Checkpoint, RefusesACallWithMismatchedSizes) {

@@ -8,29 +8,19 @@
 
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::write_file_test {
 namespace {
 
 using testing::HasSubstr;
 
-template <class Call>
-std::string io_error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kIo);
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(WriteFile, NamesTheFileAndTheReason) {
   const ScratchFolder folder;
-  EXPECT_THAT(io_error_of([&] { write_file(folder / "no/such", "x"); }),
+  EXPECT_THAT(thrown(ErrorCode::kIo, [&] { write_file(folder / "no/such", "x"); }),
               testing::AllOf(HasSubstr(folder / "no/such"), HasSubstr("No such file")));
   std::filesystem::create_directory(folder / "taken");
-  EXPECT_THAT(io_error_of([&] { write_file(folder / "taken", "x"); }),
+  EXPECT_THAT(thrown(ErrorCode::kIo, [&] { write_file(folder / "taken", "x"); }),
               testing::AllOf(HasSubstr(folder / "taken"), HasSubstr("directory")));
   EXPECT_FALSE(std::filesystem::exists(folder / "taken.tmp"));
 }
@@ -40,7 +30,8 @@ TEST(WriteFile, AFullDiskLeavesTheOldFile) {
   const ScratchFolder folder;
   write_bytes(folder / "a", "old");
   std::filesystem::create_symlink("/dev/full", folder / "a.tmp");
-  EXPECT_THAT(io_error_of([&] { write_file(folder / "a", "new"); }), HasSubstr("No space"));
+  EXPECT_THAT(thrown(ErrorCode::kIo, [&] { write_file(folder / "a", "new"); }),
+              HasSubstr("No space"));
   EXPECT_EQ(read_bytes(folder / "a"), "old");
 }
 

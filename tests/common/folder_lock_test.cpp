@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::folder_lock_test {
 namespace {
@@ -19,13 +20,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string refusal_of(const std::string& folder) {
-  try {
-    const FolderLock lock(folder, "out", "--out");
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { const FolderLock lock(folder, "out", "--out"); });
 }
 
 TEST(FolderLock, ASecondLockIsRefusedAndNamesTheHolder) {
@@ -45,14 +40,10 @@ TEST(FolderLock, FileIsLockedBesideIt) {
     const FolderLock lock = FolderLock::beside(folder / "run.rec", "record", "--record");
     EXPECT_EQ(refusal_of(folder.path()), "") << "its folder is not locked";
     EXPECT_EQ(FolderLock::beside(folder / "other.rec", "record", "--record").notice(), "");
-    try {
-      FolderLock::beside(folder / "run.rec", "record", "--record");
-      FAIL() << "locked twice";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUsage);
-      EXPECT_THAT(e.what(), AllOf(HasSubstr("[record] " + (folder / "run.rec") + " is in use by"),
-                                  HasSubstr("another file with --record")));
-    }
+    EXPECT_THAT(thrown(ErrorCode::kUsage,
+                       [&] { FolderLock::beside(folder / "run.rec", "record", "--record"); }),
+                AllOf(HasSubstr("[record] " + (folder / "run.rec") + " is in use by"),
+                      HasSubstr("another file with --record")));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_THROW(FolderLock::beside(folder / "none/run.rec", "record", "--record"), Error);
@@ -91,13 +82,9 @@ TEST(FolderLock, AForeignLineIsPrintedWithoutControlCharacters) {
 TEST(FolderLock, AFolderThatCannotBeCreatedIsAFileError) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
-  try {
-    const FolderLock lock(folder / "file/out", "out", "--out");
-    FAIL() << "locked";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kIo);
-    EXPECT_THAT(e.what(), HasSubstr(folder / "file/out"));
-  }
+  EXPECT_THAT(
+      thrown(ErrorCode::kIo, [&] { const FolderLock lock(folder / "file/out", "out", "--out"); }),
+      HasSubstr(folder / "file/out"));
 }
 
 }  // namespace

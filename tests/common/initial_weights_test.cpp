@@ -9,6 +9,7 @@
 #include "common/io/checkpoint.h"
 #include "common/io/safetensors.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -25,13 +26,7 @@ class OtherTensors : public testing::Test {
   }
   void write(const std::vector<NamedTensor>& tensors) { write_safetensors(path_, tensors, {}); }
   std::string refusal(std::vector<float> drawn) {
-    try {
-      read_initial_weights(path_, table_, std::move(drawn));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kData);
-      return error.what();
-    }
-    return "";
+    return thrown(ErrorCode::kData, [&] { read_initial_weights(path_, table_, std::move(drawn)); });
   }
 
   const ScratchFolder folder_;

@@ -164,7 +164,7 @@ TEST(JobFuzz, DamagedTextParsesOrThrowsErrorOnly) {
   Random random(7);
   int parsed = 0;
   int refused = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 5'000; ++i) {
     Job job = random_job(random);
     std::string text = to_ini(job);
     const int64_t edits = random.between(1, 4);
@@ -183,8 +183,8 @@ TEST(JobFuzz, DamagedTextParsesOrThrowsErrorOnly) {
     }
   }
   // both outcomes must occur often, or the test proves nothing
-  EXPECT_GT(parsed, 1000);
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(parsed, 250);
+  EXPECT_GT(refused, 250);
 }
 
 }  // namespace

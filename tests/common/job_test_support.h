@@ -10,22 +10,16 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 
 // Returns the text of the Error(kUsage) that `call` throws. The test fails if it throws none.
 template <class Call>
 std::string usage_error(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage) << e.what();
-    std::string text = e.what();
-    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-    return text;
-  }
-  ADD_FAILURE() << "no error";
-  return "";
+  std::string text = thrown(ErrorCode::kUsage, call);
+  EXPECT_NE(text, "") << "no error";
+  return text;
 }
 
 // A job file in the test's temporary folder.

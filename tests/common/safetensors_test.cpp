@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::safetensors_test {
 namespace {
@@ -231,14 +232,9 @@ TEST(Safetensors, SaysWhyAPathCannotBeRead) {
   for (const auto& [name, why] :
        {std::pair("absent", "No such file"), std::pair(".", "not a regular file"),
         std::pair("fifo", "not a regular file")}) {
-    try {
-      read_safetensors(folder / name);
-      ADD_FAILURE() << name;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kData);
-      EXPECT_THAT(error.what(), HasSubstr(folder / name));
-      EXPECT_THAT(error.what(), HasSubstr(why));
-    }
+    const std::string text = thrown(ErrorCode::kData, [&] { read_safetensors(folder / name); });
+    EXPECT_THAT(text, HasSubstr(folder / name));
+    EXPECT_THAT(text, HasSubstr(why));
   }
 }
 
@@ -246,14 +242,10 @@ TEST(Safetensors, SaysWhyAPathCannotBeWritten) {
   const ScratchFolder folder;
   for (const auto& [path, why] : {std::pair(std::string("/dev/full"), "No space left on device"),
                                   std::pair(folder / "absent/x", "No such file or directory")}) {
-    try {
-      write_safetensors(path, sample_tensors(), {});
-      ADD_FAILURE() << path;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kIo);
-      EXPECT_THAT(error.what(), HasSubstr(path));
-      EXPECT_THAT(error.what(), HasSubstr(why));
-    }
+    const std::string text =
+        thrown(ErrorCode::kIo, [&] { write_safetensors(path, sample_tensors(), {}); });
+    EXPECT_THAT(text, HasSubstr(path));
+    EXPECT_THAT(text, HasSubstr(why));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "datasets/image_set.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/images.h"
 
@@ -38,14 +39,7 @@ class Cifar10 : public testing::Test {
   }
 
   std::string failure(ErrorCode code = ErrorCode::kData) const {
-    try {
-      open_dataset(job_);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return error.what();
-    }
-    return "opened";
+    return thrown(code, [&] { open_dataset(job_); });
   }
 
   TestFolder folder_;

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "datasets/dummy.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/questions.h"
 
 namespace pushpull {
@@ -32,13 +33,7 @@ Job question_job(int64_t sequence, int64_t vocabulary) {
 }
 
 std::string failure(const Job& job) {
-  try {
-    const DummyQa data(job);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    return error.what();
-  }
-  return "no error";
+  return thrown(ErrorCode::kUsage, [&] { const DummyQa data(job); });
 }
 
 TEST(DummyQa, DeclaresTheFieldsOfQuestions) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/images.h"
 
 namespace pushpull {
@@ -133,13 +134,7 @@ TEST(Dummy, DigestNamesTheKeysThatDefineTheData) {
 
 TEST(Dummy, NamesTheKeyThatDoesNotFit) {
   const auto message = [](const Job& job) -> std::string {
-    try {
-      const Dummy data(job);
-      return "";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUsage);
-      return error.what();
-    }
+    return thrown(ErrorCode::kUsage, [&] { const Dummy data(job); });
   };
   EXPECT_THAT(message(dummy_job({1, 4, 4}, 1)), testing::HasSubstr("classes"));
   EXPECT_THAT(message(dummy_job({1, 0, 4}, 2)), testing::HasSubstr("input"));

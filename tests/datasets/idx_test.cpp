@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "datasets/image_set.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/images.h"
 
@@ -24,14 +25,7 @@ std::unique_ptr<Dataset> open(const std::string& dir) {
 
 // Returns the message of the kData error of opening the folder; it must be one line.
 std::string failure(const std::string& dir) {
-  try {
-    open(dir);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kData);
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-    return error.what();
-  }
-  return "no error";
+  return thrown(ErrorCode::kData, [&] { open(dir); });
 }
 
 class Idx : public testing::Test {
@@ -115,13 +109,8 @@ TEST_F(Idx, ReadsTheFirstSamplesAndKeepsTheClasses) {
   EXPECT_EQ(data->size(Split::kTest), 1);
   EXPECT_EQ(classes_of(*data), 3);
   job.test_samples = 4;
-  try {
-    open_dataset(job);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("test-samples"), HasSubstr("3"), HasSubstr("got 4")));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { open_dataset(job); }),
+              AllOf(HasSubstr("test-samples"), HasSubstr("3"), HasSubstr("got 4")));
 }
 
 TEST_F(Idx, RefusesAnIndexOutOfRange) {

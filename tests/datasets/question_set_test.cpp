@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/questions.h"
 
@@ -72,16 +73,9 @@ class Questions : public testing::Test {
 
   std::unique_ptr<Dataset> open() const { return open_dataset(job_); }
 
-  // Returns the message of the refusal, or "opened".
+  // Returns the message of the refusal, or "".
   std::string failure(ErrorCode code = ErrorCode::kData) const {
-    try {
-      open();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return error.what();
-    }
-    return "opened";
+    return thrown(code, [&] { open(); });
   }
 
   // Returns the refusal of a test file in which one tensor has these values.

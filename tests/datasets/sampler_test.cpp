@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "datasets/dummy.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/questions.h"
 
@@ -162,13 +163,8 @@ TEST(WeightedSampler, RefusesSamplesWithoutAClass) {
   job.data_dir = folder.file("text.txt");
   folder.write("text.txt", std::string(100, 'a'));
   const std::unique_ptr<Dataset> text = open_dataset(job);
-  try {
-    classes_for_sampler(job, *text);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), testing::HasSubstr("dataset text has ids, target"));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { classes_for_sampler(job, *text); }),
+              testing::HasSubstr("dataset text has ids, target"));
 }
 
 }  // namespace

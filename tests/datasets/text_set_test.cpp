@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
+#include "tests/common/thrown.h"
 #include "tests/datasets/idx_writer.h"
 #include "tests/datasets/small_tokenizer.h"
 
@@ -64,14 +65,7 @@ class Text : public testing::Test {
   std::unique_ptr<Dataset> open() const { return open_dataset(job_); }
 
   std::string failure(ErrorCode code) const {
-    try {
-      open();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return error.what();
-    }
-    return "no error";
+    return thrown(code, [&] { open(); });
   }
 
   TestFolder folder_;

@@ -10,7 +10,7 @@
 #include "common/base/error.h"
 #include "common/device/cuda_check.h"
 #include "common/device/device.h"
-#include "tests/device/failure.h"
+#include "tests/common/thrown.h"
 #include "tests/device/need_device.h"
 
 namespace pushpull::device {
@@ -27,9 +27,10 @@ TEST(Cuda, WithoutADeviceTheErrorNamesCauseAndRemedy) {
   if (count(&why) > 0) GTEST_SKIP() << "there is a device";
   EXPECT_FALSE(is_device_required()) << why;
   EXPECT_THAT(why, HasSubstr("NVIDIA driver"));
-  EXPECT_THAT(failure([] {
-                open({DeviceName::kCuda, 2});
-              }),
+  EXPECT_THAT(thrown(ErrorCode::kDevice,
+                     [] {
+                       open({DeviceName::kCuda, 2});
+                     }),
               AllOf(StartsWith("[device] cuda:2 cannot be used: "), HasSubstr(why),
                     EndsWith("--device cpu computes without one")));
 }
@@ -37,12 +38,13 @@ TEST(Cuda, WithoutADeviceTheErrorNamesCauseAndRemedy) {
 TEST(Cuda, AFailedCallIsNamedWithFileLineAndDevice) {
   const auto call = [](int /*argument*/) { return cudaErrorInvalidValue; };
   const int before = __LINE__;
-  const std::string text = failure([&] { PP_CUDA(call(7)); });
+  const std::string text = thrown(ErrorCode::kDevice, [&] { PP_CUDA(call(7)); });
   EXPECT_THAT(text, AllOf(StartsWith("[cuda] call at tests/device/cuda_test.cpp:" +
                                      std::to_string(before + 1) + " on cuda:0"),
                           EndsWith(": invalid argument"), Not(HasSubstr("\n"))));
-  EXPECT_THAT(failure([] { check(cudaErrorMemoryAllocation, "cudaMalloc(&p, 4)"); }),
-              AllOf(StartsWith("[cuda] cudaMalloc at "), EndsWith("out of memory")));
+  EXPECT_THAT(
+      thrown(ErrorCode::kDevice, [] { check(cudaErrorMemoryAllocation, "cudaMalloc(&p, 4)"); }),
+      AllOf(StartsWith("[cuda] cudaMalloc at "), EndsWith("out of memory")));
 }
 
 int destroyed = 0;
@@ -89,9 +91,10 @@ class OnDevice : public testing::Test {
 };
 
 TEST_F(OnDevice, CudaRefusesAnAbsentDevice) {
-  EXPECT_THAT(failure([] {
-                open({DeviceName::kCuda, 63});
-              }),
+  EXPECT_THAT(thrown(ErrorCode::kDevice,
+                     [] {
+                       open({DeviceName::kCuda, 63});
+                     }),
               AllOf(StartsWith("[device] cuda:63 cannot be used: this machine has cuda:0 ("),
                     Not(HasSubstr("\n"))));
 }
@@ -126,7 +129,8 @@ TEST_F(OnDevice, CudaGivesUpAtTheDeadline) {
   const Memory memory = device->allocate(kFloats * sizeof(float));
   for (int i = 0; i < 200; ++i) stream->add(memory.floats(), memory.floats(), kFloats);
   stream->record(*event);
-  EXPECT_THAT(failure([&] { event->wait(0); }), HasSubstr("has not finished its work within 0 ms"));
+  EXPECT_THAT(thrown(ErrorCode::kDevice, [&] { event->wait(0); }),
+              HasSubstr("has not finished its work within 0 ms"));
   EXPECT_FALSE(event->done());
   event->wait(60'000);
   EXPECT_TRUE(event->done());

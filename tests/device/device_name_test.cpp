@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::device {
 namespace {
@@ -20,13 +21,7 @@ constexpr DeviceName kCpu{};
 constexpr DeviceName cuda(int index) { return {DeviceName::kCuda, index}; }
 
 std::string refusal(const std::string& text) {
-  try {
-    parse_devices(text, 4);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage) << text;
-    return e.what();
-  }
-  return "accepted";
+  return thrown(ErrorCode::kUsage, [&] { parse_devices(text, 4); });
 }
 
 TEST(DeviceName, AcceptsTheUsualSpellings) {

@@ -20,7 +20,7 @@
 #include "common/base/buffer_pool.h"
 #include "common/base/error.h"
 #include "common/shm/segment.h"
-#include "tests/device/failure.h"
+#include "tests/common/thrown.h"
 #include "tests/device/fake_device.h"
 #include "tests/device/need_device.h"
 
@@ -311,7 +311,7 @@ TEST_P(AnyDevice, TimedEventsHaveADistance) {
 
 TEST_P(AnyDevice, TooMuchMemoryIsRefusedAndTheDeviceStillWorks) {
   constexpr size_t kTooMuch = size_t{1} << 50;
-  EXPECT_THAT(failure([&] { device_->allocate(kTooMuch); }),
+  EXPECT_THAT(thrown(ErrorCode::kDevice, [&] { device_->allocate(kTooMuch); }),
               AllOf(HasSubstr("has no room for 1125899906842624 more bytes"), HasSubstr(" of "),
                     HasSubstr("are free")));
   const Memory memory = floats(8);

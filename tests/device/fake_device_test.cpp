@@ -16,7 +16,7 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/base/error.h"
-#include "tests/device/failure.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::device {
 namespace {
@@ -273,7 +273,7 @@ TEST(FakeDevice, MemoryIsLimited) {
   options.memory_bytes = 4096;
   FakeDevice device(options);
   const Memory first = device.allocate(3000);
-  EXPECT_THAT(failure([&] { device.allocate(2000); }),
+  EXPECT_THAT(thrown(ErrorCode::kDevice, [&] { device.allocate(2000); }),
               AllOf(HasSubstr("no room for 2000 more bytes"), HasSubstr("1024 of 4096 are free")));
   const Memory second = device.allocate(1024);
   EXPECT_NE(first.data(), second.data());
@@ -306,13 +306,7 @@ class SharedMemory : public testing::Test {
     return out;
   }
   std::string refusal(FakeDevice& device, size_t bytes, const std::string& handle) {
-    try {
-      device.open_shared(handle, bytes);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kProtocol);
-      return e.what();
-    }
-    return "opened";
+    return thrown(ErrorCode::kProtocol, [&] { device.open_shared(handle, bytes); });
   }
 };
 
@@ -367,14 +361,14 @@ TEST(FakeDevice, ALostDeviceFailsInEveryCall) {
     stream->record(*event);
     event->wait(kWaitMs);
   };
-  EXPECT_THAT(failure(work), HasSubstr("fake:0 is lost"));
+  EXPECT_THAT(thrown(ErrorCode::kDevice, work), HasSubstr("fake:0 is lost"));
   EXPECT_EQ(device.runs(), 3);
   for (const std::function<void()>& call : std::vector<std::function<void()>>{
            [&] { event->wait(kWaitMs); }, [&] { event->done(); }, [&] { stream->record(*event); },
            [&] { stream->wait(*event); }, [&] { stream->add(memory.floats(), memory.floats(), 1); },
            [&] { stream->synchronize(kWaitMs); }, [&] { device.allocate(4); },
            [&] { stream->capture([] {}); }}) {
-    EXPECT_THAT(failure(call), HasSubstr("fake:0 is lost"));
+    EXPECT_THAT(thrown(ErrorCode::kDevice, call), HasSubstr("fake:0 is lost"));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "common/device/device.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::device {
 namespace {
@@ -18,14 +19,12 @@ TEST(NoCuda, ABuildWithoutCudaSaysSo) {
   EXPECT_EQ(count(&why), 0);
   EXPECT_EQ(count(), 0);
   EXPECT_THAT(why, HasSubstr("no CUDA"));
-  try {
-    open({DeviceName::kCuda, 1});
-    FAIL() << "opened";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice);
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("[device] cuda:1 cannot be used: this build has no CUDA"),
-                                HasSubstr("--device cpu")));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kDevice,
+                     [&] {
+                       open({DeviceName::kCuda, 1});
+                     }),
+              AllOf(HasSubstr("[device] cuda:1 cannot be used: this build has no CUDA"),
+                    HasSubstr("--device cpu")));
 }
 
 }  // namespace

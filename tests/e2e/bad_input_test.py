@@ -40,35 +40,14 @@ def run_refused(lab, name, keys, want, *words, flags=(), alone=True):
 
 @first("a mistake is one line")
 def mistakes_in_the_job_are_named(lab):
+    # job_values_test.cpp and job_test.cpp have each key; these are found at different places
     for name, keys, words in (
             ("unknown key", {"learning-rate": 1}, ("learning-rate", "lr")),
-            ("underscore", {"global_batch": 64}, ("global_batch", "global-batch")),
-            ("negative rate", {"lr": -1}, ("lr", "-1", "> 0")),
             ("no number", {"lr": "fast"}, ("lr", "fast")),
-            ("not finite", {"lr": "nan"}, ("lr", "nan")),
-            ("momentum of 1", {"momentum": 1}, ("momentum", "< 1")),
-            ("huge number", {"steps": 10 ** 30}, ("steps",)),
-            ("fraction", {"steps": 1.5}, ("steps", "1.5")),
-            ("two lengths", {"epochs": 3}, ("epochs", "steps")),
-            ("unknown model", {"model": "resnext"}, ("model", "resnext", "convnet")),
-            ("unknown dataset", {"dataset": "imagenot"}, ("dataset", "imagenot", "digits")),
             ("unknown strategy", {"strategy": "ssp:x"}, ("strategy", "ssp:x", "async")),
-            ("unknown optimizer", {"optimizer": "adagrad"}, ("optimizer", "adagrad", "adamw")),
-            ("unknown schedule", {"lr-schedule": "exponential"}, ("lr-schedule", "exponential", "cosine")),
-            ("unknown loss reaction", {"on-worker-loss": "cry"}, ("on-worker-loss", "cry", "abort")),
-            ("unknown transport", {"transport": "udp"}, ("transport", "udp", "tcp")),
-            ("step needs lr-step", {"lr-schedule": "step"}, ("lr-step",)),
             ("batch does not divide", {"global-batch": 65}, ("global-batch", "65", "micro-batch", "72")),
-            ("tiny slices", {"slice-bytes": 1}, ("slice-bytes", "256")),
-            ("no width", {"hidden": "64,,32"}, ("hidden",)),
             ("idx without a folder", {"dataset": "idx"}, ("data-dir",)),
-            ("text without a file", {"dataset": "text"}, ("data-dir",)),
-            ("a window too long", {"dataset": "text", "sequence": 32769}, ("sequence", "32768")),
             ("no such straggler", {"straggler": "2:4"}, ("straggler = 2:4", "only 2", "0 to 1")),
-            ("straggler in words", {"straggler": "slow"}, ("straggler", "slow")),
-            ("stop after the end", {"stop-after": 41}, ("stop-after", "40")),
-            ("more batch than data", {"global-batch": 4096, "train-samples": 1000},
-             ("global-batch", "4096", "1000")),
             ("more data than there are", {"train-samples": 5000}, ("train-samples", "5000", "1438"))):
         run_refused(lab, name, keys, USAGE, *words)
 
@@ -138,6 +117,7 @@ def zipped(folder):
 
 
 def damaged_data_are_named(lab):
+    """idx_test.cpp damages each part of a file."""
     images, labels = "train-images.idx3-ubyte", "train-labels.idx1-ubyte"
     run_refused(lab, "missing folder", {"dataset": "idx", "data-dir": lab.folder / "nodata"}, DATA,
                 "nodata")
@@ -149,13 +129,6 @@ def damaged_data_are_named(lab):
         is_named,
         ("missing", lambda folder: (folder / images).unlink(), "train-images"),
         ("truncated", rewritten(images, lambda data: data[:-1]), images),
-        ("truncated header", rewritten(images, lambda data: data[:9]), images),
-        ("empty", rewritten(labels, lambda data: b""), labels),
-        ("too long", rewritten(images, lambda data: data + b"\0"), images),
-        ("another magic", rewritten(images, lambda data: b"\x7fELF" + data[4:]), images),
-        ("labels as images", rewritten(images, lambda data: struct.pack(">I", 0x801) + data[4:]),
-         images),
-        ("huge count", rewritten(images, lambda data: data[:4] + b"\xff" * 12 + data[16:]), images),
         ("fewer labels", rewritten(labels, lambda data: struct.pack(">2I", 0x801, 100) + data[8:108]),
          "1438", "100"),
         ("truncated gzip", zipped, images + ".gz"))
@@ -177,15 +150,14 @@ def bad_texts_are_named(lab):
     lab.side_by_side(
         is_named,
         ("none", None, DATA, {}, "none.txt", "no such file"),
-        ("empty", b"", DATA, {}, "empty.txt", "no bytes"),
         ("latin", b"one\ntwo\nthr\xe9e\n" * 50, DATA, {}, "latin.txt", "byte 11 (line 3)", "UTF-8"),
-        ("short", b"only a few words", DATA, {}, "short.txt", "at least 128 tokens"),
         ("broken", None, DATA, from_file, "broken.json", "JSON"),
         ("images wanted", None, USAGE, {"data-dir": good}, "model = mlp", "pixels", "ids, target"))
     nothing_is_left(lab, "bad texts")
 
 
 def damaged_weights_are_named(lab):
+    """safetensors_test.cpp damages each part of a file."""
     lab.train(lab.job({**MLP, "steps": 1}), out=lab.folder / "trained")
     good = lab.folder / "trained" / "checkpoints" / "step-00000001" / "model.safetensors"
     data = good.read_bytes()
@@ -194,10 +166,7 @@ def damaged_weights_are_named(lab):
     next(tensor for name, tensor in header.items() if name != "__metadata__")["shape"] = [1]
     wrong = json.dumps(header).encode()
     for name, content in (
-            ("foreign", b"\x7fELF" + bytes(1000)), ("empty", b""), ("truncated", data[:-4]),
-            ("huge header", struct.pack("<Q", 1 << 60) + b"{}"),
-            ("no json", struct.pack("<Q", 4) + b"####"),
-            ("wrong shape", struct.pack("<Q", len(wrong)) + wrong + data[8 + length:])):
+            ("truncated", data[:-4]), ("wrong shape", struct.pack("<Q", len(wrong)) + wrong + data[8 + length:])):
         path = lab.folder / f"{name.replace(' ', '-')}.safetensors"
         path.write_bytes(content)
         run_refused(lab, name, {"init-from": path}, DATA, path.name)

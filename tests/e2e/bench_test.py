@@ -24,10 +24,6 @@ def complete(row, sockets):
         expect((row[field] or 0) > 0 if sockets else row[field] is None, f"{field} in {row}")
 
 
-def nothing_is_left(lab, seconds=20):
-    lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
-
-
 def every_size_and_number_of_processes_gives_a_row(lab):
     def gives_rows(workers, servers):
         rows, text = bench(lab, "--bytes", "4,4096,3000000", "--transport", "tcp", "--workers", workers,
@@ -39,7 +35,7 @@ def every_size_and_number_of_processes_gives_a_row(lab):
             expect(str(row["bytes"]) in text, text)
     for servers in (1, 2):
         lab.side_by_side(gives_rows, *((workers, servers) for workers in (1, 2, 4)))
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 @first("pushpull bench")
@@ -49,7 +45,7 @@ def every_transport_and_optimizer_gives_a_row(lab):
         expect([row["transport"] for row in rows] == ["shm", "tcp", "ipc"], f"{rows}")
         for row in rows:
             complete(row, row["transport"] != "shm")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 def wrong_arguments_are_refused_in_one_line(lab):
@@ -68,7 +64,7 @@ def an_interrupt_ends_the_bench_and_keeps_its_rows(lab):
     expect(process.ends(60) == SIGINT_CODE, f"exit code {process.returncode}: {process.output()}")
     expect("ended by SIGINT after 0 rows" in process.output(), process.output())
     expect(json.loads(out.read_text())["rows"] == [], out.read_text())
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 def running_servers_are_joined(lab):

@@ -16,7 +16,7 @@ def fewer_bytes_and_the_same_bits_on_any_servers(lab):
     for codec, fewer in CODECS:
         job = lab.job({**DIGITS, "codec": codec})
         runs = [lab.train(job, servers, 3, slice_bytes=size)
-                for servers, size in ((1, 1 << 20), (2, 4096), (3, 8192))]
+                for servers, size in ((1, 1 << 20), (3, 4096))]
         hashes = {run["weights_sha256"] for run in runs}
         expect(len(hashes) == 1 and plain["weights_sha256"] not in hashes, f"{codec}: {hashes}")
         saved = [plain["bytes_pushed"] / run["bytes_pushed"] for run in runs]
@@ -28,25 +28,25 @@ def fewer_bytes_and_the_same_bits_on_any_servers(lab):
 
 
 def every_strategy_learns_with_a_codec(lab):
-    for strategy in ("async", "buffered:3", "ssp:2", "backup:1", "local:2"):
-        for codec in ("int8", "topk:0.05"):
-            # a job this small does not converge with DiLoCo's outer momentum under any codec; after only 10
-            # epochs the result depends on the pushes that backup dropped
-            keys = {**DIGITS, "epochs": 20, "codec": codec, "strategy": strategy, "clip-norm": 5, "outer-momentum": 0}
-            summary = lab.train(lab.job(keys), 2, 3)
-            expect(summary["test_correct"] >= 0.85 * summary["test_total"],
-                   f"{strategy}, {codec}: {summary['test_correct']} of {summary['test_total']}")
+    for strategy, codec in (("async", "topk:0.05"), ("buffered:3", "int8"), ("ssp:2", "int8"), ("backup:1", "topk:0.05"), ("local:2", "int8"),
+                            ("local:2", "topk:0.05")):
+        # a job this small does not converge with DiLoCo's outer momentum under any codec; after only 10
+        # epochs the result depends on the pushes that backup dropped
+        keys = {**DIGITS, "epochs": 20, "codec": codec, "strategy": strategy, "clip-norm": 5, "outer-momentum": 0}
+        summary = lab.train(lab.job(keys), 2, 3)
+        expect(summary["test_correct"] >= 0.85 * summary["test_total"],
+               f"{strategy}, {codec}: {summary['test_correct']} of {summary['test_total']}")
 
 
 def pulls_in_bf16_have_the_same_bits_everywhere(lab):
     keys = {**MLP, "pull-codec": "bf16"}
     plain = lab.train(lab.job(MLP), 1, 2)
     runs = [lab.train(lab.job({**keys, "eval-every": every}), servers, workers, slice_bytes=size)
-            for servers, workers, size, every in ((1, 1, 1 << 20, 0), (2, 3, 4096, 7), (3, 2, 8192, 1))]
+            for servers, workers, size, every in ((1, 2, 1 << 20, 0), (2, 3, 4096, 7), (3, 1, 8192, 1))]
     hashes = {run["weights_sha256"] for run in runs}
     expect(len(hashes) == 1 and plain["weights_sha256"] not in hashes, f"{hashes}")
     expect(len({run["test_correct"] for run in runs}) == 1, "another evaluation")
-    one = lab.train(lab.job(keys), 1, 2)
+    one = runs[0]
     # the last pull, for the evaluation, is not rounded
     expect(plain["bytes_pulled"] / one["bytes_pulled"] > 1.9, f"{plain['bytes_pulled']} and {one['bytes_pulled']}")
     expect(plain["bytes_pushed"] == one["bytes_pushed"], "pushes have changed")

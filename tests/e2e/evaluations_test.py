@@ -47,17 +47,6 @@ def a_resumed_run_counts_the_evaluations_before(lab):
     expect(more["steps"] == whole["steps"] + 2, more)
 
 
-def a_run_that_stopped_early_and_lacks_its_summary_gets_it(lab):
-    out = lab.folder / "out"
-    whole = lab.train(lab.job(JUMPY), 1, 2, out=out)
-    (out / "summary.json").unlink()
-    run = lab.run(lab.job(JUMPY), 1, 1, out=out, resume="auto")
-    expect(run.code == 0, run.text)
-    again = run.summary()
-    for key in ("steps", "weights_sha256", "test_loss", "stopped_early", "best_evaluation"):
-        expect(again[key] == whole[key], f"{key}: {again[key]}, want {whole[key]}")
-
-
 def every_strategy_ends_early(lab):
     for strategy in ("async", "ssp:2", "backup:1", "local:4", "buffered:2"):
         run = lab.train(lab.job({**JUMPY, "strategy": strategy, "stop-when": "loss:1", "steps": 400}), 2, 3)

@@ -7,9 +7,9 @@ import threading
 
 import lab as base
 from lab import MLP, expect, first
-from zmtp import COMMAND, LONG, MORE, VERSION, Stranger, field, fields, frame_of, listening_ports, preamble, ready
+from zmtp import COMMAND, MORE, VERSION, Stranger, field, fields, frame_of, listening_ports, preamble, ready
 
-STEPS = 3000
+STEPS = 1200
 EXCHANGE, WEIGHTS, STATUS, CHALLENGE, CHALLENGE_ANSWER = 20, 30, 31, 144, 145
 PLAIN_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0")
 
@@ -97,11 +97,11 @@ def admits(port, shown):
 
 
 def at_a_killed_servers_port(lab, more, answer):
-    keys = lab.in_parts({**MLP, "checkpoint-every": lab.at(250, STEPS), "transport": "tcp", "slice-bytes": 4096, **more},
+    keys = lab.in_parts({**MLP, "checkpoint-every": lab.at(100, STEPS), "transport": "tcp", "slice-bytes": 4096, **more},
                         STEPS)
     calm = lab.train(lab.job(keys), 2, 2)["weights_sha256"]
     cluster = lab.cluster(lab.job(keys), 2, 2)
-    cluster.reaches(lab.at(400, STEPS))
+    cluster.reaches(lab.at(150, STEPS))
     first, killed = cluster.servers
     (port,) = listening_ports(killed.pid)
     others = listening_ports(first.pid) - {int(cluster.address.rsplit(":", 1)[1])}

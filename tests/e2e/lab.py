@@ -173,6 +173,11 @@ def metrics_of(out):
     return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
 
+def step_of(out):
+    """Returns the newest step in metrics.jsonl, or -1."""
+    return max([line["step"] for line in metrics_of(out)], default=-1)
+
+
 class Cluster:
     """A job with programs that were started one by one."""
 
@@ -205,7 +210,7 @@ class Cluster:
         return self.servers + self.workers
 
     def step(self):
-        return max([line["step"] for line in metrics_of(self.out)], default=-1)
+        return step_of(self.out)
 
     def reaches(self, step, seconds=60):
         def reached():
@@ -328,6 +333,13 @@ class Lab:
         process.out = out
         return process
 
+    def trains(self, run, step=1):
+        """Waits until a launched run has reported the step."""
+        def reached():
+            expect(run.poll() is None, f"ended with {run.returncode} before step {step}: {run.output()[-1200:]}")
+            return step_of(run.out) >= step
+        self.until(reached, 60, lambda: f"no step {step}: {run.output()[-800:]}")
+
     def run(self, job, servers=1, workers=1, seconds=120, **keys):
         """Runs `pushpull run` to its end."""
         process = self.launch(job, servers, workers, **keys)
@@ -366,6 +378,10 @@ class Lab:
                     line = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
                     found.append(f"{pid}: {line.decode(errors='replace')[:200]}")
         return found
+
+    def nothing_is_left(self, seconds=30):
+        """Waits until none of our programs runs."""
+        self.until(lambda: not self.left_behind(), seconds, lambda: f"left behind: {self.left_behind()}")
 
     def close(self):
         """Ends all processes, and looks for reports of sanitizers."""

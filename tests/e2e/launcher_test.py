@@ -9,23 +9,12 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 
 import lab as base
-from lab import LONG, MLP, expect, first, living_below, metrics_of
+from lab import LONG, MLP, expect, first, living_below
 
 STOPPED = 75
 COLUMNS = 80
-
-
-def trains(lab, process):
-    lab.until(lambda: metrics_of(process.out) or process.poll() is not None, 60,
-              lambda: f"no metrics: {process.output()[-600:]}")
-    expect(process.poll() is None, f"ended with {process.returncode}: {process.output()[-600:]}")
-
-
-def nothing_is_left(lab, seconds=20):
-    lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
 
 
 def pids_of(process, program):
@@ -46,12 +35,12 @@ def signals_leave_nothing_behind(lab):
     for number, code in ((signal.SIGINT, STOPPED), (signal.SIGTERM, STOPPED),
                          (signal.SIGKILL, -signal.SIGKILL)):
         run = lab.launch(lab.job({**LONG, "heartbeat-timeout": lab.seconds(3)}), 2, 2)
-        trains(lab, run)
+        lab.trains(run)
         pids = living_below(run.pid)
         expect(len(pids) == 4, f"{len(pids)} processes instead of 4")
         run.send_signal(number)
         expect(run.ends(30) == code, f"{number!r}: exit code {run.returncode}: {run.output()[-600:]}")
-        nothing_is_left(lab)
+        lab.nothing_is_left()
         # the kernel signals the children of a killed launcher
         expect(base.summary_of(run.out)["stopped_by"], "the summary does not say that it was stopped")
         names = [name for name in shared_memory() if any(str(pid) in name for pid in pids)]
@@ -63,16 +52,16 @@ def ctrl_c_at_a_terminal_ends_all_at_once(lab):
     run = lab.start("pushpull", "run", "--job", lab.job(LONG), "--servers", 2, "--workers", 2,
                     "--out", lab.folder / "out", start_new_session=True)
     run.out = lab.folder / "out"
-    trains(lab, run)
+    lab.trains(run)
     os.killpg(run.pid, signal.SIGINT)
     expect(run.ends(30) == STOPPED, f"exit code {run.returncode}: {run.output()[-600:]}")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
     expect(len(run.output().splitlines()) <= 30, f"too much output for one Ctrl-C: {run.output()[-3000:]}")
 
 
 def a_killed_worker_is_named(lab):
     run = lab.launch(lab.job(LONG), 1, 2)
-    trains(lab, run)
+    lab.trains(run)
     lost = pids_of(run, "pushpull-worker")[1]
     before = len(run.output())
     os.kill(lost, signal.SIGKILL)
@@ -82,15 +71,15 @@ def a_killed_worker_is_named(lab):
     expect(f"worker 1 (pid {lost}) was killed by signal 9 (SIGKILL)" in output, output)
     expect(len(output.splitlines()) <= 12, f"too much output for one death: {output}")
     expect(not (run.out / "summary.json").exists(), "a broken run has a summary")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 @first("P5: run replaces a worker")
 def a_killed_worker_is_replaced(lab):
-    keys = lab.in_parts({**MLP, "on-worker-loss": "wait"}, 6000)
+    keys = lab.in_parts({**MLP, "on-worker-loss": "wait"}, 3000)
     calm = lab.train(lab.job(keys))["weights_sha256"]
     run = lab.launch(lab.job(keys), 1, 2)
-    trains(lab, run)
+    lab.trains(run)
     lost = pids_of(run, "pushpull-worker")[0]
     os.kill(lost, signal.SIGKILL)
     expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")

@@ -64,21 +64,7 @@ def calm_hash(lab, keys):
 
 def hurt_keys(lab, **more):
     # a kill after the first metrics line is in the middle of the job
-    return lab.in_parts({**MLP, "clip-norm": 1, **more}, 3000)
-
-
-def a_replacement_by_hand_keeps_the_bits(lab):
-    keys = hurt_keys(lab, **{"on-worker-loss": "wait"})
-    calm = calm_hash(lab, keys)
-    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
-    cluster.reaches(1)
-    lost = kill(cluster.workers[1])
-    cluster.servers[0].prints("waiting for a replacement")
-    expect(f"pid {lost.pid}" in cluster.servers[0].output(), "the lost worker is not named")
-    cluster.add_worker()
-    summary = cluster.ends_well(but=(lost,))
-    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
-    expect(summary["samples"] == keys["steps"] * 64, f"{summary['samples']} samples")
+    return lab.in_parts({**MLP, "clip-norm": 1, **more}, 2000)
 
 
 @first("P5: a spare takes over")
@@ -97,11 +83,12 @@ def a_spare_takes_over_and_keeps_the_bits(lab):
 
 
 def the_wait_for_a_replacement_ends(lab):
-    keys = {**LONG, "on-worker-loss": "wait", "replacement-timeout": 2}
-    cluster = lab.cluster(lab.job(keys), 1, 2)
-    cluster.reaches(5)
-    lost = kill(cluster.workers[1])
-    survivors_name(cluster, lost, ("replacement-timeout = 2",))
+    def ends(keys, words):
+        cluster = lab.cluster(lab.job({**LONG, "replacement-timeout": 2, **keys}), 1, 2)
+        cluster.reaches(5)
+        survivors_name(cluster, kill(cluster.workers[1]), ("replacement-timeout = 2", *words))
+    lab.side_by_side(ends, ({"on-worker-loss": "wait"}, ()),
+                     ({"on-worker-loss": "continue", "min-workers": 2}, ("min-workers = 2",)))
 
 
 @first("P2, P5: a lost worker costs nothing")
@@ -116,59 +103,55 @@ def sync_continues_without_a_worker_to_the_same_bits(lab):
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 
-def a_later_worker_takes_over_a_share(lab):
-    keys = hurt_keys(lab, **{"on-worker-loss": "continue"})
-    calm = calm_hash(lab, keys)
-    cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
-    server = cluster.servers[0]
-    cluster.reaches(1)
-    lost = [kill(cluster.workers[0])]
-    server.prints("micro-batches 0 to 3 go to worker 1")
-    late = cluster.add_worker()
-    server.prints(f"pid {late.pid}) takes the free place")
-    server.prints(f"go to worker 0 ({socket.gethostname()}, pid {late.pid})")
-    lost.append(kill(cluster.workers[1]))
-    summary = cluster.ends_well(but=lost)
-    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
-
-
-def steps_are_divided_among_new_workers(lab):
-    keys = hurt_keys(lab, **{"on-worker-loss": "continue", "max-workers": 4})
-    calm = calm_hash(lab, keys)
-    cluster = lab.cluster(lab.job(keys), 2, 1, slice_bytes=4096)
-    cluster.reaches(1)
-    for workers in (2, 3):
+def new_workers_take_over_with_the_same_bits(lab):
+    def is_replaced_by_hand(cluster):
+        server, lost = cluster.servers[0], kill(cluster.workers[1])
+        server.prints("waiting for a replacement")
+        expect(f"pid {lost.pid}" in server.output(), "the lost worker is not named")
         cluster.add_worker()
-        cluster.servers[0].prints(f"{workers} workers share each step")
-    lost = kill(cluster.workers[0])
-    cluster.servers[0].prints("the others go on")
-    cluster.add_worker()
-    cluster.servers[0].prints(f"go to worker 0 ({socket.gethostname()}, pid {cluster.workers[3].pid})")
-    summary = cluster.ends_well(but=(lost,))
-    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
-    drawn = summary["samples_per_worker"]
-    expect(len(drawn) == 3 and min(drawn) > 0 and sum(drawn) == keys["steps"] * 64, f"samples {drawn}")
+        expect(cluster.ends_well(but=(lost,))["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
+    def is_followed_by_one_that_takes_over_a_share(cluster):
+        server, lost = cluster.servers[0], [kill(cluster.workers[0])]
+        server.prints("micro-batches 0 to 3 go to worker 1")
+        late = cluster.add_worker()
+        server.prints(f"pid {late.pid}) takes the free place")
+        server.prints(f"go to worker 0 ({socket.gethostname()}, pid {late.pid})")
+        lost.append(kill(cluster.workers[1]))
+        expect(cluster.ends_well(but=lost)["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
-def training_pauses_below_min_workers(lab):
-    keys = hurt_keys(lab, **{"on-worker-loss": "continue", "min-workers": 2})
+    def shares_its_steps_with_new_workers(cluster):
+        server = cluster.servers[0]
+        for workers in (3, 4):
+            cluster.add_worker()
+            server.prints(f"{workers} workers share each step")
+        lost = kill(cluster.workers[0])
+        server.prints("the others go on")
+        late = cluster.add_worker()
+        server.prints(f"go to worker 0 ({socket.gethostname()}, pid {late.pid})")
+        summary = cluster.ends_well(but=(lost,))
+        expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+        drawn = summary["samples_per_worker"]
+        expect(len(drawn) == 4 and min(drawn) > 0 and sum(drawn) == keys["steps"] * 64, f"samples {drawn}")
+
+    def is_paused_below_min_workers(cluster):
+        server, lost = cluster.servers[0], kill(cluster.workers[1])
+        server.prints("training is paused with 1 worker, fewer than min-workers = 2")
+        cluster.add_worker()
+        server.prints("training goes on with 2 workers")
+        expect(cluster.ends_well(but=(lost,))["weights_sha256"] == calm, "the weights differ from the undisturbed run")
+
+    def case(keys, hurts):
+        cluster = lab.cluster(lab.job(keys), 2, 2, slice_bytes=4096)
+        cluster.reaches(1)
+        hurts(cluster)
+    keys = hurt_keys(lab)
     calm = calm_hash(lab, keys)
-    cluster = lab.cluster(lab.job(keys), 1, 2)
-    cluster.reaches(1)
-    lost = kill(cluster.workers[1])
-    cluster.servers[0].prints("training is paused with 1 worker, fewer than min-workers = 2")
-    cluster.add_worker()
-    cluster.servers[0].prints("training goes on with 2 workers")
-    summary = cluster.ends_well(but=(lost,))
-    expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
-
-
-def a_paused_job_ends_after_replacement_timeout(lab):
-    keys = {**LONG, "on-worker-loss": "continue", "min-workers": 2, "replacement-timeout": 2}
-    cluster = lab.cluster(lab.job(keys), 1, 2)
-    cluster.reaches(5)
-    lost = kill(cluster.workers[1])
-    survivors_name(cluster, lost, ("min-workers = 2", "replacement-timeout = 2"))
+    goes_on = {**keys, "on-worker-loss": "continue"}
+    lab.side_by_side(case, ({**keys, "on-worker-loss": "wait"}, is_replaced_by_hand),
+                     (goes_on, is_followed_by_one_that_takes_over_a_share),
+                     ({**goes_on, "max-workers": 4}, shares_its_steps_with_new_workers),
+                     ({**goes_on, "min-workers": 2}, is_paused_below_min_workers))
 
 
 @first("P5: async and ssp go on without a worker")

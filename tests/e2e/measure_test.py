@@ -17,9 +17,9 @@ def one(summaries, key):
 
 
 def every_strategy_and_cluster_draws_the_same_data(lab):
-    shapes = ((1, 1), (2, 2), (1, 3))
-    jobs = [lab.job({**MLP, "strategy": strategy}) for strategy in STRATEGIES]
-    summaries = [lab.train(job, *shape, slice_bytes=4096) for job in jobs for shape in shapes]
+    runs = (("sync", 1, 1), ("sync", 2, 2), ("async", 2, 2), ("async", 1, 3), ("ssp:2", 1, 3))
+    summaries = [lab.train(lab.job({**MLP, "strategy": strategy}), servers, workers, slice_bytes=4096)
+                 for strategy, servers, workers in runs]
     order, start = one(summaries, "data_order_sha256"), one(summaries, "initial_weights_sha256")
     for keys in ({"seed": 8}, {"steps": 39}, {"shuffle": "false"}):
         other = lab.train(lab.job({**MLP, **keys}), 1, 2)
@@ -31,10 +31,13 @@ def the_initial_weights_are_those_of_the_file(lab):
     first = lab.train(lab.job({**MLP, "stop-after": 10, "checkpoint-dir": lab.folder / "first"}), 1, 2)
     file = lab.folder / "first" / "step-00000010" / "model.safetensors"
     expect(first["initial_weights_sha256"] != first["weights_sha256"], "training did not change the weights")
-    for strategy in STRATEGIES:
-        started = lab.train(lab.job({**MLP, "init-from": file, "strategy": strategy}), 2, 2,
+    trained = {}
+    for strategy in (*STRATEGIES, "allreduce:tree"):
+        started = lab.train(lab.job({**MLP, "seed": 11, "init-from": file, "strategy": strategy}), 2, 2,
                             slice_bytes=4096)
         expect(started["initial_weights_sha256"] == first["weights_sha256"], f"{strategy}: others")
+        trained[strategy] = started["weights_sha256"]
+    expect(trained["allreduce:tree"] == trained["sync"], "allreduce:tree has other bits than sync")
     resumed = lab.train(lab.job({**MLP, "resume": "true", "checkpoint-dir": lab.folder / "first"}), 2, 1)
     expect(resumed["initial_weights_sha256"] == first["weights_sha256"], "resumed with other weights")
 

@@ -30,10 +30,6 @@ def run_words(lab, job, out, *more):
     return [lab.bin_dir / "pushpull", "run", "--over", "mpi", "--job", lab.job(job), "--out", out, *more]
 
 
-def nothing_is_left(lab, seconds=30):
-    lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
-
-
 def tasks_of_mpirun_end_in_the_bits_of_a_local_run(lab):
     with_mpirun(lab)
     want = lab.train(lab.job(JOB), 1, 2)["weights_sha256"]
@@ -42,7 +38,7 @@ def tasks_of_mpirun_end_in_the_bits_of_a_local_run(lab):
     expect(code == 0, f"exit code {code}: {text[-1500:]}")
     summary = summary_of(out)
     expect(summary["weights_sha256"] == want and summary["servers"] == 2 and summary["workers"] == 3, f"{summary}")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 def a_signal_stops_it_with_a_checkpoint(lab):
@@ -56,7 +52,7 @@ def a_signal_stops_it_with_a_checkpoint(lab):
         process.send_signal(number)
         expect(process.ends(60) == STOPPED, f"exit code {process.returncode}: {process.output()[-1500:]}")
         expect("non-zero" not in process.output(), f"mpirun takes the stop for a failure: {process.output()[-1500:]}")
-        nothing_is_left(lab)
+        lab.nothing_is_left()
 
 
 def what_mpirun_refuses_is_one_line(lab):
@@ -75,7 +71,7 @@ def what_mpirun_refuses_is_one_line(lab):
     expect(code == 2 and "there is no mpirun in PATH" in text, f"{code}: {text}")
     code, text = lab.call(lab.bin_dir / "pushpull", "run", "--over", "slurm", "--job", lab.job(JOB))
     expect(code == 2 and "there is no srun in PATH" in text, f"{code}: {text}")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 class Hosts:
@@ -136,7 +132,7 @@ def three_hosts_need_no_shared_folder(lab):
             # servers are numbered as they come
             expect(re.search(f"task {task} on {host} \\| server [12]: joined", text), f"task {task} is not on {host}: {text[:2500]}")
         expect(summary_of(out)["weights_sha256"] == want, "other bits")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ ADAMW = {**MLP, "optimizer": "adamw", "weight-decay": 0.01, "lr": 0.003, "clip-n
          "lr-schedule": "cosine", "lr-min": 1e-4, "warmup-steps": 5, "eval-every": 7,
          "checkpoint-every": 9}
 CONVNET = {**MLP, "model": "convnet", "lr": 0.05, "steps": 12}
-RESNET = {**MLP, "model": "resnet18", "stem": "cifar", "lr": 0.05, "steps": 3, "eval-every": 0, "checkpoint-every": 0,
-          "global-batch": 16, "micro-batch": 4, "test-samples": 32}
 SMALL, MIDDLE, LARGE = 2048, 16384, 1 << 20
 
 
@@ -74,10 +72,6 @@ def connections_and_sockets_change_no_bits(lab):
 @first("P1: the same bits, with convolutions and BatchNorm")
 def convnet_gives_the_same_bits(lab):
     same(lab, CONVNET, [(1, 1, LARGE), (2, 3, MIDDLE), (1, 4, SMALL)])
-
-
-def resnet_gives_the_same_bits(lab):
-    same(lab, RESNET, [(1, 1, LARGE), (2, 2, LARGE)])
 
 
 @first("P1: an evaluation counts each sample once")

@@ -29,30 +29,24 @@ def refused(lab, words, *parts):
 
 @first("P5: starting something twice costs nothing")
 def a_second_start_is_refused_and_the_first_run_continues(lab):
-    keys = {**MLP, "steps": lab.steps(6000)}
-    want = lab.train(lab.job(keys), workers=2)["weights_sha256"]
-    job = lab.job({**keys, "checkpoint-every": 100})
+    checkpoints = lab.folder / "ckpt"
+    keys = {**lab.in_parts(MLP, 1800), "checkpoint-dir": checkpoints, "checkpoint-every": 100}
+    want = lab.train(lab.job({**keys, "checkpoint-dir": ""}), workers=2)["weights_sha256"]
+    job = lab.job(keys)
     first = lab.cluster(job, workers=2)
     first.reaches(300)
-    pid = first.servers[0].pid
-    checkpoints = first.out / "checkpoints"
-    lab.until(lambda: whole(checkpoints), 30, lambda: "no checkpoint")
-    refused(lab, command(lab, job, first.out, first.address), first.address)
-    refused(lab, command(lab, job, first.out), f"{first.out} is in use by process {pid} on host ", "--out")
-    expect(whole(checkpoints), "the running job's checkpoints are gone")
+    with first.workers[0].stopped():  # so that the job does not end meanwhile
+        pid = first.servers[0].pid
+        lab.until(lambda: whole(checkpoints), 30, lambda: "no checkpoint")
+        before = whole(checkpoints)
+        refused(lab, command(lab, job, first.out, first.address), first.address)
+        refused(lab, command(lab, job, first.out), f"{first.out} is in use by process {pid} on host ", "--out")
+        refused(lab, command(lab, lab.job({**keys, "resume": "auto"}), lab.folder / "other"), checkpoints, f"process {pid} ",
+                "checkpoint-dir")
+        expect(set(before) <= set(whole(checkpoints)), "the running job's checkpoints are gone")
     summary = first.ends_well()
     expect(summary["weights_sha256"] == want, "other bits than the undisturbed run")
     expect(not (first.out / ".lock").exists(), "the lock file is left behind")
-
-
-def a_folder_of_checkpoints_belongs_to_one_job(lab):
-    keys = {**LONG, "checkpoint-dir": lab.folder / "ckpt", "checkpoint-every": 100}
-    first = lab.cluster(lab.job(keys))
-    first.reaches(200)
-    lab.until(lambda: whole(lab.folder / "ckpt"), 30, lambda: "no checkpoint")
-    refused(lab, command(lab, lab.job({**keys, "resume": "auto"}), lab.folder / "other"),
-            lab.folder / "ckpt", f"process {first.servers[0].pid} ", "checkpoint-dir")
-    expect(whole(lab.folder / "ckpt"), "the running job's checkpoints are gone")
 
 
 def after_a_kill_before_the_first_step_the_command_starts_anew(lab):
@@ -75,42 +69,18 @@ def after_a_kill_before_the_first_step_the_command_starts_anew(lab):
     expect(again.ends(10) == SIGTERM_CODE, f"exit code {again.returncode}: {again.output()[-600:]}")
 
 
-def a_run_that_cannot_have_checkpoints_leaves_an_earlier_one_alone(lab):
-    job, out = lab.job(MLP), lab.folder / "out"
-    lab.train(job, out=out)
-    shutil.rmtree(out / "checkpoints")
-    (out / "checkpoints").symlink_to("nowhere/checkpoints")
-    before = {name: (out / name).read_bytes() for name in ("metrics.jsonl", "summary.json", "job.ini")}
-    run = lab.run(job, out=out)
-    expect(run.code == CANNOT_WRITE, f"exit code {run.code}: {run.text[-600:]}")
-    for name, text in before.items():
-        expect((out / name).exists() and (out / name).read_bytes() == text, f"{name} of the earlier run is gone")
-
-
-def after_a_kill_the_folder_is_free(lab):
+def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
+    """The later run ends before it begins, is killed, and comes to its end; and one cannot write checkpoints at all."""
     out = lab.folder / "out"
-    run = lab.launch(lab.job(LONG), out=out)
-    run.prints("training starts")
-    run.kill()
-    lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
+    checkpoints = out / "checkpoints"
     lab.train(lab.job(MLP), out=out)
-
-
-def a_fresh_start_without_workers_keeps_the_trained_weights(lab):
-    out = lab.folder / "out"
-    lab.train(lab.job(MLP), out=out)
-    before = whole(out / "checkpoints")
+    before = whole(checkpoints)
     alone = lab.start(*command(lab, lab.job(MLP), out))
     alone.prints("listening on")
     alone.send_signal(signal.SIGTERM)
     alone.ends(30)
-    expect(whole(out / "checkpoints") == before, f"{before} became {sorted(out.rglob('*'))}")
+    expect(whole(checkpoints) == before, f"{before} became {sorted(out.rglob('*'))}")
 
-
-def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
-    out = lab.folder / "out"
-    lab.train(lab.job(MLP), out=out)
-    before = whole(out / "checkpoints")
     fresh = lab.launch(lab.job({**LONG, "seed": 8}), out=out)
     fresh.prints(f"the checkpoints of an earlier run are in {out / 'checkpoints.1'}")
     fresh.prints("training starts")
@@ -119,13 +89,22 @@ def an_earlier_runs_checkpoints_stay_until_the_first_new_one(lab):
     for pid in living_below(fresh.pid):  # on SIGTERM they would write a checkpoint
         os.kill(pid, signal.SIGKILL)
     fresh.kill()
-    lab.until(lambda: not lab.left_behind(), 30, lambda: f"left: {lab.left_behind()}")
+    lab.nothing_is_left()
     expect(whole(out / "checkpoints.1") == before, f"{sorted(out.rglob('*'))}")
-    lab.train(lab.job({**MLP, "steps": 50, "seed": 8}), out=out)
-    expect(summary_of(out)["steps"] == 50 and whole(out / "checkpoints") == ["step-00000050"], f"{sorted(out.rglob('*'))}")
+    job = lab.job({**MLP, "steps": 50, "seed": 8})
+    lab.train(job, out=out)
+    expect(summary_of(out)["steps"] == 50 and whole(checkpoints) == ["step-00000050"], f"{sorted(out.rglob('*'))}")
     expect(whole(out / "checkpoints.1") == before, "the last run's checkpoints are gone")
     lab.train(lab.job({**MLP, "steps": 50, "seed": 9, "keep-runs": 0}), out=out)
     expect(not (out / "checkpoints.1").exists(), "the earlier runs' checkpoints still exist")
+
+    shutil.rmtree(checkpoints)
+    checkpoints.symlink_to("nowhere/checkpoints")
+    files = {name: (out / name).read_bytes() for name in ("metrics.jsonl", "summary.json", "job.ini")}
+    run = lab.run(job, out=out)
+    expect(run.code == CANNOT_WRITE, f"exit code {run.code}: {run.text[-600:]}")
+    for name, text in files.items():
+        expect((out / name).exists() and (out / name).read_bytes() == text, f"{name} of the earlier run is gone")
 
 
 if __name__ == "__main__":

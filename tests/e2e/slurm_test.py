@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import lab as base
-from lab import MLP, Skipped, expect, metrics_of, summary_of
+from lab import MLP, Skipped, expect, step_of, summary_of
 from slurm import Slurm
 
 STOPPED = 75
@@ -20,7 +20,7 @@ def ends_with(process, code, seconds=120):
 
 
 def reaches(lab, out, step, process):
-    lab.until(lambda: max([line["step"] for line in metrics_of(out)], default=-1) >= step or process.poll() is not None, 60,
+    lab.until(lambda: step_of(out) >= step or process.poll() is not None, 60,
               lambda: f"no step {step}: {process.output()[-800:]}")
     expect(process.poll() is None, f"ended with {process.returncode}: {process.output()[-1500:]}")
 
@@ -40,10 +40,6 @@ def pids_of(lab, name):
     return sorted(found)
 
 
-def nothing_is_left(lab, seconds=30):
-    lab.until(lambda: not lab.left_behind(), seconds, lambda: f"left behind: {lab.left_behind()}")
-
-
 def one_worker_for_each_task_ends_in_the_bits_of_a_local_run(lab):
     want = lab.train(lab.job(JOB), 1, 2)["weights_sha256"]
     with Slurm(lab) as slurm:
@@ -56,7 +52,7 @@ def one_worker_for_each_task_ends_in_the_bits_of_a_local_run(lab):
         expect(re.search(r"^task 4 on \S+ \| server 1: joined", text, re.M), text[:1500])
         logs = sorted(path.name for path in (lab.folder / "logs").iterdir())
         expect(logs == [f"task-{rank}.log" for rank in range(8)], f"{logs}")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 def sigterm_stops_it_with_a_checkpoint_and_it_resumes(lab):
@@ -75,7 +71,7 @@ def sigterm_stops_it_with_a_checkpoint_and_it_resumes(lab):
             os.kill(int((lab.folder / "shell").read_text()), signal.SIGUSR1)
             text = ends_with(process, STOPPED)
             expect("stops with a checkpoint at step" in text, text[-1500:])
-            nothing_is_left(lab)
+            lab.nothing_is_left()
         ends_with(slurm.salloc(*run_words(lab, job, out)), 0)
         expect(summary_of(out)["weights_sha256"] == want, "other bits than the undisturbed run")
 
@@ -100,7 +96,7 @@ def a_lost_worker_or_step_is_one_line_with_its_code(lab):
         os.kill(pids_of(lab, "pushpull-worker")[0], signal.SIGKILL)
         text = ends_with(process, 137)
         expect(re.search(r"^\[run\] srun \(pid \d+\) ended with exit code 137", text, re.M), text[-1500:])
-        nothing_is_left(lab)
+        lab.nothing_is_left()
         out = lab.folder / "step"
         process = slurm.salloc(*run_words(lab, job, out))
         reaches(lab, out, 1, process)
@@ -109,10 +105,10 @@ def a_lost_worker_or_step_is_one_line_with_its_code(lab):
                 os.kill(pid, signal.SIGKILL)
         text = ends_with(process, 137)
         expect(re.search(r"^\[run\] srun \(pid \d+\) was killed by signal 9", text, re.M), text[-1500:])
-        nothing_is_left(lab)
+        lab.nothing_is_left()
         text = ends_with(slurm.salloc(*run_words(lab, job, lab.folder / "many", "--workers", 99)), 1)
         expect("the allocation has fewer CPUs than its tasks need" in text, text[-1500:])
-        nothing_is_left(lab)
+        lab.nothing_is_left()
 
 
 def tasks_get_the_key_without_a_shared_home(lab):
@@ -143,7 +139,7 @@ def a_requeued_job_ends_in_the_undisturbed_hash(lab):
         code, text = lab.call("pushpull", "submit", "--job", lab.job(job), "--nodes", 2, "--workers", 2, "--out", out, "--go")
         expect(code == 0 and "Submitted batch job" in text, f"{code}: {text}")
         number = text.split()[-1]
-        lab.until(lambda: max([line["step"] for line in metrics_of(out)], default=-1) >= 1, 90,
+        lab.until(lambda: step_of(out) >= 1, 90,
                   lambda: f"no step: {[path.read_text() for path in out.glob('slurm-*.log')]}")
         code, text = slurm.ask("scontrol", "requeue", number)
         expect(code == 0, text)
@@ -166,7 +162,7 @@ def a_notice_before_the_time_limit_requeues_the_job(lab):
                               "--sbatch-args=--array=7")
         expect(code == 0, f"{code}: {text}")
         number, out = text.split()[-1], out / "task-7"  # an array task has a folder of its own
-        lab.until(lambda: max([line["step"] for line in metrics_of(out)], default=-1) >= 1, 90, lambda: f"{list(out.glob('*'))}")
+        lab.until(lambda: step_of(out) >= 1, 90, lambda: f"{list(out.glob('*'))}")
         code, text = slurm.ask("scancel", "--batch", "--signal=USR1", f"{number}_7")
         expect(code == 0, text)
         lab.until(lambda: set(slurm.states().values()) <= {"COMPLETED", "FAILED"}, 300, lambda: f"{slurm.states()}")
@@ -182,7 +178,7 @@ def submitted(lab, slurm, job, *words):
     code, text = lab.call("pushpull", "submit", "--job", lab.job(job), "--nodes", 2, "--out", out, "--go", *words)
     expect(code == 0, f"{code}: {text}")
     number = text.split()[-1]
-    lab.until(lambda: max([line["step"] for line in metrics_of(out)], default=-1) >= 1, 90,
+    lab.until(lambda: step_of(out) >= 1, 90,
               lambda: f"no step: {slurm.states()} {[path.read_text()[-800:] for path in out.glob('slurm-*.log')]}")
     return number, out
 
@@ -215,7 +211,7 @@ def a_cancelled_job_stops_with_a_checkpoint_and_stays_away(lab):
         lab.until(lambda: (out / "summary.json").exists(), 30, lambda: (out / f"slurm-{number}.log").read_text()[-1500:])
         expect(summary_of(out)["stopped_by"], "stopped_by")
         expect(not slurm.ask("squeue", "-h")[1].strip(), "it is back in the queue")
-    nothing_is_left(lab)
+    lab.nothing_is_left()
 
 
 def mpirun_starts_tasks_on_the_nodes_of_an_allocation(lab):
@@ -240,7 +236,7 @@ def a_node_that_fails_ends_the_run_in_one_line(lab):
         code = process.ends(90)
         text = process.output()
         expect(code != 0 and re.search(r"^\[run\] srun \(pid \d+\) ", text, re.M), f"{code}: {text[-1500:]}")
-        nothing_is_left(lab)
+        lab.nothing_is_left()
 
 
 if __name__ == "__main__":

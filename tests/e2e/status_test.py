@@ -73,16 +73,7 @@ def a_lost_member_is_named_with_the_reason(lab):
     expect(len(ranks) == len(set(ranks)), f"a rank appears twice: {ranks}")
 
 
-def a_stopped_job_keeps_its_last_members(lab):
-    cluster = lab.cluster(lab.job(LONG))
-    cluster.reaches(20)
-    cluster.servers[0].send_signal(signal.SIGTERM)
-    for process in cluster.all():
-        process.ends(60)
-    expect(pids_of(members_of(cluster.out)) == sorted(p.pid for p in cluster.all()), f"{members_of(cluster.out)}")
-
-
-@first("status")
+@first("status and members.json")
 def status_shows_members_and_progress(lab):
     cluster = lab.cluster(lab.job(LONG), servers=2)
     cluster.reaches(50)
@@ -94,14 +85,20 @@ def status_shows_members_and_progress(lab):
     code, text = status(lab, cluster.address)
     expect(code == 0 and all(str(p.pid) in text for p in cluster.all()), f"exit code {code}: {text}")
     expect("rejected" not in cluster.servers[0].output() and "dropped a" not in cluster.servers[0].output(), "it was refused")
+    cluster.servers[0].send_signal(signal.SIGTERM)
+    for process in cluster.all():
+        process.ends(60)
+    expect(pids_of(members_of(cluster.out)) == sorted(p.pid for p in cluster.all()), f"{members_of(cluster.out)}")
 
 
 def a_gathering_job_names_the_missing_members(lab):
-    cluster = lab.cluster(lab.job(LONG), started=1, workers=2)
+    cluster = lab.cluster(lab.job(LONG), servers=2, started=1, workers=2)
     document = json_of(lab, cluster.address)
     expect(document["phase"] == "gathering" and "1 of 2 workers" in document["waiting_for"], f"{document}")
     code, text = status(lab, cluster.address)
     expect(code == 0 and "1 of 2 workers" in text, f"exit code {code}: {text}")
+    code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
+    expect(code == 0 and "latency" in lines_of(text)["server 1"][1], f"exit code {code}: {text}")
 
 
 def only_the_straggler_is_named(lab):
@@ -156,12 +153,6 @@ def the_doctor_finds_no_errors_in_a_running_job(lab):
     step = cluster.step()
     lab.until(lambda: cluster.step() > step, 30, lambda: "training does not continue")
     expect("dropped a" not in "".join(p.output() for p in cluster.servers), "a server refused something")
-
-
-def the_doctor_finds_no_errors_in_a_gathering_job(lab):
-    cluster = lab.cluster(lab.job(LONG), servers=2, started=0, workers=1)
-    code, text = lab.call("pushpull", "doctor", "--join", cluster.address)
-    expect(code == 0 and "latency" in lines_of(text)["server 1"][1], f"exit code {code}: {text}")
 
 
 def the_doctor_names_a_stopped_server(lab):

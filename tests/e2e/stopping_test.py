@@ -6,20 +6,9 @@ import signal
 import time
 
 import lab as base
-from lab import LONG, MLP, expect, first, living_below, metrics_of, summary_of
+from lab import LONG, MLP, expect, first, living_below, summary_of
 
 STOPPED, SIGINT_CODE, SIGTERM_CODE = 75, 128 + signal.SIGINT, 128 + signal.SIGTERM
-
-
-def step_of(run):
-    return max([line["step"] for line in metrics_of(run.out)], default=-1)
-
-
-def trains(lab, run, step=1):
-    def reached():
-        expect(run.poll() is None, f"ended before step {step}: {run.output()[-800:]}")
-        return step_of(run) >= step
-    lab.until(reached, 60, lambda: f"no step {step}: {run.output()[-800:]}")
 
 
 def stopped(lab, run, by, alone=True):
@@ -41,13 +30,13 @@ def servers_of(run, coordinator):
 
 @first("P5: Ctrl-C stops with a checkpoint")
 def a_stopped_run_resumes_to_the_same_bits(lab):
-    keys = {**lab.in_parts(MLP, 6000), "resume": "auto"}
+    keys = {**lab.in_parts(MLP, 3000), "resume": "auto"}
     want = lab.train(lab.job(keys), 1, 1)
     expect(want["stopped_by"] is None, f"stopped_by {want['stopped_by']}")
     out = lab.folder / "stopped"
     for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGINT")):
         run = lab.launch(lab.job(keys), 2, 2, out=out)
-        trains(lab, run, 1 if number == signal.SIGTERM else keys["steps"] // 2)
+        lab.trains(run, 1 if number == signal.SIGTERM else keys["steps"] // 2)
         run.send_signal(number)
         part = stopped(lab, run, name)
         expect(part["steps"] < want["steps"], "it was not stopped in the middle")
@@ -66,7 +55,7 @@ def every_strategy_stops(lab):
             # lines of the earlier run beyond its cut would be taken for this run's
             (out / "metrics.jsonl").unlink(missing_ok=True)
             run = lab.launch(lab.job(keys), 2, 3, out=out)
-            trains(lab, run, begun + 50)
+            lab.trains(run, begun + 50)
             run.send_signal(signal.SIGTERM)
             begun = stopped(lab, run, "SIGTERM", alone=False)["steps"]
         expect(summary_of(out)["resumed_from_step"], "the second run was no resume")
@@ -91,7 +80,7 @@ def a_repeated_signal_to_all_processes_stops_the_job(lab):
 def signals_in_any_order_stop_the_run(lab):
     for first in ("launcher", "servers", "coordinator"):
         run = lab.launch(lab.job({**LONG, "on-worker-loss": "wait"}), 2, 2)
-        trains(lab, run)
+        lab.trains(run)
         below = sorted(living_below(run.pid), reverse=first == "servers")
         pids = [run.pid, *below] if first == "launcher" else [*below, run.pid]
         for turn in range(2):  # schedulers repeat it
@@ -109,7 +98,7 @@ def nohup_is_respected(lab):
     run = lab.start("pushpull", "run", "--job", lab.job(keys), "--servers", 2, "--workers", 2, "--out",
                     lab.folder / "nohup", preexec_fn=ignore_hangup)
     run.out = lab.folder / "nohup"
-    trains(lab, run)
+    lab.trains(run)
     for pid in [run.pid, *living_below(run.pid)]:
         os.kill(pid, signal.SIGHUP)
     expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
@@ -135,7 +124,7 @@ def a_signalled_worker_leaves_the_job(lab):
 @first("Ctrl-C twice")
 def only_a_second_ctrl_c_ends_at_once(lab):
     run = lab.launch(lab.job(LONG), 1, 2)
-    trains(lab, run)
+    lab.trains(run)
     os.mkfifo(run.out / "summary.json.tmp")  # the stop waits for it until the grace is over
     for _ in range(3):
         run.send_signal(signal.SIGTERM)
@@ -170,7 +159,7 @@ def a_job_stops_during_the_restart_of_a_server(lab):
     for coordinator in (False, True):
         keys = {**LONG, "checkpoint-every": 100, "on-server-loss": "restart"}
         run = lab.launch(lab.job(keys), 2, 2)
-        trains(lab, run, 150)
+        lab.trains(run, 150)
         os.kill(next(servers_of(run, coordinator)), signal.SIGKILL)
         run.prints("starting a replacement")
         run.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from lab import LONG, Skipped, expect, first
 
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 WALL = 0x40000000  # waitpid: also for threads
-PROGRESS_TIMEOUT_S = 5  # less than the 10 s after which a stalled step is reported, which stall_watch_test.cpp tests
+PROGRESS_TIMEOUT_S = 3  # less than the 10 s after which a stalled step is reported, which stall_watch_test.cpp tests
 
 
 def ticks_of(pid, thread):

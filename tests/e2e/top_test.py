@@ -7,7 +7,7 @@ import subprocess
 
 import lab as base
 from hosts_test import no_launcher
-from lab import LONG, MLP, Skipped, expect, first
+from lab import LONG, Skipped, expect, first
 from terminal import Terminal
 
 
@@ -42,7 +42,7 @@ def it_shows_the_job_live_at_eighty_columns(lab):
     lab.until(lambda: cluster.step() > step, 30, lambda: "training does not continue")
 
 
-def the_terminal_is_restored_by_every_end(lab):
+def it_leaves_and_follows_the_terminal(lab):
     cluster = running(lab)
     for stop, code in (("q", 0), ("\x03", 0), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGHUP, 128 + signal.SIGHUP)):
         view = top(lab, cluster.address)
@@ -54,12 +54,9 @@ def the_terminal_is_restored_by_every_end(lab):
         expect(view.ends() == code, f"{stop!r}: exit code {view.code}")
         expect(view.is_restored(), f"{stop!r}: {view.raw[-200:]}")
 
-
-def ctrl_z_gives_the_terminal_back_until_it_continues(lab):
-    cluster = running(lab)
     view = top(lab, cluster.address)
     view.shows("worker 1")
-    view.keys("\x1a")
+    view.keys("\x1a")  # Ctrl-Z
     stopped = lambda: open(f"/proc/{view.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T"
     lab.until(stopped, 10, lambda: "it does not stop")
     view.read()
@@ -70,9 +67,6 @@ def ctrl_z_gives_the_terminal_back_until_it_continues(lab):
     view.keys("q")
     expect(view.ends() == 0 and view.is_restored(), f"{view.code}")
 
-
-def it_follows_the_size_of_the_terminal(lab):
-    cluster = running(lab)
     view = top(lab, cluster.address, rows=24, columns=150)
     view.shows("device")
     view.resize(10, 44)
@@ -82,6 +76,11 @@ def it_follows_the_size_of_the_terminal(lab):
     view.shows("pushpull top")
     view.keys("q")
     expect(view.ends() == 0, f"exit code {view.code}")
+
+    lab.call("pushpull", "keygen", lab.folder / "other.key")
+    view = top(lab, cluster.address, "--key", lab.folder / "other.key")
+    expect(view.ends(30) == 77, f"exit code {view.code}: {view.raw}")
+    expect(view.is_restored() and b"[key]" in view.raw.rsplit(b"\x1b[?1049l", 1)[1], f"{view.raw[-300:]}")
 
 
 def it_goes_on_when_a_coordinator_is_back(lab):
@@ -107,14 +106,6 @@ def it_may_start_before_the_job(lab):
     view.shows("no answer for .*: no coordinator there yet")
     view.keys("q")
     expect(view.ends() == 0 and view.is_restored(), f"exit code {view.code}")
-
-
-def a_wrong_key_is_code_77_with_a_restored_terminal(lab):
-    cluster = running(lab)
-    lab.call("pushpull", "keygen", lab.folder / "other.key")
-    view = top(lab, cluster.address, "--key", lab.folder / "other.key")
-    expect(view.ends(30) == 77, f"exit code {view.code}: {view.raw}")
-    expect(view.is_restored() and b"[key]" in view.raw.rsplit(b"\x1b[?1049l", 1)[1], f"{view.raw[-300:]}")
 
 
 def without_a_terminal_it_prints_once(lab):

@@ -58,9 +58,11 @@ def the_weights_have_the_same_bits_on_any_cluster(lab):
     _prepare(lab)
     for network in ("convnet", "mlp", "transformer"):
         command = script(network)
+        clusters = [(1, 1, {}), (4, 2, {"transport": "tcp"})]
+        if network == "convnet":
+            clusters += [(2, 1, {}), (2, 1, {"strategy": "allreduce:tree"})]
         hashes = {f"{workers} workers, {servers} servers {keys}": hash_of(lab, keys, servers, workers, command)
-                  for workers, servers, keys in ((1, 1, {}), (2, 1, {}), (4, 2, {"transport": "tcp"}))}
-        hashes["allreduce:tree"] = hash_of(lab, {"strategy": "allreduce:tree"}, 1, 2, command)
+                  for workers, servers, keys in clusters}
         hashes["loaders"] = hash_of(lab, {}, 1, 2, script(network, "--loaders", 2))
         expect(len(set(hashes.values())) == 1, f"{network}: {hashes}")
 
@@ -115,11 +117,9 @@ def a_resume_in_the_middle_of_an_epoch_with_other_workers_keeps_the_bits(lab):
 def twenty_steps_agree_with_plain_pytorch(lab):
     torch = _prepare(lab)
     import torch_worker
+    # optimizer_torch_test.py compares the others; these two take weight decay into the gradient, and beside it
     optimizers = {
-        "sgd": lambda groups: torch.optim.SGD(groups),
-        "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.9),
         "nesterov": lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True),
-        "adam": lambda groups: torch.optim.Adam(groups),
         "adamw": lambda groups: torch.optim.AdamW(groups)}
     for name, make in optimizers.items():
         lr = 0.003 if name.startswith("adam") else 0.02
@@ -214,7 +214,7 @@ def command_lines(lab):
 
 def jobs_with_reading_processes_end(lab):
     _prepare(lab)
-    for _ in range(int(os.environ.get("PUSHPULL_TEST_LOADER_JOBS", "5"))):
+    for _ in range(int(os.environ.get("PUSHPULL_TEST_LOADER_JOBS", "2"))):
         trained(lab, {"steps": 5}, 1, 2, script("mlp", "--loaders", 2))
         left = [line for line in command_lines(lab) if "torch_worker.py" in line]
         expect(not left, f"left behind {left}")

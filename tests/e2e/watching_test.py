@@ -90,10 +90,11 @@ def a_folder_that_cannot_be_used_costs_one_line(lab):
     expect(run.summary()["steps"] == 40 and metrics_of(run.out), "no results")
 
 
-@first("Prometheus")
+@first("Prometheus, and status over HTTP")
 def prometheus_gets_the_figures_of_the_job(lab):
-    cluster = lab.cluster(lab.job({**LONG, "strategy": "async", "eval-every": 100}), metrics_listen="127.0.0.1:*")
+    cluster = lab.cluster(lab.job({**LONG, "strategy": "async", "eval-every": 100}), metrics_listen="*")
     page = page_of(cluster)
+    expect(page.startswith("http://127.0.0.1:"), f"without a host it listens on {page}")
     cluster.reaches(300)
     # workers send the times of their tasks with heartbeats
     there = re.compile(r"pushpull_tasks_total [1-9]")
@@ -123,13 +124,12 @@ def prometheus_gets_the_figures_of_the_job(lab):
             continue
         for full, labels, before in samples:
             expect(prometheus.value(later, full, **labels) >= before, f"{full} falls")
+    the_page_has_the_status_that_the_command_prints(lab, cluster, page)
+    cluster.servers[0].send_signal(signal.SIGTERM)
+    expect(cluster.servers[0].ends() == STOPPED, cluster.servers[0].output()[-600:])
 
 
-def status_over_http_is_that_of_the_command(lab):
-    cluster = lab.cluster(lab.job(LONG), metrics_listen="*")
-    page = page_of(cluster)
-    expect(page.startswith("http://127.0.0.1:"), f"without a host it listens on {page}")
-    cluster.reaches(50)
+def the_page_has_the_status_that_the_command_prints(lab, cluster, page):
     text, headers = http(page + "/status")
     expect(headers["Content-Type"] == "application/json", str(headers))
     status = json.loads(text)
@@ -142,8 +142,6 @@ def status_over_http_is_that_of_the_command(lab):
     first = status["members"][1]
     expect((first["role"], first["rank"], first["host"]) == ("worker", 0, socket.gethostname()) and "step" in first,
            f"{first}")
-    cluster.servers[0].send_signal(signal.SIGTERM)
-    expect(cluster.servers[0].ends() == STOPPED, cluster.servers[0].output()[-600:])
 
 
 def a_taken_port_costs_one_line(lab):

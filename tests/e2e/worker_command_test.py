@@ -100,7 +100,7 @@ def a_killed_worker_is_replaced(lab):
     keys = lab.in_parts({**LINE, "on-worker-loss": "wait"}, 3000)
     want = lab.train(lab.job(keys), workers=2, worker=program(lab))["weights_sha256"]
     run = lab.launch(lab.job(keys), 1, 2, worker=program(lab))
-    lab.until(lambda: base.metrics_of(run.out), 60, lambda: f"no metrics: {run.output()}")
+    lab.trains(run)
     lost = workers_of(lab, run)[0]
     os.kill(lost, signal.SIGKILL)
     expect(run.ends(120) == 0, f"exit code {run.returncode}: {run.output()[-800:]}")
@@ -122,7 +122,7 @@ def a_worker_that_leaves_is_replaced(lab):
 def ctrl_c_stops_the_job_with_a_checkpoint(lab):
     keys = {**LINE, "steps": 10_000_000}
     run = lab.launch(lab.job(keys), 1, 2, worker=program(lab))
-    lab.until(lambda: base.metrics_of(run.out), 60, lambda: f"no metrics: {run.output()}")
+    lab.trains(run)
     os.kill(run.pid, signal.SIGINT)
     expect(run.ends(60) == STOPPED, f"exit code {run.returncode}: {run.output()[-800:]}")
     expect(list((run.out / "checkpoints").glob("step-*")), "no checkpoint")
@@ -171,7 +171,7 @@ def nothing_survives_its_worker(lab):
 
 def nothing_survives_a_killed_launcher(lab):
     run = lab.launch(lab.job({**LINE, "steps": 10_000_000}), workers=2, worker=script(lab, f"sleep 1000 &\n{program(lab)}\n"))
-    lab.until(lambda: base.metrics_of(run.out), 60, lambda: f"no metrics: {run.output()}")
+    lab.trains(run)
     run.kill()
     run.ends(10)
     nothing_is_left(lab)

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -84,28 +85,21 @@ TEST(Precision, CpuSupportsFp32AndWhereItsProcessorDoesBf16) {
       EXPECT_EQ(backend->numerics(), ops::make_backend({})->numerics() + " bf16");
       continue;
     }
-    try {
-      ops::make_backend({.device = {}, .precision = precision});
-      ADD_FAILURE() << "not refused";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUsage);
-      EXPECT_THAT(error.what(), HasSubstr(to_string(precision)));
-      EXPECT_THAT(error.what(), HasSubstr("--device cuda"));
-    }
+    const std::string text = thrown(
+        ErrorCode::kUsage, [&] { ops::make_backend({.device = {}, .precision = precision}); });
+    EXPECT_THAT(text, HasSubstr(to_string(precision)));
+    EXPECT_THAT(text, HasSubstr("--device cuda"));
   }
   EXPECT_EQ(ops::make_backend({})->device(), nullptr);
 }
 
 TEST(Backend, UnusableDeviceIsRefusedWithTheReason) {
   if (device::count() > 0) GTEST_SKIP() << "there is a device";
-  try {
+  const std::string text = thrown(ErrorCode::kDevice, [&] {
     ops::make_backend({.device = {device::DeviceName::kCuda, 3}});
-    ADD_FAILURE() << "not refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kDevice);
-    EXPECT_THAT(error.what(), HasSubstr("cuda:3"));
-    EXPECT_THAT(error.what(), HasSubstr("--device cpu"));
-  }
+  });
+  EXPECT_THAT(text, HasSubstr("cuda:3"));
+  EXPECT_THAT(text, HasSubstr("--device cpu"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "models/ops/cpu/numerics.h"
+#include "tests/common/thrown.h"
 #include "tests/models/backend_case.h"
 #include "tests/models/fixture.h"
 #include "tests/models/reference.h"
@@ -36,13 +37,7 @@ auto part(const Model& model, Vector& flat, const std::string& name) {
 }
 
 std::string error_of(const Case& c) {
-  try {
-    c.make();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    return error.what();
-  }
-  return "no error";
+  return thrown(ErrorCode::kUsage, [&] { c.make(); });
 }
 
 TEST(Model, MlpListsItsTensorsLikePyTorch) {

@@ -4,6 +4,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "ps/coordinator/stop_flags.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -33,13 +34,7 @@ struct Slurm {
     return out;
   }
   std::string refusal() {
-    try {
-      allocation_end(source());
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUsage);
-      return e.what();
-    }
-    return "";
+    return thrown(ErrorCode::kUsage, [&] { allocation_end(source()); });
   }
 };
 

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "ps/work/evaluations.h"
+#include "tests/common/thrown.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
@@ -28,13 +29,7 @@ Evaluation evaluation(int64_t step, double correct, double loss) {
 }
 
 std::string refusal(const Job& job, const std::vector<HeadInfo>& heads, int64_t test_samples) {
-  try {
-    measure_of(job, heads, test_samples);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { measure_of(job, heads, test_samples); });
 }
 
 TEST(BestEvaluation, StopsOnceTheLossHasNotFallenForThePatience) {

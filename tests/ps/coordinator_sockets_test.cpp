@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/net/address.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::coordinator_sockets_test {
 namespace {
@@ -40,13 +41,12 @@ TEST(CoordinatorSockets, TakesTheEarlierProcesssPortIfItIsFree) {
 }
 
 TEST(CoordinatorSockets, NeverTriesAPortBeyondTheLast) {
-  try {
-    const auto one = open_at(at(65535), 16);
-    const auto other = open_at(at(65535), 16);
-    FAIL() << "two sockets have one port";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-  }
+  EXPECT_NE(thrown(ErrorCode::kUsage,
+                   [&] {
+                     const auto one = open_at(at(65535), 16);
+                     const auto other = open_at(at(65535), 16);
+                   }),
+            "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 #include "tests/device/fake_device.h"
 
 namespace pushpull {
@@ -157,12 +158,7 @@ TEST_F(HostMirrorTest, MemoryIsBoundedByTheHeldGenerations) {
 TEST_F(HostMirrorTest, LostDeviceIsReported) {
   make({.lost_after = 1});
   std::vector<Payload> payloads{slice(generations_->get(), 0), slice(generations_->get(), 1)};
-  try {
-    mirror_->bring(payloads);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice);
-  }
+  EXPECT_NE(thrown(ErrorCode::kDevice, [&] { mirror_->bring(payloads); }), "");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -318,28 +319,18 @@ TEST(Report, DestructorWaitsForTheNewestMembers) {
   EXPECT_EQ(read_bytes(folder / "members.json"), "50");
 }
 
-template <class Call>
-std::string io_error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kIo);
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Report, ErrorNamesAFolderThatCannotBeCreated) {
   const ScratchFolder folder;
   write_bytes(folder / "file", "");
-  EXPECT_THAT(io_error_of([&] { const Report r(folder / "file/out", ProgressStyle::kPlain); }),
-              HasSubstr(folder / "file/out"));
+  EXPECT_THAT(
+      thrown(ErrorCode::kIo, [&] { const Report r(folder / "file/out", ProgressStyle::kPlain); }),
+      HasSubstr(folder / "file/out"));
 }
 
 TEST(Report, ErrorNamesMetricsThatCannotBeOpened) {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder / "metrics.jsonl");
-  EXPECT_THAT(io_error_of([&] { const Report r(folder.path(), ProgressStyle::kPlain); }),
+  EXPECT_THAT(thrown(ErrorCode::kIo, [&] { const Report r(folder.path(), ProgressStyle::kPlain); }),
               HasSubstr("metrics.jsonl: Is a directory"));
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 #include "tests/ps/coordinator_fixture.h"
 
 namespace pushpull {
@@ -154,13 +155,10 @@ TEST_F(RecordTest, WorkersWithOtherNumericsAreRefused) {
 TEST(RunRecorder, UnwritableRecordIsAnErrorAtOnce) {
   const ScratchFolder folder;
   const std::string keys = "strategy = async\nrecord = ";
-  try {
-    RunRecorder recorder(job_of(keys + folder.path() + "/none/run.rec\n"));
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kIo);
-    EXPECT_THAT(e.what(), HasSubstr("none/run.rec"));
-  }
+  EXPECT_THAT(
+      thrown(ErrorCode::kIo,
+             [&] { RunRecorder recorder(job_of(keys + folder.path() + "/none/run.rec\n")); }),
+      HasSubstr("none/run.rec"));
   std::filesystem::create_directory(folder / "run.rec");
   EXPECT_THROW(RunRecorder(job_of(keys + folder.path() + "/run.rec\n")), Error);
   EXPECT_TRUE(std::filesystem::remove(folder / "run.rec"));

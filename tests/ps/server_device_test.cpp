@@ -4,6 +4,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "ps/engine/device_engine.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -36,26 +37,20 @@ TEST(ServerDevice, CpuIsNoDevice) {
 
 TEST(ServerDevice, ServerMayUseADevice) {
   const auto refusal = [](const std::string& text) -> std::string {
-    try {
-      open_server_device(text, {}, [](const std::string&) {});
-      return "";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUsage);
-      return e.what();
-    }
+    return thrown(ErrorCode::kUsage,
+                  [&] { open_server_device(text, {}, [](const std::string&) {}); });
   };
   EXPECT_THAT(refusal("cuda:0,cuda:1"), HasSubstr("a server uses one"));
   EXPECT_THAT(refusal("gpu"), HasSubstr("gpu is unknown"));
 }
 
 TEST(ServerDevice, NamedDeviceMustExist) {
-  try {
-    open_server_device("cuda:63", {}, [](const std::string& text) { FAIL() << text; });
-    FAIL() << "there are 64 devices";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice);
-    EXPECT_THAT(e.what(), HasSubstr("cuda:63 cannot be used"));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kDevice,
+                     [&] {
+                       open_server_device("cuda:63", {},
+                                          [](const std::string& text) { FAIL() << text; });
+                     }),
+              HasSubstr("cuda:63 cannot be used"));
 }
 
 TEST(ServerDevice, AutoReportsWhyItTakesNone) {

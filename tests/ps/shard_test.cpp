@@ -18,8 +18,14 @@ constexpr int64_t kElements = 9610;  // slices end inside tensors; the last bloc
 constexpr int64_t kLeaves = 8;
 
 // Returns leaf `index` of a gradient over the whole vector.
-std::vector<float> leaf(int64_t index) {
-  return floats_of(random_payload(kElements, 40 + static_cast<uint64_t>(index)));
+const std::vector<float>& leaf(int64_t index) {
+  static const std::vector<std::vector<float>> all = [] {
+    std::vector<std::vector<float>> out;
+    for (uint64_t i = 0; i < kLeaves; ++i)
+      out.push_back(floats_of(random_payload(kElements, 40 + i)));
+    return out;
+  }();
+  return all[static_cast<size_t>(index)];
 }
 
 std::vector<float> tree_sum(Range node) {

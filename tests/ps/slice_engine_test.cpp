@@ -13,7 +13,7 @@
 #include "common/job/job.h"
 #include "common/update/norm.h"
 #include "ps/engine/shard.h"
-#include "tests/device/failure.h"
+#include "tests/common/thrown.h"
 #include "tests/device/fake_device.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/device_lab.h"
@@ -395,7 +395,7 @@ TEST(BrokenEngine, LostDeviceIsAnErrorThatNamesIt) {
   options.lost_after = 6;
   const Lab lab(std::make_shared<FakeDevice>(options));
   const SliceMap map(5000, 4096, 1);
-  const std::string text = device::failure([&] {
+  const std::string text = thrown(ErrorCode::kDevice, [&] {
     Shard shard(map, 0, table_of(5000), {}, lab.engine());
     shard.initialise(1);
     std::vector<PartialSum> parts = {{{0, 1}, constant_payload(shard.elements(0), 1.0F)}};

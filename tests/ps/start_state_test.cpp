@@ -13,6 +13,7 @@
 #include "common/job/job.h"
 #include "ps/files/run_recorder.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
@@ -56,16 +57,6 @@ class StartStateTest : public testing::Test {
     const std::vector<std::span<const float>> slots{slot};
     store.write(state, declaration_.table, weights, slots, state_names(OptimizerKind::kMomentum));
   }
-  template <class Call>
-  static std::string error_of(ErrorCode code, const Call& call) {
-    try {
-      call();
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), code) << e.what();
-      return e.what();
-    }
-    return "no error";
-  }
 
   ScratchFolder folder_;
   Declaration declaration_;
@@ -100,13 +91,13 @@ TEST_F(StartStateTest, ResumedRunAndNamedFolderMoveNothing) {
 TEST_F(StartStateTest, FreshRunDoesNotTouchANamedCheckpointFolder) {
   checkpoint(5, job());
   const Job fresh = job("checkpoint-dir = " + dir() + "\n");
-  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { const StartState s(fresh, "unused"); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { const StartState s(fresh, "unused"); }),
               AllOf(HasSubstr(dir()), HasSubstr("step 5"), HasSubstr("resume=true")));
   EXPECT_EQ(CheckpointStore(dir(), 3).steps(), (std::vector<int64_t>{5}));
 }
 
 TEST_F(StartStateTest, ResumeTrueNeedsACheckpointAndAutoDoesNot) {
-  EXPECT_THAT(error_of(ErrorCode::kData, [&] { const StartState s(resuming(), "unused"); }),
+  EXPECT_THAT(thrown(ErrorCode::kData, [&] { const StartState s(resuming(), "unused"); }),
               AllOf(HasSubstr(dir()), HasSubstr("resume=auto")));
   StartState start(job("resume = auto\ncheckpoint-dir = " + dir() + "\n"), "unused");
   EXPECT_FALSE(start.resumes());
@@ -149,8 +140,8 @@ TEST_F(StartStateTest, DamagedCheckpointIsSkippedWithANotice) {
 
 TEST_F(StartStateTest, KeysThatChangeTheRunMayNotChangeAtAResume) {
   checkpoint(3, job());
-  EXPECT_THAT(error_of(ErrorCode::kUsage,
-                       [&] { const StartState s(resuming("seed = 99\nhidden = 7\n"), "unused"); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage,
+                     [&] { const StartState s(resuming("seed = 99\nhidden = 7\n"), "unused"); }),
               AllOf(HasSubstr("seed"), HasSubstr("hidden"), HasSubstr("step-00000003")));
   // keys of where and how the run is computed may change
   EXPECT_TRUE(
@@ -161,7 +152,7 @@ TEST_F(StartStateTest, CheckpointOfAnotherModelIsRefused) {
   checkpoint(3, job());
   StartState start(resuming(), "unused");
   declaration_.table = table_of(301);
-  EXPECT_THAT(error_of(ErrorCode::kData, [&] { start.match(resuming(), declaration_); }),
+  EXPECT_THAT(thrown(ErrorCode::kData, [&] { start.match(resuming(), declaration_); }),
               HasSubstr("step-00000003"));
 }
 
@@ -172,7 +163,7 @@ TEST_F(StartStateTest, AutoLeavesAFinishedJobAndTrueRefusesIt) {
   finished.resume = Resume::kAuto;
   EXPECT_TRUE(StartState(finished, "unused").complete());
   finished.resume = Resume::kTrue;
-  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { StartState(finished, "unused"); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { StartState(finished, "unused"); }),
               HasSubstr("nothing is left to do"));
 }
 
@@ -216,7 +207,7 @@ TEST_F(StartStateTest, AlgorithmsOfTheCheckpointAreUsedIfTheyFit) {
 
 TEST_F(StartStateTest, FinishedRunHasNothingToResume) {
   checkpoint(10, job());
-  EXPECT_THAT(error_of(ErrorCode::kUsage, [&] { StartState(resuming(), "unused"); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { StartState(resuming(), "unused"); }),
               HasSubstr("step 10 of 10"));
 }
 
@@ -251,7 +242,7 @@ TEST_F(StartStateTest, ALaterTermWithoutAnUndamagedCheckpointSaysWhy) {
 TEST_F(StartStateTest, RunWithAnEarlyStopStopsThere) {
   checkpoint(4, job("stop-after = 4\n"));
   EXPECT_THAT(
-      error_of(ErrorCode::kUsage, [&] { StartState(resuming("stop-after = 4\n"), "unused"); }),
+      thrown(ErrorCode::kUsage, [&] { StartState(resuming("stop-after = 4\n"), "unused"); }),
       HasSubstr("step 4 of 4"));
   StartState further(resuming(), "unused");
   EXPECT_EQ(further.match(resuming(), declaration_)->step, 4);
@@ -273,7 +264,7 @@ TEST_F(StartStateTest, InitialWeightsComeFromAFile) {
   EXPECT_EQ(state->weights, values);
   EXPECT_TRUE(state->slots.empty());
   declaration_.table = table_of(301);
-  EXPECT_THAT(error_of(ErrorCode::kData, [&] { start.match(with_weights, declaration_); }),
+  EXPECT_THAT(thrown(ErrorCode::kData, [&] { start.match(with_weights, declaration_); }),
               HasSubstr("init.safetensors"));
 }
 
@@ -313,11 +304,11 @@ TEST_F(StartStateTest, ARunThatStoppedEarlyIsComplete) {
 
 TEST_F(StartStateTest, ForeignFileIsNoInitialWeights) {
   write_bytes(folder_ / "foreign", std::string(8, '\xff') + "{}");
-  EXPECT_THAT(error_of(ErrorCode::kData,
-                       [&] {
-                         const StartState s(job("init-from = " + (folder_ / "foreign") + "\n"),
-                                            folder_ / "default");
-                       }),
+  EXPECT_THAT(thrown(ErrorCode::kData,
+                     [&] {
+                       const StartState s(job("init-from = " + (folder_ / "foreign") + "\n"),
+                                          folder_ / "default");
+                     }),
               HasSubstr("foreign"));
 }
 

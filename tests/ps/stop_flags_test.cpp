@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -37,13 +38,7 @@ StopOptions options_of(const std::map<std::string, std::string>& local) {
 }
 
 std::string refusal(const std::map<std::string, std::string>& local) {
-  try {
-    options_of(local);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { options_of(local); });
 }
 
 TEST(StopFlags, DefaultsAreThoseOfTheHelp) {

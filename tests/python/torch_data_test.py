@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """pushpull.torch with a fake library: data sets of many kinds, processes that read them, and groups."""
+import concurrent.futures
 import pathlib
 import signal
 import subprocess
@@ -187,8 +188,13 @@ class ReadingProcesses(unittest.TestCase):
         self.assertEqual(multiprocessing.active_children(), [])
 
     def test_start_in_each_of_pythons_ways(self):
-        for method in ("fork", "spawn", "forkserver"):
-            self.assertEqual(as_script(method, "\n        time.sleep(0 if task.step else 1.3)"), "0.0\n1.0\n2.0\n3.0\n", method)
+        pause = """
+        if task.step == 1:
+            time.sleep(1.3)  # a process that reads looks for its parent each second"""
+        methods = ("fork", "spawn", "forkserver")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for method, output in zip(methods, pool.map(lambda method: as_script(method, pause), methods)):
+                self.assertEqual(output, "0.0\n1.0\n2.0\n3.0\n", method)
 
 
 class Groups(unittest.TestCase):

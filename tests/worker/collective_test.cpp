@@ -1,11 +1,14 @@
 // One suite for each all-reduce. Ranks are threads, connections are real ones over loopback.
 #include "worker/all_reduce/collective.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <random>
@@ -16,6 +19,7 @@
 #include "common/net/keys.h"
 #include "common/net/zap_handler.h"
 #include "common/update/range_update.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -75,10 +79,12 @@ using Floats = std::vector<float>;
 
 // Returns a random vector for a node of a step, the same in each call.
 std::shared_ptr<Floats> gradient(Range node, int64_t elements, int64_t step) {
-  std::mt19937 dice(static_cast<uint32_t>(node.lo * 1000 + node.hi * 10 + step));
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  auto state = static_cast<uint32_t>(node.lo * 1000 + node.hi * 10 + step);
   auto out = std::make_shared<Floats>(static_cast<size_t>(elements));
-  for (float& x : *out) x = uniform(dice);
+  for (float& x : *out) {
+    state = state * 1664525U + 1013904223U;  // Press et al., Numerical Recipes: quick, from -1 to 1
+    x = static_cast<float>(static_cast<int32_t>(state) >> 8) / 8388608.0F;
+  }
   return out;
 }
 
@@ -139,7 +145,7 @@ class AllReduce : public testing::TestWithParam<std::tuple<AllReduceKind, int>> 
 };
 
 TEST_P(AllReduce, EachRankGetsTheSumOfAllForAnySize) {
-  const std::vector<int64_t> sizes = {1, 2, 3, 15, 16, 17, 100, 4097, 33'333, 200'001};
+  const std::vector<int64_t> sizes = {1, 2, 3, 15, 16, 17, 100, 4097, 33'333, 70'001};
   constexpr int64_t kLeaves = 8;
   // in one piece, and cut into chunks of small segments
   for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
@@ -150,11 +156,13 @@ TEST_P(AllReduce, EachRankGetsTheSumOfAllForAnySize) {
         ASSERT_EQ(got.size(), want.size());
         EXPECT_EQ(std::memcmp(got.data(), results[i][0].data(), got.size() * 4), 0)
             << "ranks disagree at size " << sizes[i];
-        for (size_t e = 0; e < want.size(); ++e) {
-          // at most 8 numbers below 1 in another order: a few roundings of their sum
-          ASSERT_NEAR(got[e], want[e], 8 * 8 * 6e-8) << "element " << e << " of " << sizes[i];
-        }
       }
+      // at most 8 numbers below 1 in another order: a few roundings of their sum
+      float apart = 0.0F;
+      for (size_t e = 0; e < want.size(); ++e) {
+        apart = std::max(apart, std::fabs(results[i][0][e] - want[e]));
+      }
+      EXPECT_LE(apart, 8 * 8 * 6e-8) << "size " << sizes[i];
     }
   }
 }
@@ -166,9 +174,10 @@ TEST_P(TreeAllReduce, HasTheBitsOfTheServersSum) {
   for (const int64_t leaves : {5, 6, 8, 13}) {
     for (const int64_t whole : {int64_t{1} << 30, int64_t{0}}) {
       const auto results =
-          sums({10, 70'001}, leaves, {.segment_bytes = 16'384, .whole_bytes = whole});
+          sums({10, 30'001}, leaves, {.segment_bytes = 16'384, .whole_bytes = whole});
       EXPECT_EQ(results[0][0], tree_sum(ranks(), leaves, 10, 0));
-      for (const Floats& got : results[1]) EXPECT_EQ(got, tree_sum(ranks(), leaves, 70'001, 1));
+      const Floats want = tree_sum(ranks(), leaves, 30'001, 1);
+      for (const Floats& got : results[1]) EXPECT_TRUE(got == want);
     }
   }
 }
@@ -200,7 +209,7 @@ class OwnAllReduce : public testing::TestWithParam<AllReduceKind> {};
 
 TEST_P(OwnAllReduce, NamesAWorkerThatNeverAnswers) {
   Ranks all(3, 0.3);
-  try {
+  const std::string text = thrown(ErrorCode::kUnreachable, [&] {
     all.run(
         [&](int rank, Peers& peers) {
           const auto collective = make_collective(GetParam(), peers, 3, 0.3, {});
@@ -209,13 +218,9 @@ TEST_P(OwnAllReduce, NamesAWorkerThatNeverAnswers) {
           collective->sum(0, parts, 1000, {target, target.get()});
         },
         1);
-    FAIL() << "a sum without worker 1";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUnreachable);
-    EXPECT_NE(std::string(e.what()).find("worker 1 at tcp://127.0.0.1:"), std::string::npos)
-        << e.what();
-    EXPECT_NE(std::string(e.what()).find("operation 0"), std::string::npos) << e.what();
-  }
+  });
+  EXPECT_THAT(text, testing::HasSubstr("worker 1 at tcp://127.0.0.1:"));
+  EXPECT_THAT(text, testing::HasSubstr("operation 0"));
 }
 
 TEST_P(OwnAllReduce, SlowWorkerIsWaitedFor) {
@@ -369,13 +374,12 @@ TEST(Peers, WorkerInAnotherOperationIsNamed) {
   const WakeFd never;
   for (int operation = 0; operation < 3; ++operation) all.at(1).begin(operation);
   all.at(1).send_text(0, "x");
-  try {
-    for (const int64_t most = now_ms() + 20'000; now_ms() < most;) all.at(0).serve(never, 20);
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kProtocol);
-    EXPECT_NE(std::string(e.what()).find("worker 1"), std::string::npos) << e.what();
-  }
+  EXPECT_THAT(thrown(ErrorCode::kProtocol,
+                     [&] {
+                       for (const int64_t most = now_ms() + 20'000; now_ms() < most;)
+                         all.at(0).serve(never, 20);
+                     }),
+              testing::HasSubstr("worker 1"));
 }
 
 TEST(Peers, StopEndsAWait) {

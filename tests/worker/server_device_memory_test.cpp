@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 #include "ps/server/attached_workers.h"
+#include "tests/common/thrown.h"
 #include "tests/device/fake_device.h"
 #include "worker/exchange/server_attachment.h"
 
@@ -229,12 +230,7 @@ TEST_F(ServerDeviceMemory, LostDeviceEndsTheWorker) {
         stream->synchronize(kDeadlineMs);
       },
       Error);
-  try {
-    worker_->on_message(0, answer, now_);
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice);
-  }
+  EXPECT_NE(thrown(ErrorCode::kDevice, [&] { worker_->on_message(0, answer, now_); }), "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -18,13 +19,7 @@ std::string place_text(const Environment& environment) {
 }
 
 std::string refusal_of(const Environment& environment) {
-  try {
-    local_place(environment);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "";
+  return thrown(ErrorCode::kUsage, [&] { local_place(environment); });
 }
 
 TEST(LocalPlace, EachLauncherHasItsVariables) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -24,13 +25,7 @@ std::vector<std::string> expand(const std::string& list, size_t limit = kAll) {
 }
 
 std::string refusal_of(const std::string& list) {
-  try {
-    expand(list);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "accepted";
+  return thrown(ErrorCode::kUsage, [&] { expand(list); });
 }
 
 TEST(NodeList, ExpandsRangesWithTheirZeros) {

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/net/address.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -53,13 +54,7 @@ Placement server(const Environment& environment, std::optional<int64_t> servers 
 }
 
 std::string refusal(const Environment& environment, const LaunchFlags& flags = {}) {
-  try {
-    place(environment, flags);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "accepted";
+  return thrown(ErrorCode::kUsage, [&] { place(environment, flags); });
 }
 
 TEST(Placement, TheServerOfRankZeroIsTheFirst) {
@@ -155,7 +150,7 @@ TEST(Placement, ContradictionsNameBothSources) {
               AllOf(HasSubstr("torchrun rank 0 of 4"), HasSubstr("Open MPI rank 2 of 4")));
   // torchrun itself deals out ranks in an order of its own
   EXPECT_EQ(refusal(torchrun(0, 4) + open_mpi(2, 4) + Environment{{"TORCHELASTIC_RUN_ID", "7"}}),
-            "accepted");
+            "");
   EXPECT_THAT(refusal(open_mpi(2, 4) + Environment{{"WORLD_SIZE", "8"}, {"MASTER_ADDR", "x"}}),
               HasSubstr("WORLD_SIZE=8 contradicts OMPI_COMM_WORLD_SIZE=4"));
   EXPECT_THAT(refusal(torchrun(0, 4) + tf_config("worker", 0)),
@@ -279,7 +274,7 @@ TEST(Placement, AnyEnvironmentIsPlacedOrRefused) {
   const std::vector<Environment> kBases = {{}, torchrun(1, 2), open_mpi(0, 2), tf_config("ps", 1)};
   const std::string config = tf_config("worker", 0).at("TF_CONFIG");
   int64_t placed = 0;
-  for (uint64_t seed = 0; seed < 30000; ++seed) {
+  for (uint64_t seed = 0; seed < 10000; ++seed) {
     std::mt19937_64 random(seed);
     Environment environment = kBases[random() % kBases.size()];
     for (uint64_t i = random() % 7; i > 0; --i) {
@@ -301,7 +296,7 @@ TEST(Placement, AnyEnvironmentIsPlacedOrRefused) {
       ASSERT_EQ(e.code(), ErrorCode::kUsage) << "seed " << seed << ": " << e.what();
     }
   }
-  EXPECT_GT(placed, 1000);
+  EXPECT_GT(placed, 300);
 }
 
 TEST(Explain, NamesTheSourceOfEachValue) {

@@ -1,20 +1,16 @@
 #include "common/net/address.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
 
 std::string usage_error(const std::string& text) {
-  try {
-    parse_address(text, "join");
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    return e.what();
-  }
-  return "accepted";
+  return thrown(ErrorCode::kUsage, [&] { parse_address(text, "join"); });
 }
 
 TEST(Address, ReadsHostAndPort) {
@@ -72,13 +68,11 @@ TEST(Address, TheLocalAddressTowardsLoopbackIsLoopback) {
 }
 
 TEST(Address, AHostThatCannotBeResolvedIsNamed) {
-  try {
-    local_address_towards({"no such host", "5555"});  // a space: no resolver is asked
-    FAIL() << "resolved";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUnreachable);
-    EXPECT_NE(std::string(e.what()).find("no such host"), std::string::npos) << e.what();
-  }
+  EXPECT_THAT(thrown(ErrorCode::kUnreachable,
+                     [] {
+                       local_address_towards({"no such host", "5555"});
+                     }),  // a space: no resolver is asked
+              testing::HasSubstr("no such host"));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "common/net/address.h"
 #include "tests/common/net/loopback.h"
 #include "tests/common/net/wire_samples.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -196,35 +197,26 @@ TEST_F(Endpoint, AReceiverThatDoesNotReadBuffersALimitedNumberOfBytes) {
 }
 
 TEST_F(Endpoint, APortInUseIsNamedWithARemedy) {
-  try {
+  const std::string text = thrown(ErrorCode::kUsage, [&] {
     const Router second(context_, router_.address(), EndpointLimits{});
-    FAIL() << "both listen on one port";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    EXPECT_THAT(e.what(), HasSubstr(parse_address(router_.address(), "listen").port));
-    EXPECT_THAT(e.what(), HasSubstr("in use"));
-    EXPECT_THAT(e.what(), HasSubstr("choose another port"));
-  }
+  });
+  EXPECT_THAT(text, HasSubstr(parse_address(router_.address(), "listen").port));
+  EXPECT_THAT(text, HasSubstr("in use"));
+  EXPECT_THAT(text, HasSubstr("choose another port"));
 }
 
 TEST_F(Endpoint, AnAddressOfAnotherHostIsNamed) {
-  try {
-    const Router second(context_, "tcp://192.0.2.1:5555", EndpointLimits{});  // RFC 5737: no host's
-    FAIL() << "listens on a foreign address";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    EXPECT_THAT(e.what(), HasSubstr("192.0.2.1:5555"));
-  }
+  // RFC 5737: no host's
+  EXPECT_THAT(
+      thrown(ErrorCode::kUsage,
+             [&] { const Router second(context_, "tcp://192.0.2.1:5555", EndpointLimits{}); }),
+      HasSubstr("192.0.2.1:5555"));
 }
 
 TEST_F(Endpoint, AnInvalidAddressIsAUsageError) {
-  try {
-    const Dealer dealer(context_, "tcp://nonsense", EndpointLimits{});
-    FAIL() << "connects to nonsense";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUsage);
-    EXPECT_THAT(e.what(), HasSubstr("tcp://nonsense"));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kUsage,
+                     [&] { const Dealer dealer(context_, "tcp://nonsense", EndpointLimits{}); }),
+              HasSubstr("tcp://nonsense"));
 }
 
 TEST_F(Endpoint, ReceiveReturnsAtOnceWithoutAMessage) {

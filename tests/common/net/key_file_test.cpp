@@ -14,6 +14,7 @@
 
 #include "common/base/error.h"
 #include "tests/common/scratch_folder.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -36,16 +37,6 @@ class KeyFile : public testing::Test {
   static std::string secret_in(const std::string& path) {
     const AnyKey key = read_key_file(path);
     return key_text(key);
-  }
-  static std::string error_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kUsage) << e.what();
-      return e.what();
-    }
-    ADD_FAILURE() << "no error was thrown";
-    return "";
   }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
@@ -129,9 +120,9 @@ TEST_F(KeyFile, ADescriptorHandsOneKeyToEveryProcess) {
   EXPECT_EQ(find_keys("").control_credentials().own.secret_key, want);
   EXPECT_EQ(find_keys("").control_credentials().own.secret_key, want);  // read a second time
   setenv("PUSHPULL_KEY_FD", "999", 1);
-  EXPECT_THAT(error_of([] { find_keys(""); }), HasSubstr("PUSHPULL_KEY_FD=999"));
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [] { find_keys(""); }), HasSubstr("PUSHPULL_KEY_FD=999"));
   setenv("PUSHPULL_KEY_FD", "three", 1);
-  EXPECT_THAT(error_of([] { find_keys(""); }), HasSubstr("PUSHPULL_KEY_FD=three"));
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [] { find_keys(""); }), HasSubstr("PUSHPULL_KEY_FD=three"));
 }
 
 TEST_F(KeyFile, AKeyThatOthersCanReadIsRefused) {
@@ -139,7 +130,8 @@ TEST_F(KeyFile, AKeyThatOthersCanReadIsRefused) {
   ASSERT_TRUE(make_key_file(path, new_secret_key()));
   for (const mode_t mode : {0644, 0640, 0604, 0660, 0601, 0620}) {
     chmod(path.c_str(), mode);
-    EXPECT_THAT(error_of([&] { find_keys(path); }), AllOf(HasSubstr(path), HasSubstr("chmod 600")))
+    EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { find_keys(path); }),
+                AllOf(HasSubstr(path), HasSubstr("chmod 600")))
         << mode;
   }
   chmod(path.c_str(), 0400);
@@ -151,7 +143,7 @@ TEST_F(KeyFile, AKeyOfAnotherUserIsRefused) {
   const std::string path = folder_ / "theirs.key";
   ASSERT_TRUE(make_key_file(path, new_secret_key()));
   if (chown(path.c_str(), 12345, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "not root";
-  EXPECT_THAT(error_of([&] { find_keys(path); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { find_keys(path); }),
               AllOf(HasSubstr(path), HasSubstr("12345"), HasSubstr("chown")));
 }
 
@@ -159,12 +151,13 @@ TEST_F(KeyFile, AnInvalidKeyFileIsNamed) {
   const std::string path = folder_ / "job.ini";
   write_bytes(path, "model = mlp\n");
   chmod(path.c_str(), 0600);
-  EXPECT_THAT(error_of([&] { find_keys(path); }), HasSubstr(path));
-  EXPECT_THAT(error_of([&] { find_keys(folder_ / "none"); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { find_keys(path); }), HasSubstr(path));
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { find_keys(folder_ / "none"); }),
               AllOf(HasSubstr(folder_ / "none"), HasSubstr("keygen")));
-  EXPECT_THAT(error_of([&] { find_keys(folder_.path()); }), HasSubstr(folder_.path()));
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { find_keys(folder_.path()); }),
+              HasSubstr(folder_.path()));
   ASSERT_EQ(mkfifo((folder_ / "fifo").c_str(), 0600), 0);
-  EXPECT_THAT(error_of([&] { find_keys(folder_ / "fifo"); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { find_keys(folder_ / "fifo"); }),
               HasSubstr("fifo"));  // without waiting for a writer
 }
 
@@ -181,7 +174,7 @@ TEST_F(KeyFile, AFileIsNoHome) {
   write_bytes(folder_ / "file", "");
   setenv("HOME", (folder_ / "file").c_str(), 1);
   EXPECT_TRUE(no_home_for_a_key());
-  EXPECT_THAT(error_of([] { find_keys(""); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [] { find_keys(""); }),
               AllOf(HasSubstr("/file is not a folder"), HasSubstr("--key")));
   const std::string note = set_keys_of_children({});
   EXPECT_THAT(note, HasSubstr("a key of its own"));
@@ -203,7 +196,7 @@ TEST_F(KeyFile, AKeyAndNoKeyContradictEachOther) {
   EXPECT_TRUE(keys_of(line).insecure());
   EXPECT_TRUE(files().empty());
   line.local["key"] = folder_ / "job.key";
-  EXPECT_THAT(error_of([&] { keys_of(line); }), HasSubstr("--insecure"));
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { keys_of(line); }), HasSubstr("--insecure"));
 }
 
 TEST_F(KeyFile, AKeyInTheEnvironmentReachesProcessesThatReadNoFile) {
@@ -215,7 +208,8 @@ TEST_F(KeyFile, AKeyInTheEnvironmentReachesProcessesThatReadNoFile) {
   EXPECT_FALSE(no_home_for_a_key());
   EXPECT_THAT(files(), testing::IsEmpty()) << "it makes no key of its own";
   setenv("PUSHPULL_KEY", "pushpull-key-1 00", 1);
-  EXPECT_THAT(error_of([] { find_keys(""); }), HasSubstr("PUSHPULL_KEY holds no key"));
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [] { find_keys(""); }),
+              HasSubstr("PUSHPULL_KEY holds no key"));
   hand_down_file(own_);
   EXPECT_EQ(getenv("PUSHPULL_KEY"), nullptr) << "the file counts";
 }

@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/frames.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
@@ -26,13 +27,7 @@ WireHeads wire_of(const std::vector<HeadInfo>& heads) {
 }
 
 std::string refusal(const WireHeads& heads) {
-  try {
-    from_wire(heads);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kProtocol);
-    return error.what();
-  }
-  return "";
+  return thrown(ErrorCode::kProtocol, [&] { from_wire(heads); });
 }
 
 TEST(HeadWire, HeadsAreEqualAfterTheWire) {
@@ -119,13 +114,7 @@ template <class Spoil>
 std::string refusal(const Spoil& spoil) {
   WireTensors tensors = wire_of(two_tensors());
   spoil(*tensors.Mutable(1));
-  try {
-    from_wire(tensors);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kProtocol);
-    return e.what();
-  }
-  return "accepted";
+  return thrown(ErrorCode::kProtocol, [&] { from_wire(tensors); });
 }
 
 TEST(TensorWire, ATableSurvivesTheWire) {

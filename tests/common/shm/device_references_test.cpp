@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/layout/slice_map.h"
 #include "common/shm/references.h"
+#include "tests/common/thrown.h"
 #include "tests/device/fake_device.h"
 
 namespace pushpull {
@@ -63,13 +64,7 @@ class DeviceReferences : public testing::Test {
   }
   std::string refusal(Message message) { return refusal(std::move(message), memory_); }
   std::string refusal(Message message, PeerMemory& memory) const {
-    try {
-      resolve(message, memory, map_);
-      return "";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kProtocol);
-      return e.what();
-    }
+    return thrown(ErrorCode::kProtocol, [&] { resolve(message, memory, map_); });
   }
   // Reads a payload through the peer's device.
   std::vector<float> read(const Payload& payload) const {
@@ -154,13 +149,8 @@ TEST_F(DeviceReferences, MemoryThatIsNotSharedStaysAPayload) {
 TEST_F(DeviceReferences, ADeviceOutOfMemorySaysSo) {
   const size_t too_much = size_t{1} << 40;
   DevicePool pool(device_, [](const std::string& why) { FAIL() << why; });
-  try {
-    pool.get(too_much);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kDevice);
-    EXPECT_THAT(e.what(), testing::HasSubstr("no room"));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kDevice, [&] { pool.get(too_much); }),
+              testing::HasSubstr("no room"));
 }
 
 TEST_F(DeviceReferences, BuffersAreFoundWhileAllocatedAndMayOutliveThePool) {

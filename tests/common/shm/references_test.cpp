@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/layout/slice_map.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::references_test {
 namespace {
@@ -59,13 +60,7 @@ class References : public testing::Test {
     return message;
   }
   std::string refusal(Message message) {
-    try {
-      resolve(message, memory_, map_);
-      return "";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kProtocol);
-      return e.what();
-    }
+    return thrown(ErrorCode::kProtocol, [&] { resolve(message, memory_, map_); });
   }
 
   SegmentPool pool_{[](const std::string& why) { FAIL() << why; }};

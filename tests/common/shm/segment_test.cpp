@@ -17,6 +17,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 
 namespace pushpull::segment_test {
 namespace {
@@ -25,13 +26,7 @@ constexpr int64_t kMax = int64_t{1} << 24;
 
 // Returns why the mapping is refused, or "".
 std::string refusal(const wire::Segment& segment, int64_t most = kMax) {
-  try {
-    const Mapping mapping(segment, most);
-    return "";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kProtocol);
-    return e.what();
-  }
+  return thrown(ErrorCode::kProtocol, [&] { const Mapping mapping(segment, most); });
 }
 
 // Shared memory as a stranger could make it: with the right name, and `token` at its end.
@@ -94,14 +89,10 @@ TEST(Segment, TokensDiffer) {
 }
 
 TEST(Segment, ATooLargeSegmentIsAnErrorWithTheSize) {
-  try {
-    const Segment segment(size_t{1} << 62);
-    FAIL() << "allocated 2^62 bytes";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kFailed);
-    EXPECT_THAT(e.what(), testing::HasSubstr("bytes of shared memory cannot be allocated"));
-    EXPECT_THAT(e.what(), testing::HasSubstr("transport = tcp"));
-  }
+  const std::string text =
+      thrown(ErrorCode::kFailed, [&] { const Segment segment(size_t{1} << 62); });
+  EXPECT_THAT(text, testing::HasSubstr("bytes of shared memory cannot be allocated"));
+  EXPECT_THAT(text, testing::HasSubstr("transport = tcp"));
 }
 
 TEST(Segment, ALimitOnFilesIsAnErrorAndNoSignal) {

@@ -13,6 +13,7 @@
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "models/models.h"
+#include "tests/common/thrown.h"
 #include "tests/device/fake_device.h"
 #include "tests/models/networks/slopes.h"
 #include "tests/models/queued_backend.h"
@@ -184,13 +185,7 @@ TEST(Bert, MaskHidesPaddingFromOtherTokens) {
 
 TEST(Bert, RefusesWhatDoesNotFit) {
   const auto expect_refusal = [](const Job& job, const FieldTable& table, const char* words) {
-    try {
-      make_model(job, table);
-      FAIL() << "must be refused: " << words;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUsage);
-      EXPECT_THAT(error.what(), HasSubstr(words));
-    }
+    EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { make_model(job, table); }), HasSubstr(words));
   };
   Job job = bert_job();
   job.heads = 3;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "tests/common/thrown.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"
@@ -147,13 +148,7 @@ TEST(ConvolutionOperation, GivesTheBitsOfItsInputsAlone) {
 TEST(ConvolutionOperation, RefusesAStrideOfZeroAndAnImageBelowItsKernel) {
   const auto error_of = [](const ConvolutionShape& shape) -> std::string {
     const std::vector inputs{input_of(shape)};
-    try {
-      ops::ConvolutionSpec(shape).check("conv1", inputs);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUsage);
-      return error.what();
-    }
-    return "no error";
+    return thrown(ErrorCode::kUsage, [&] { ops::ConvolutionSpec(shape).check("conv1", inputs); });
   };
   EXPECT_THAT(error_of({.input = {1, 1, 4, 4}, .outputs = 1, .stride = 0}),
               testing::HasSubstr("conv1 has a kernel of 1 with padding 0 and stride 0"));

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "models/ops/cpu/activations.h"
+#include "tests/common/thrown.h"
 #include "tests/models/ops/same_bits.h"
 
 namespace pushpull {
@@ -206,13 +207,7 @@ TEST(LinearOperation, SumsTheBiasTheSameForAnyNumberOfThreads) {
 
 std::string error_of(const ops::LinearShape& shape, const ops::ValueType& input) {
   const std::vector inputs{input};
-  try {
-    ops::LinearSpec(shape).check("layers.0", inputs);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    return error.what();
-  }
-  return "no error";
+  return thrown(ErrorCode::kUsage, [&] { ops::LinearSpec(shape).check("layers.0", inputs); });
 }
 
 TEST(LinearOperation, NamesTheNodeWhoseInputDoesNotFit) {

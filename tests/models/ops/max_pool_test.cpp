@@ -5,6 +5,7 @@
 
 #include "common/base/error.h"
 #include "models/ops/pool.h"
+#include "tests/common/thrown.h"
 #include "tests/models/ops/blocks.h"
 #include "tests/models/ops/differences.h"
 #include "tests/models/ops/same_bits.h"
@@ -102,13 +103,8 @@ TEST(MaxPoolOperation, GivesTheBitsOfItsInputsAlone) {
 TEST(MaxPoolOperation, RefusesAnImageThatIsSmallerThanItsWindow) {
   const MaxPoolShape shape{.image = {1, 1, 2, 1}, .kernel = 2};
   const std::vector inputs{ops::native_image(shape.image)};
-  try {
-    ops::MaxPoolSpec(shape).check("maxpool", inputs);
-    FAIL() << "must be refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_THAT(error.what(), testing::HasSubstr("maxpool has images of 2x1"));
-  }
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { ops::MaxPoolSpec(shape).check("maxpool", inputs); }),
+              testing::HasSubstr("maxpool has images of 2x1"));
 }
 
 }  // namespace
