@@ -69,7 +69,7 @@ int contains(dl_phdr_info* object, size_t, void* data) {
 extern "C" {
 
 // Boost's parse_environment reads this variable, in a way that only a program can (--wrap=environ). A worker in another
-// program does not call that function.
+// program does not call that function. Our own code that lists variables reads __environ.
 static char* no_variables[] = {nullptr};
 char** __wrap_environ = no_variables;
 

@@ -261,9 +261,32 @@ class TheBuiltWheel(Folder):
     def test_names_no_path_of_the_machine_that_built_it(self):
         self.assertNotIn(str(ROOT).encode(), self.path.read_bytes())
 
+    def test_finds_the_variables_of_each_launcher(self):
+        rank, hosts = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "127.0.0.1"
+        launchers = {
+            "torchrun": {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", **rank},
+            "Open MPI": {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0", **rank},
+            "Slurm": {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0",
+                      "SLURM_STEP_NODELIST": hosts, "SLURM_STEP_NUM_TASKS": "2", **rank},
+            "PUSHPULL_JOIN": {"PUSHPULL_JOIN": "tcp://127.0.0.1:1"}}
+        for name, variables in launchers.items():
+            with self.subTest(name):
+                said = self.opened("auto" if name != "PUSHPULL_JOIN" else None, variables)
+                self.assertNotIn("finds no launcher's variables", said)
+                self.assertRegex(said, r"127.0.0.1", said)
+        self.assertIn("finds no launcher's variables", self.opened("auto", {}))
+
+    def opened(self, join, variables):
+        """Returns what a program prints that joins with the wheel's library."""
+        words = [sys.executable, "-c", JOIN, str(self.path), *([join] if join else [])]
+        return subprocess.run(words, capture_output=True, text=True, env={"PATH": os.environ["PATH"], **variables}).stdout
+
     def test_answers_a_bad_address_with_its_line(self):
         # the line passes through an exception, and so through the unwinder in the library
-        code = """
+        self.assertRegex(self.opened("nowhere", {}), r"^2 .*nowhere")
+
+
+JOIN = """
 import ctypes, sys
 class Options(ctypes.Structure):
     _fields_ = [("join", ctypes.c_char_p), ("join_timeout", ctypes.c_double), ("key", ctypes.c_char_p), ("insecure", ctypes.c_int),
@@ -272,14 +295,13 @@ library = ctypes.CDLL(sys.argv[1])
 library.pp_error.restype = ctypes.c_char_p
 library.pp_error.argtypes = library.pp_free.argtypes = [ctypes.c_void_p]
 session = ctypes.c_void_p()
-code = library.pp_open(ctypes.byref(Options(join=b"nowhere", insecure=1)), ctypes.byref(session))
+join = sys.argv[2].encode() if len(sys.argv) > 2 else None
+code = library.pp_open(ctypes.byref(Options(join=join, join_timeout=0.2, insecure=1)), ctypes.byref(session))
 if code == 0:
     code = library.pp_join(session, ctypes.c_int(-1), ctypes.create_string_buffer(256))
 print(code, library.pp_error(session).decode())
 library.pp_free(session)
 """
-        said = subprocess.run([sys.executable, "-c", code, str(self.path)], check=True, capture_output=True, text=True).stdout
-        self.assertRegex(said, r"^2 .*nowhere")
 
 
 if __name__ == "__main__":
