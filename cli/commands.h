@@ -132,6 +132,10 @@ std::vector<float> weights_for(const Checkpoint& checkpoint, const TensorTable& 
 
 const ProgramHelp& eval_help();
 
+// Returns the folder of checkpoints that `pushpull eval` and `pushpull generate` read: --checkpoint DIR, or their only word;
+// of an output folder of a run its checkpoints. Throws Error(kUsage) with `tag` if there is none.
+std::string checkpoint_path(const CommandLine& line, const std::string& tag);
+
 // argv[0] is "eval". Returns the exit code; throws Error.
 int eval_command(int argc, const char* const* argv);
 

@@ -273,20 +273,28 @@ const ProgramHelp& eval_help() {
   static const ProgramHelp help = {
       .name = "pushpull eval",
       .summary = "metrics of a checkpoint on the test split",
-      .usage = {"pushpull eval --checkpoint DIR [--data-dir DIR] [--json]",
+      .usage = {"pushpull eval OUT [--data-dir DIR] [--json]", "pushpull eval --checkpoint DIR",
                 "pushpull eval --follow --checkpoint OUT/checkpoints"},
       .options = eval_options()};
   return help;
 }
 
+std::string checkpoint_path(const CommandLine& line, const std::string& tag) {
+  const auto flag = line.local.find("checkpoint");
+  if (line.positional.size() + (flag == line.local.end() ? 0 : 1) != 1) {
+    throw Error(ErrorCode::kUsage,
+                "[" + tag + "] a folder is needed: an output folder of a run, or --checkpoint DIR");
+  }
+  const std::string path = flag == line.local.end() ? line.positional.front() : flag->second;
+  std::error_code error;
+  const std::string inside = path + "/checkpoints";
+  return std::filesystem::is_directory(inside, error) ? inside : path;
+}
+
 int eval_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, eval_options(), JobFlags::kRefuse);
   if (print_help(line, eval_help(), PUSHPULL_VERSION)) return 0;
-  const auto folder = line.local.find("checkpoint");
-  if (folder == line.local.end() || !line.positional.empty()) {
-    throw Error(ErrorCode::kUsage, "[eval] a folder is needed: --checkpoint DIR");
-  }
-  const std::string& path = folder->second;
+  const std::string path = checkpoint_path(line, "eval");
   if (line.local.contains("follow")) return follow(line, path);
   for (const char* flag : {"metrics", "follow-timeout"}) {
     if (!line.local.contains(flag)) continue;

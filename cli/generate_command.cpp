@@ -116,21 +116,18 @@ void generate_tokens(Model& model, std::span<const float> weights, int64_t seque
 }
 
 const ProgramHelp& generate_help() {
-  static const ProgramHelp help = {
-      .name = "pushpull generate",
-      .summary = "text that a trained language model goes on with",
-      .usage = {"pushpull generate --checkpoint DIR [--prompt TEXT] [--tokens N]"},
-      .options = generate_options()};
+  static const ProgramHelp help = {.name = "pushpull generate",
+                                   .summary = "text that a trained language model goes on with",
+                                   .usage = {"pushpull generate OUT [--prompt TEXT] [--tokens N]",
+                                             "pushpull generate --checkpoint DIR"},
+                                   .options = generate_options()};
   return help;
 }
 
 int generate_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, generate_options(), JobFlags::kRefuse);
   if (print_help(line, generate_help(), PUSHPULL_VERSION)) return 0;
-  const std::string path = flag_of(line, "checkpoint", "");
-  if (path.empty() || !line.positional.empty()) {
-    throw Error(ErrorCode::kUsage, "[generate] a folder is needed: --checkpoint DIR");
-  }
+  const std::string path = checkpoint_path(line, "generate");
   const int64_t count = whole_number(line, "tokens", 200, 1, kMaxTokens);
   const Sampling sampling = sampling_of(line);
   const Checkpoint checkpoint = read_checkpoint(path);

@@ -6,11 +6,13 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "cli/bench/bench_options.h"
 #include "cli/commands.h"
 #include "cli/compare/compare_options.h"
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/program_help.h"
 
@@ -80,8 +82,11 @@ int dispatch(int argc, const char* const* argv) {
     std::cout << help_text(pushpull_help());
     return 0;
   }
-  throw Error(ErrorCode::kUsage, "[pushpull] unknown command '" + word + "': must be " +
-                                     command_names() + "; --help explains them");
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.push_back(last_word(command.help()));
+  throw Error(ErrorCode::kUsage, "[pushpull] unknown command '" + printable(word) + "'" +
+                                     did_you_mean(word, names) + "; there are " + command_names() +
+                                     "; --help explains them");
 }
 
 // If the parent closed descriptors 0 to 2, opens them on /dev/null. A pipe must not get these

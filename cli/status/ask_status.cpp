@@ -1,12 +1,17 @@
 #include "cli/status/ask_status.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
 #include "common/base/process.h"
+#include "common/net/address.h"
 #include "common/net/join.h"
+#include "ps/files/term_file.h"
 
 namespace pushpull {
 
@@ -29,7 +34,32 @@ StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std
   return answer;
 }
 
+std::string address_in_folder(const std::string& folder, const std::string& tag) {
+  const std::optional<TermRecord> term = read_term(folder);
+  if (term) return term->address;
+  throw Error(
+      ErrorCode::kUsage,
+      "[" + tag + "] no job writes to " + printable(folder, kMaxPathBytes) +
+          " now (there is no term.json); `pushpull report` shows what a run has left there");
+}
+
 }  // namespace
+
+std::string asked_address(const CommandLine& line, const std::string& tag) {
+  const auto join = line.local.find("join");
+  if (line.positional.size() + (join == line.local.end() ? 0 : 1) != 1) {
+    throw Error(ErrorCode::kUsage, "[" + tag +
+                                       "] whose? Give the address of the first server, HOST:PORT, "
+                                       "or the output folder of a job");
+  }
+  std::string text = join == line.local.end() ? line.positional.front() : join->second;
+  std::error_code error;
+  if (join == line.local.end() && std::filesystem::is_directory(text, error))
+    return address_in_folder(text, tag);
+  if (text.find("://") == std::string::npos) text.insert(0, "tcp://");
+  parse_address(text, "join");
+  return text;
+}
 
 StatusQuestion::StatusQuestion(zmq::context_t& context, const std::string& address,
                                const Keys& keys)

@@ -10,11 +10,16 @@
 #include <string>
 #include <zmq.hpp>
 
+#include "common/job/command_line.h"
 #include "common/net/endpoint.h"
 #include "common/net/intervals.h"
 #include "common/net/keys.h"
 
 namespace pushpull {
+
+// Returns the address of the job that a command asks: --join, or its only word, HOST:PORT with or without tcp://, or the
+// output folder of a job that runs, whose term.json has the address. Throws Error(kUsage) with `tag` if there is none.
+std::string asked_address(const CommandLine& line, const std::string& tag);
 
 struct StatusAnswer {
   nlohmann::ordered_json document;

@@ -34,7 +34,7 @@ const std::vector<KeyHelp>& status_options() {
 const ProgramHelp& status_help() {
   static const ProgramHelp help = {.name = "pushpull status",
                                    .summary = "members and progress of a running job",
-                                   .usage = {"pushpull status --join tcp://HOST:PORT [--json]"},
+                                   .usage = {"pushpull status HOST:PORT|OUT [--json]"},
                                    .options = status_options()};
   return help;
 }
@@ -42,12 +42,7 @@ const ProgramHelp& status_help() {
 int status_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, status_options(), JobFlags::kRefuse);
   if (print_help(line, status_help(), PUSHPULL_VERSION)) return 0;
-  if (!line.positional.empty() || !line.local.contains("join")) {
-    throw Error(ErrorCode::kUsage,
-                "[status] the address of the first server is needed: --join tcp://HOST:PORT");
-  }
-  const std::string& address = line.local.at("join");
-  parse_address(address, "join");
+  const std::string address = asked_address(line, "status");
   zmq::context_t context(1);
   const StatusAnswer answer =
       ask_status(context, address, keys_of(line), seconds_of(line, "join-timeout", kStatusSeconds));

@@ -312,8 +312,8 @@ const ProgramHelp& top_help() {
   static const ProgramHelp help = {
       .name = "pushpull top",
       .summary = "members and progress of a running job, live in a terminal; q ends it",
-      .usage = {"pushpull top --join tcp://HOST:PORT [--interval SECONDS]",
-                "pushpull top --join tcp://HOST:PORT --once"},
+      .usage = {"pushpull top HOST:PORT|OUT [--interval SECONDS]",
+                "pushpull top HOST:PORT|OUT --once"},
       .options = top_options()};
   return help;
 }
@@ -321,12 +321,7 @@ const ProgramHelp& top_help() {
 int top_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, top_options(), JobFlags::kRefuse);
   if (print_help(line, top_help(), PUSHPULL_VERSION)) return 0;
-  if (!line.positional.empty() || !line.local.contains("join")) {
-    throw Error(ErrorCode::kUsage,
-                "[top] the address of the first server is needed: --join tcp://HOST:PORT");
-  }
-  const std::string& address = line.local.at("join");
-  parse_address(address, "join");
+  const std::string address = asked_address(line, "top");
   if (line.local.contains("once") || !is_screen()) return print_once(line, address);
   return Top(line, address).run();
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,10 +24,19 @@ namespace pushpull {
 
 namespace {
 
+// Returns the words that the value may be, if it is one of some.
+std::vector<std::string> choices_of(const JobKey& key) {
+  std::vector<std::string> out;
+  std::istringstream words(key.help.value);
+  for (std::string word; std::getline(words, word, '|');) out.push_back(word);
+  return out.size() > 1 ? out : std::vector<std::string>();
+}
+
 void set_value(Job& job, const JobKey& key, const Setting& given) {
   if (key.set(job, given.value)) return;
   throw Error(ErrorCode::kUsage, "[job] " + key.help.key + " = " + printable(given.value) + " (" +
-                                     given.source + "): must be " + key.expects);
+                                     given.source + "): must be " + key.expects +
+                                     did_you_mean(given.value, choices_of(key)));
 }
 
 // Sets the defaults that depend on other keys.

@@ -92,6 +92,22 @@ std::string environment_name(const std::string& key) {
   return name;
 }
 
+namespace {
+
+// Returns "; ..." for a name that is no key of jobs, or "".
+std::string hint_for(const std::string& key) {
+  static const std::vector<std::string> kFlags = {"workers", "servers", "out",
+                                                  "device",  "listen",  "link"};
+  const std::string flag = nearest_name(key, kFlags);
+  const std::string name = nearest_name(key, job_key_names());
+  if (!flag.empty() && (flag == key || name.empty())) {
+    return "; a job file does not say where it runs: give --" + flag + " to `pushpull run`";
+  }
+  return name.empty() ? "" : "; did you mean " + name + "?";
+}
+
+}  // namespace
+
 Settings settings_of_text(const std::string& ini, const std::string& source) {
   Settings settings;
   std::istringstream lines(ini);
@@ -101,8 +117,7 @@ Settings settings_of_text(const std::string& ini, const std::string& source) {
     for (const po::option& option : options_of_line(line, where)) {
       const std::string& key = option.string_key;
       if (find_job_key(key) == nullptr) {
-        refuse_source("unknown key '" + printable(key) + "' (" + where + ")" +
-                      did_you_mean(key, job_key_names()));
+        refuse_source("unknown key '" + printable(key) + "' (" + where + ")" + hint_for(key));
       }
       const std::string value = option.value.empty() ? "" : option.value.front();
       const auto [first, is_new] = settings.try_emplace(key, Setting{value, where});

@@ -60,6 +60,7 @@ TEST(NearestName, FindsTyposAbbreviationsAndWordsOfOtherTrainers) {
   EXPECT_EQ(nearest_name("", names), "");
   EXPECT_EQ(nearest_name(std::string(1'000'000, 'm'), names), "");
   EXPECT_EQ(nearest_name("epoch", names), "");
+  EXPECT_EQ(nearest_name("nproc_per_node", {"workers", "servers"}), "workers");
 }
 
 TEST(Text, PlainTextIsUtf8WithoutControlCharacters) {
