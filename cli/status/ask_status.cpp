@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "ps/files/term_file.h"
