@@ -19,7 +19,7 @@
 namespace pushpull {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 CommandLine line_of(std::vector<std::string> words, std::map<std::string, std::string> flags = {}) {
   CommandLine line;
