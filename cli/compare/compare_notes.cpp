@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/compare/compare_output.h"
+#include "cli/compare/compare_plan.h"
 #include "cli/report/metric_style.h"
 #include "common/base/text.h"
 
@@ -177,6 +178,13 @@ std::vector<std::string> notes_before(const CompareResult& result, int64_t serve
                     (threads > 1 ? " of " + std::to_string(threads) + " threads" : "") +
                     ") share " + plural(result.cores, "core") +
                     ": the comparison is about sharing a core");
+  }
+  for (const std::string& strategy : result.strategies) {
+    for (const int64_t workers : result.workers) {
+      if (can_have(strategy, workers)) continue;
+      notes.push_back(strategy + " with " + plural(workers, "worker") +
+                      " is left out: a step needs one that is not dropped");
+    }
   }
   for (const int64_t workers : result.workers) {
     if (workers > micro_batches) {

@@ -66,7 +66,9 @@ std::vector<Variant> variants_of_round(const CompareOptions& options, size_t rou
   for (const std::string& link : options.links) {
     for (const int64_t workers : options.workers) {
       for (size_t k = 0; k < kinds.size(); ++k) {
-        variants.push_back(kinds[(k + turn) % kinds.size()]);
+        const Variant& kind = kinds[(k + turn) % kinds.size()];
+        if (!can_have(kind.strategy, workers)) continue;
+        variants.push_back(kind);
         variants.back().workers = workers;
         variants.back().link = link;
       }
@@ -77,6 +79,10 @@ std::vector<Variant> variants_of_round(const CompareOptions& options, size_t rou
 }
 
 }  // namespace
+
+bool can_have(const std::string& strategy, int64_t workers) {
+  return Strategy::parse(strategy).backups < workers;
+}
 
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
                                      const std::map<Variant, Tuned>& chosen) {

@@ -36,6 +36,9 @@ struct PlannedRun {
   std::string name;  // of its folder
 };
 
+// Returns whether the strategy can run with so many workers: backup:B drops the B slowest, and one must remain.
+bool can_have(const std::string& strategy, int64_t workers);
+
 // Returns the repeats, interleaved: by seed, then by link, then by number of workers, then
 // strategies and codecs in turn. Each group starts with the next strategy, so that a drift of the
 // machine (heat, other load) affects all strategies equally.

@@ -50,6 +50,14 @@ TEST(ComparePlan, RunsAreInterleavedSeedBySeedAndWorkersByWorkers) {
                                  "async-w1-s8", "sync-w1-s8", "sync-w2-s8", "async-w2-s8"));
 }
 
+TEST(ComparePlan, CellsThatCannotBeAreLeftOut) {
+  std::vector<std::string> names;
+  for (const PlannedRun& run : plan_repeats(options_of({"sync", "backup:1"}, {1, 2}, {7}), {})) {
+    names.push_back(run.name);
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("sync-w1-s7", "sync-w2-s7", "backup-1-w2-s7"));
+}
+
 TEST(ComparePlan, EveryLinkGetsTheSameRuns) {
   CompareOptions options = options_of({"sync", "async"}, {1, 2}, {7});
   options.links = {"", "100mbit,5ms,0.1%"};
