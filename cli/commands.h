@@ -60,6 +60,12 @@ const ProgramHelp& top_help();
 // argv[0] is "top". Returns the exit code; throws Error.
 int top_command(int argc, const char* const* argv);
 
+// `pushpull selftest`: runs small jobs that show whether this installation works. Main thread.
+const ProgramHelp& selftest_help();
+
+// argv[0] is "selftest". Returns the exit code; throws Error.
+int selftest_command(int argc, const char* const* argv);
+
 // `pushpull doctor`: finds out why this host cannot take part in a job. Main thread.
 
 // Returns one aligned line per finding and a last line with their counts.

@@ -137,8 +137,7 @@ CommandLine parse_command_line(int argc, const char* const* argv,
         refuse_flags("flag --" + flag + " needs a value before " + printable(value));
       const bool is_job_key = job_flags == JobFlags::kAccept && find_job_key(flag) != nullptr;
       auto& target = is_job_key ? line.keys : line.local;
-      if (!target.try_emplace(flag, value).second)
-        refuse_flags("flag --" + flag + " is given twice");
+      target[flag] = value;  // the last one counts: a command from a shell's history is extended
     }
   }
   return line;

@@ -62,7 +62,13 @@ Job resolve(const Settings& given) {
   return job;
 }
 
+// A length of the run that is given later replaces the other one, too.
 void override_with(Settings& settings, Settings later) {
+  for (const auto& [key, other] : {std::pair("steps", "epochs"), std::pair("epochs", "steps")}) {
+    const auto given = later.find(key);
+    if (given != later.end() && given->second.value != "0" && !later.contains(other))
+      settings.erase(other);
+  }
   later.merge(settings);  // keeps the entries already in `later`
   settings = std::move(later);
 }

@@ -102,6 +102,16 @@ TEST(Job, FlagsOverrideTheEnvironmentAndTheEnvironmentTheFile) {
   EXPECT_EQ(job.schedule.lr, 3.0);
 }
 
+TEST(Job, ALaterLengthReplacesTheOtherOneOfAnEarlierPlace) {
+  const ScopedFile file("epochs = 3\n");
+  const Job steps = parse_job(file.path(), {{"steps", "7"}});
+  EXPECT_EQ(steps.steps, 7);
+  EXPECT_EQ(steps.epochs, 0);
+  const ScopedFile other("steps = 7\n");
+  EXPECT_EQ(parse_job(other.path(), {{"epochs", "2"}}).steps, 0);
+  EXPECT_EQ(parse_job(file.path(), {{"steps", "0"}}).epochs, 3);
+}
+
 TEST(Job, TextFromTheCoordinatorIgnoresTheEnvironment) {
   const ScopedVariable lr("PUSHPULL_LR", "2");
   EXPECT_EQ(parse_job_text("", "coordinator").schedule.lr, 0.1);

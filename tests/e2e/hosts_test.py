@@ -46,6 +46,20 @@ def the_doctor_examines_this_host_without_a_job(lab):
         expect(verdict == "ok" or ":" in line, f"no remedy: {line}")
 
 
+def the_selftest_says_what_works(lab):
+    code, text = lab.call("pushpull", "selftest", seconds=120)
+    lines = text.splitlines()
+    expect(code == 0 and lines[-1] == "selftest: OK" and len(lines) > 9, f"exit code {code}: {text}")
+    expect(all(line.startswith("OK ") for line in lines[:-1]), text)
+    broken = lab.folder / "programs"
+    shutil.copytree(lab.bin_dir, broken)
+    (broken / "pushpull-worker").write_text("#!/bin/sh\nexit 3\n")
+    done = subprocess.run([broken / "pushpull", "selftest", "--out", lab.folder / "kept"], capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 1 and "FAILED  sync: the same bits" in done.stdout and "kept/sync-1.log says why" in done.stdout,
+           f"exit code {done.returncode}: {done.stdout}{done.stderr}")
+    expect("exit code 3" in (lab.folder / "kept" / "sync-1.log").read_text(), "the log does not say why")
+
+
 def the_doctor_sees_a_narrow_affinity_and_a_low_limit(lab):
     no_launcher(lab)
     first = min(os.sched_getaffinity(0))
