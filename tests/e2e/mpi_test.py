@@ -100,12 +100,17 @@ class Hosts:
             self.ip("-n", first, "link", "set", f"port{i}", "master", "bridge0", "up")
             self.ip("-n", name, "address", "add", f"10.77.0.{i}/24", "dev", "eth0")
             self.ip("-n", name, "link", "set", "eth0", "up")
+        clone = self.lab.bin_dir.resolve().parents[2]
+        hide = "mount -t tmpfs none /tmp"
+        if clone.is_relative_to("/tmp"):  # the programs stay
+            hide = (f"mount -t tmpfs none /mnt; mkdir /mnt/clone; mount --bind {clone} /mnt/clone; {hide}; mkdir -p {clone}; "
+                    f"mount --move /mnt/clone {clone}")
         # in the place of ssh: AGENT HOST COMMAND
         self.agent = self.lab.folder / "agent"
         self.agent.write_text(f"""#!/bin/sh
 number=${{1##*.}}; shift
 exec ip netns exec pp-mpi-{os.getpid()}-$((number - 1)) unshare -m -u \\
-  sh -c "hostname host$number; mount -t tmpfs none /tmp; mkdir -p {self.lab.folder}; cp /bin/true {self.agent}; \
+  sh -c "hostname host$number; {hide}; mkdir -p {self.lab.folder}; cp /bin/true {self.agent}; \
          export HOME=/tmp; unset XDG_CONFIG_HOME PUSHPULL_KEY; $*"
 """)
         self.agent.chmod(0o755)
