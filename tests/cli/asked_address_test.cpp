@@ -1,6 +1,4 @@
 // Whose status a command asks for.
-#include "cli/status/ask_status.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/status/ask_status.h"
 #include "common/base/error.h"
 #include "ps/files/term_file.h"
 #include "tests/common/scratch_folder.h"
