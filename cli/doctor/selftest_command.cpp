@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "common/base/text.h"
 #include "common/base/unique_fd.h"
 #include "common/io/file.h"
+#include "common/io/folder_lock.h"
 #include "common/job/command_line.h"
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
@@ -64,7 +67,8 @@ class Jobs {
                                         folder_ + "/" + name + ".log says why");
   }
 
-  // Starts `pushpull run` in a process group of its own, and kills it without warning once its first checkpoint is complete.
+  // Starts `pushpull run`, kills server 0 and then the rest without warning once the first checkpoint is complete, and
+  // waits until nobody holds the job's folder.
   void kill_in_the_middle(const std::string& name, const Keys& keys) {
     StartPlan plan;
     plan.words = {program_dir_ + "/pushpull", "run", "--workers", "2", "--out", out_of(name)};
@@ -82,7 +86,14 @@ class Jobs {
       if (child.poll_end()) throw Error(ErrorCode::kFailed, "ended before it could be killed");
     }
     if (!has_checkpoint(name)) throw Error(ErrorCode::kFailed, "has written no checkpoint in 20 s");
-  }  // ~Child kills it
+    if (const pid_t server = holder(name); server > 0) kill(server, SIGKILL);
+    child.send(SIGKILL);
+    while (holder(name) > 0) {
+      if (now_ms() >= until_ms)
+        throw Error(ErrorCode::kFailed, "leaves a process behind when it is killed");
+      poll(nullptr, 0, kPollMs);
+    }
+  }
 
  private:
   static constexpr int64_t kKillMs = 20'000;
@@ -127,6 +138,20 @@ class Jobs {
         parse_json(read_text_file(out_of(name) + "/summary.json", kMaxSummaryBytes));
     if (out.is_object()) return out;
     throw Error(ErrorCode::kFailed, "has written no summary.json");
+  }
+
+  // Returns the process that holds the folder of a job, server 0, or 0 if none does.
+  pid_t holder(const std::string& name) const {
+    constexpr std::string_view kProcess = "process ";
+    try {
+      const FolderLock free(out_of(name), "selftest", "--out");
+      return 0;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      const size_t at = text.find(kProcess);
+      if (error.code() != ErrorCode::kUsage || at == std::string::npos) throw;
+      return static_cast<pid_t>(std::strtol(text.c_str() + at + kProcess.size(), nullptr, 10));
+    }
   }
 
   bool has_checkpoint(const std::string& name) const {

@@ -103,13 +103,15 @@ TEST(Job, FlagsOverrideTheEnvironmentAndTheEnvironmentTheFile) {
 }
 
 TEST(Job, ALaterLengthReplacesTheOtherOneOfAnEarlierPlace) {
-  const ScopedFile file("epochs = 3\n");
-  const Job steps = parse_job(file.path(), {{"steps", "7"}});
-  EXPECT_EQ(steps.steps, 7);
-  EXPECT_EQ(steps.epochs, 0);
-  const ScopedFile other("steps = 7\n");
-  EXPECT_EQ(parse_job(other.path(), {{"epochs", "2"}}).steps, 0);
-  EXPECT_EQ(parse_job(file.path(), {{"steps", "0"}}).epochs, 3);
+  {
+    const ScopedFile file("epochs = 3\n");
+    const Job steps = parse_job(file.path(), {{"steps", "7"}});
+    EXPECT_EQ(steps.steps, 7);
+    EXPECT_EQ(steps.epochs, 0);
+    EXPECT_EQ(parse_job(file.path(), {{"steps", "0"}}).epochs, 3);
+  }
+  const ScopedFile file("steps = 7\n");
+  EXPECT_EQ(parse_job(file.path(), {{"epochs", "2"}}).steps, 0);
 }
 
 TEST(Job, TextFromTheCoordinatorIgnoresTheEnvironment) {
