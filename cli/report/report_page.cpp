@@ -1,5 +1,3 @@
-#include "cli/report/report_page.h"
-
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -15,9 +13,10 @@
 
 namespace pushpull {
 
-// The texts of page.html, page.css, page.js and Chart.js, embedded by cmake/Embed.cmake.
+// The texts of the files of the page, embedded by cmake/Embed.cmake.
 namespace page_files {
-extern const std::string_view kPageHtml, kPageCss, kPageJs, kChartJs;
+extern const std::string_view kPageHtml, kPageCss;
+extern const std::string_view kChartJs, kTablesJs, kMeasuresJs, kChartsJs, kSvgJs, kPageJs;
 }  // namespace page_files
 
 namespace {
@@ -71,12 +70,17 @@ std::string json_in_html(const std::string& text) {
 
 std::string report_page(const Parts& parts, const std::string& data) {
   Parts all = parts;
-  all["script"] = "//<![CDATA[\n" + std::string(page_files::kChartJs) + "\n" +
-                  std::string(page_files::kPageJs) + "//]]>";
-  all["script_hash"] = base64_hash(all["script"]);
-  all["style"] = page_files::kPageCss;
+  std::string& script = all["script"] = "//<![CDATA[\n";
+  using namespace page_files;
+  for (const std::string_view file :
+       {kChartJs, kTablesJs, kMeasuresJs, kChartsJs, kSvgJs, kPageJs}) {
+    script.append(file).append("\n");
+  }
+  script += "//]]>";
+  all["script_hash"] = base64_hash(script);
+  all["style"] = kPageCss;
   all["data"] = json_in_html(data);
-  return filled(page_files::kPageHtml, all);
+  return filled(kPageHtml, all);
 }
 
 std::string html(std::string_view text) {

@@ -329,6 +329,7 @@ def charts_and_tables_can_be_saved(browser, folder):
         for (const button of document.querySelectorAll(".save")) out[button.textContent === "SVG" ? "svg" : "tex"].push(button);
         out.svg = await Promise.all(out.svg.filter(b => Chart.getChart(b.closest("figure").querySelector("canvas"))).map(saved));
         out.tex = await Promise.all(out.tex.map(saved));
+        out.bars = await saved(chart("Throughput").canvas.closest("figure").querySelector(".save"));
         return out;""")
     expect(len(found["svg"]) > 20 and len(found["tex"]) >= 6, (len(found["svg"]), len(found["tex"])))
     for svg in found["svg"]:
@@ -338,6 +339,7 @@ def charts_and_tables_can_be_saved(browser, folder):
     curves = set(re.findall(r'fill="none" stroke="(#[0-9a-f]{6})" stroke-opacity="1" stroke-width="2"', found["svg"][0]))
     expect(len(curves) == 6, f"curves of {curves} for six strategies")
     expect("NaN" not in "".join(found["svg"]), "a drawing has a coordinate that is no number")
+    expect(">ssp:4</text>" in found["bars"], "bars have no names of strategies")
     results = found["tex"][0]
     expect(results.startswith("\\begin{tabular}{lrr") and "$\\times$" in results and "--" in results, results[:300])
     expect("\\multicolumn{9}{l}{1 worker} \\\\" in results, results[:900])
