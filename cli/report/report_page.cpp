@@ -1,3 +1,5 @@
+#include "cli/report/report_page.h"
+
 #include <openssl/evp.h>
 
 #include <algorithm>

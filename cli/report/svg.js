@@ -56,7 +56,9 @@ function svgOf(config, { clientWidth: width, clientHeight: height }) {
     fillText(context, text, x, y) { elements.push(textElement(context, text, x, y)); },
   };
   // segment: keeps Chart.js from drawing lines by Path2D, which would not be recorded.
-  const options = { ...config.options, responsive: false, devicePixelRatio: 1, segment: {} };
+  const { plugins } = config.options;
+  const legend = { display: !plugins.extras?.names && config.data.datasets.length > 1 };  // the page's own is no part of it
+  const options = { ...config.options, responsive: false, devicePixelRatio: 1, segment: {}, plugins: { ...plugins, legend } };
   new Chart(recordingCanvas(width, height, record), { ...config, options }).destroy();
   const size = `viewBox="0 0 ${width} ${height}" width="${width}" height="${height}"`;
   const back = `<defs>${clips.join('')}</defs><rect width="100%" height="100%" fill="${css('card')}"/>`;
