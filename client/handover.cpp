@@ -53,10 +53,14 @@ class BitSum {
       first += row;
       second += first;
     }
-    row = Row{};
-    std::memcpy(&row, floats.data(), floats.size_bytes());
-    first_ = first + row;
-    second_ = second + first_;
+    if (!floats.empty()) {  // only at the end of all
+      row = Row{};
+      std::memcpy(&row, floats.data(), floats.size_bytes());
+      first += row;
+      second += first;
+    }
+    first_ = first;
+    second_ = second;
   }
   uint64_t value() const {
     uint64_t all = 0;

@@ -256,6 +256,32 @@ TEST_F(HandoverTest, WeightsThatTheCallerHasChangedAreFound) {
   EXPECT_EQ(handover_.find_changed(at), 0U);
 }
 
+TEST_F(HandoverTest, ChangesOfALargeTensorAreFoundAtEachPlace) {
+  constexpr int64_t kSize = 10'001;  // several blocks of the copy, and a rest
+  table_ = {};
+  table_.add(tensor("large", kSize));
+  std::vector<float> large(kSize, 0.5F);
+  gradients_.resize(kSize);
+  std::future<float> loss = std::async(std::launch::async, [&] {
+    return handover_.train(table_, large, {4, 7, indices_, {}}, gradients_, [](size_t) {}, {});
+  });
+  ASSERT_TRUE(next());
+  std::vector<float> copy(kSize);
+  std::array<float*, 1> to{copy.data()};
+  EXPECT_EQ(handover_.copy_arriving(-1, to), 0U);
+  handover_.end_training(0.0F);
+  loss.get();
+  const std::array<const float*, 1> at{copy.data()};
+  EXPECT_EQ(handover_.find_changed(at), 1U);
+  for (const size_t place :
+       {size_t{0}, size_t{4095}, size_t{4096}, size_t{8192}, size_t{kSize - 1}}) {
+    const float before = std::exchange(copy[place], 0.25F);
+    EXPECT_EQ(handover_.find_changed(at), 0U) << place;
+    copy[place] = before;
+  }
+  EXPECT_EQ(handover_.find_changed(at), 1U);
+}
+
 TEST_F(HandoverTest, AWaitForWeightsEndsWithTheTask) {
   std::promise<void> waits;
   std::future<float> dropped = train({}, [&](size_t) {
