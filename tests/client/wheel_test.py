@@ -76,6 +76,21 @@ class Stubs(Folder):
         new = self.library(GUEST, "-lm", name="libnew.so")
         self.assertGreater(check.number(check.oldest_glibc(new)), (2, 28), "the check would pass without stubs, too")
 
+    def test_make_a_library_that_lists_the_variables_of_its_program(self):
+        text = """
+#include <string.h>
+#include <unistd.h>
+extern "C" char** __wrap_environ;
+char** __wrap_environ = nullptr;
+extern "C" __attribute__((visibility("default"))) int pp_run() {
+  for (char** entry = __environ; *entry; ++entry) if (!strcmp(*entry, "PP_LISTED=1")) return environ == nullptr ? 0 : 2;
+  return 1;
+}"""
+        library = self.library(text, *self.stubs("2.17"), "-Wl,--wrap=environ")
+        os.environ["PP_LISTED"] = "1"
+        self.addCleanup(os.environ.pop, "PP_LISTED")
+        self.assertEqual(0, self.call(library))
+
     def test_refuse_a_symbol_that_the_old_glibc_lacks(self):
         text = "#include <unistd.h>\nextern \"C\" __attribute__((visibility(\"default\"))) int pp_run() { return gettid(); }"
         with self.assertRaisesRegex(NotLinked, "undefined reference to `gettid'"):
