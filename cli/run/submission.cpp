@@ -261,6 +261,7 @@ std::string replicated_job(const Submission& plan, const std::string& role, int6
       << "          template:\n"
       << "            spec:\n"
       << "              restartPolicy: Never\n"
+      << "              enableServiceLinks: false  # no PUSHPULL_... variables of Services\n"
       << "              terminationGracePeriodSeconds: 30  # SIGTERM: a checkpoint, then code 75\n"
       << "              containers:\n"
       << "                - name: " << role << "\n"

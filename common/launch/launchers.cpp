@@ -102,7 +102,11 @@ std::optional<Claim> claim_of_users(const Environment& environment) {
   claim.rank = number_of(environment, {"PUSHPULL_RANK"});
   claim.size = number_of(environment, {"PUSHPULL_WORLD_SIZE"});
   claim.local_rank = number_of(environment, {"PUSHPULL_LOCAL_RANK"});
-  claim.port = port_of(environment, {"PUSHPULL_PORT"});
+  // Kubernetes sets PUSHPULL_PORT=tcp://IP:PORT beside a Service that is called pushpull
+  const auto port = text_of(environment, {"PUSHPULL_PORT"});
+  if (port && port->value.find("://") == std::string::npos) {
+    claim.port = port_of(environment, {"PUSHPULL_PORT"});
+  }
   check_rank(claim);
   set_join(environment, claim);
   if (!claim.rank && !claim.size && !claim.local_rank && !claim.port) return std::nullopt;

@@ -92,6 +92,7 @@ TEST_F(SubmissionTest, AJobSetHasTwoIndexedJobsAndSecondsToStop) {
   EXPECT_THAT(text, AllOf(HasSubstr("kind: JobSet"), HasSubstr("    - name: server\n"),
                           HasSubstr("completions: 2\n"), HasSubstr("completions: 6\n"),
                           HasSubstr("terminationGracePeriodSeconds: 30"),
+                          HasSubstr("              enableServiceLinks: false"),
                           HasSubstr("enableDNSHostnames: true"), HasSubstr("\"--lr=0.5\""),
                           HasSubstr("  job.ini: |4\n      steps = 10\n      model = mlp\n")));
   EXPECT_THAT(text, HasSubstr("secretKeyRef: {name: \"my-job-2-key\", key: key}"));
