@@ -24,6 +24,19 @@ bool Address::is_loopback() const {
 
 bool Address::is_everywhere() const { return host == "*" || host == "0.0.0.0" || host == "::"; }
 
+namespace {
+
+// Returns whether the letters may be those of a name, an address or an interface.
+bool is_host(const std::string& text) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
+  // one colon separates host and port; an IPv6 address has more
+  return !text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
+         std::count(text.begin(), text.end(), ':') != 1;
+}
+
+}  // namespace
+
 Address parse_address(const std::string& text, const std::string& flag) {
   const auto fail = [&] {
     return Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
@@ -39,7 +52,8 @@ Address parse_address(const std::string& text, const std::string& flag) {
   if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
     out.host = out.host.substr(1, out.host.size() - 2);
   }
-  if (out.host.empty() || out.port.empty()) throw fail();
+  if (out.host != "*" && !is_host(out.host)) throw fail();
+  if (out.port.empty()) throw fail();
   if (out.port != "*") {
     if (out.port.find_first_not_of("0123456789") != std::string::npos || out.port.size() > 5) {
       throw fail();
@@ -50,13 +64,7 @@ Address parse_address(const std::string& text, const std::string& flag) {
 }
 
 void check_host(const std::string& text, const std::string& flag) {
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
-  // one colon separates host and port; an IPv6 address has more
-  if (!text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
-      std::count(text.begin(), text.end(), ':') != 1) {
-    return;
-  }
+  if (is_host(text)) return;
   throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
                                      ": expected a host name or address alone, such as node17 or "
                                      "10.0.0.17; the port is the one of --listen");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "common/base/error.h"
@@ -21,7 +22,7 @@ class SubmissionTest : public ::testing::Test {
   SubmissionTest() { std::ofstream(job_) << "steps = 10\nmodel = mlp\n"; }
 
   Submission plan(std::vector<std::string> more) {
-    std::vector<std::string> all{"submit", "--job", job_, "--out", "/data/out put"};
+    std::vector<std::string> all{"submit", "--job", job_, "--out", out_};
     all.insert(all.end(), more.begin(), more.end());
     std::vector<const char*> words;
     for (const std::string& word : all) words.push_back(word.c_str());
@@ -40,6 +41,7 @@ class SubmissionTest : public ::testing::Test {
 
   ScratchFolder folder_;
   const std::string job_ = folder_ / "My Job_2.ini";
+  std::string out_ = "/data/out put";
 };
 
 TEST_F(SubmissionTest, OneServerForEachNodeBesideItsWorkers) {
@@ -85,6 +87,34 @@ TEST_F(SubmissionTest, NamesWrongFlags) {
   EXPECT_THAT(refusal({"--workers", "2", "--servers", "3"}), HasSubstr("more than --workers 2"));
   EXPECT_THAT(refusal({"--sbatch-args", "a\nrm -r /"}), HasSubstr("one line of plain text"));
   EXPECT_THAT(refusal({"--time", "soon"}), HasSubstr("--time is 'soon'"));
+}
+
+TEST_F(SubmissionTest, ANameIsOneWord) {
+  EXPECT_THAT(sbatch_script(plan({"--name", "a --wrap=ls"})),
+              HasSubstr("#SBATCH --job-name='a --wrap=ls'\n"));
+  EXPECT_THAT(sbatch_script(plan({"--name", "a-b"})), HasSubstr("#SBATCH --job-name=a-b\n"));
+  EXPECT_THAT(job_set(plan({"--name", "a;b"})), HasSubstr("generic 'a;b-key' --from-file"));
+  EXPECT_THAT(refusal({"--name", "a\nb"}), HasSubstr("one line of plain text"));
+}
+
+TEST_F(SubmissionTest, NoLineOfTheScriptComesFromTheWorkingDirectory) {
+  const std::string before = std::filesystem::current_path();
+  const std::string folder = folder_ / "a\nrm -r x";
+  std::filesystem::create_directory(folder);
+  std::filesystem::current_path(folder);
+  const std::string key = refusal({"--key", "job.key"});
+  out_ = "out";
+  const std::string relative = refusal({});
+  std::filesystem::current_path(before);
+  EXPECT_THAT(relative, AllOf(HasSubstr("--out is "), HasSubstr("a\\x0arm -r x/out"),
+                              HasSubstr("one line of plain text")));
+  EXPECT_THAT(key, HasSubstr("--key is "));
+}
+
+TEST_F(SubmissionTest, AManifestIsUtf8) {
+  EXPECT_THROW(job_set(plan({"--image", "a\xff"})), Error);
+  std::ofstream(job_) << "\xEF\xBB\xBFsteps = 10\n";
+  EXPECT_THAT(job_set(plan({})), HasSubstr("  job.ini: |4\n      steps = 10\n"));
 }
 
 TEST_F(SubmissionTest, AJobSetHasTwoIndexedJobsAndSecondsToStop) {

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Environment torchrun(int rank, int size) {
   return {{"RANK", std::to_string(rank)},
@@ -147,7 +148,8 @@ TEST(Placement, ABatchScriptIsNoTask) {
                              {"SLURM_JOB_NODELIST", "n[0-1]"}};
   EXPECT_THAT(refusal(batch), HasSubstr("in no step: start it with srun"));
   EXPECT_THAT(refusal(batch + Environment{{"SLURM_STEP_ID", "4294967290"}}),
-              HasSubstr("in no step: start it with srun"));
+              AllOf(HasSubstr("Slurm: SLURM_STEP_ID=4294967290 is the batch script or the shell"),
+                    HasSubstr("with srun"), Not(HasSubstr("missing"))));
 }
 
 TEST(Placement, ContradictionsNameBothSources) {
@@ -204,6 +206,11 @@ TEST(Placement, ADamagedTfConfigIsRefused) {
               HasSubstr("HOST:PORT"));
   EXPECT_THAT(refused(R"({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 1}})"),
               HasSubstr("task.index 1 contradicts cluster.ps, which has 1 task"));
+  for (const char* first : {"h 1:2222", "h1/x:2222", "http://h1:2222", "h1:2:3", ":2222", "h1:"}) {
+    EXPECT_THAT(refused(R"({"cluster": {"ps": [")" + std::string(first) +
+                        R"("]}, "task": {"type": "ps", "index": 0}})"),
+                HasSubstr("TF_CONFIG: cluster.ps begins with " + std::string(first)));
+  }
   EXPECT_THAT(
       refused(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})"),
       HasSubstr("no cluster.ps"));
