@@ -1,11 +1,15 @@
 #include "common/net/address.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -68,6 +72,45 @@ void check_host(const std::string& text, const std::string& flag) {
   throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
                                      ": expected a host name or address alone, such as node17 or "
                                      "10.0.0.17; the port is the one of --listen");
+}
+
+bool HostLookUp::only_ipv6() const {
+  return !addresses.empty() && addresses.front().find(':') != std::string::npos;
+}
+
+HostLookUp look_up_host(const std::string& host) {
+  HostLookUp out;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int rc = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (rc != 0) {
+    out.why = rc == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(rc);
+    return out;
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+      std::array<char, NI_MAXHOST> text{};
+      if (at->ai_family == family && getnameinfo(at->ai_addr, at->ai_addrlen, text.data(),
+                                                 text.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+        out.addresses.emplace_back(text.data());
+      }
+    }
+  }
+  if (out.addresses.empty()) out.why = "it has no address of IPv4 or IPv6";
+  return out;
+}
+
+bool has_ipv4() {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return true;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(found, &freeifaddrs);
+  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
+    const bool up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_LOOPBACK) == 0;
+    if (up && at->ifa_addr != nullptr && at->ifa_addr->sa_family == AF_INET) return true;
+  }
+  return false;
 }
 
 std::string local_address_towards(const Address& peer) {

@@ -187,7 +187,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, CoordinatorS
               program.stops) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
   for (const std::string& notice : files_.take_notices()) log_.warn(notice);
-  log_.info("listening on " + term_.address);
+  log_.info(listening_line(control_, program_.advertise));
   if (!announcements_.address(term_.address)) log_.warn("--announce-fd has no reader");
 }
 

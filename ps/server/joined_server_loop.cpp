@@ -109,6 +109,7 @@ void JoinedServerLoop::turn() {
       log_.rename("server " + std::to_string(member_.state().rank()));
     }
   }
+  if (const std::string line = control_.take_warning(); !line.empty()) log_.warn(line);
   if (control_.take_closed()) member_.on_closed(now);
   if (!member_.joined() && control_.foreign_version() != 0) {
     member_.fail(ErrorCode::kProtocol,

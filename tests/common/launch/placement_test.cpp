@@ -86,6 +86,13 @@ TEST(Placement, AServerListensOnLoopbackIfItsHostIsLoopback) {
   EXPECT_EQ(server(far).listen(), "tcp://[::]:5555");
 }
 
+TEST(Placement, AServerListensOnIpv6IfItsNameHasNoOtherAddress) {
+  Placement named = server({{"MASTER_ADDR", "node17"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(named.listen(), "tcp://*:5555");
+  named.host_is_ipv6 = true;
+  EXPECT_EQ(named.listen(), "tcp://[::]:5555");
+}
+
 TEST(Placement, TfConfigGivesServersAndWorkers) {
   const Placement first = server(tf_config("ps", 0));
   EXPECT_EQ(first.role, TaskRole::kFirstServer);
