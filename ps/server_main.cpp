@@ -177,7 +177,8 @@ int coordinate(const CommandLine& line, const Placement* placement, SignalFd& si
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.watch = watch_of(line);
   program.stops = with_limit(stop_options(line), line, this_allocation(), [&] {
-    return std::filesystem::exists(program.out_dir + "/term.json");
+    std::error_code unreadable;  // named when the run begins
+    return std::filesystem::exists(program.out_dir + "/term.json", unreadable);
   });
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);

@@ -157,7 +157,9 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.self.pid = getpid();
   options.self.data_endpoint = advertised(data_.router().address(), program_.advertise);
   options.self.device = program_.device ? program_.device->name() : "cpu";
-  options.out = std::filesystem::absolute(program_.out_dir).lexically_normal();
+  std::error_code unknown;  // the working directory is gone: the path stays as it was given
+  const std::filesystem::path out = std::filesystem::absolute(program_.out_dir, unknown);
+  options.out = (unknown ? std::filesystem::path(program_.out_dir) : out).lexically_normal();
   return options;
 }
 
