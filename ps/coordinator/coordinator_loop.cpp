@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/task_thread.h"
+#include "common/host/shortage.h"
 #include "common/io/file.h"
 #include "common/net/address.h"
 #include "common/net/endpoint.h"
@@ -216,7 +217,8 @@ int CoordinatorLoop::run() {
     } catch (const Error& e) {
       driver_.fail(e.code(), e.what());
     } catch (const std::exception& e) {
-      driver_.fail(ErrorCode::kInternal, std::string("[internal] ") + e.what());
+      const Error error = error_of(e);
+      driver_.fail(error.code(), error.what());
     }
     announce_failure();
   }
