@@ -193,7 +193,13 @@ void follow_one(CheckpointEvaluator& evaluator, const EvalFollow::Next& next,
 }
 
 int follow(const CommandLine& line, const std::string& store) {
-  const auto folder = std::filesystem::absolute(store).lexically_normal();
+  std::error_code error;
+  const auto folder = std::filesystem::absolute(store, error).lexically_normal();
+  if (error) {
+    throw Error(ErrorCode::kData, "[eval] the working directory of " +
+                                      printable(store, kMaxPathBytes) +
+                                      " cannot be read: " + error.message());
+  }
   const auto clean = folder.has_filename() ? folder : folder.parent_path();
   const std::string metrics = line.own("metrics", clean.parent_path() / "eval.jsonl");
   const double timeout_s = seconds_of(line, "follow-timeout", 3600);

@@ -13,6 +13,7 @@
 #include "cli/compare/compare_options.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/host/shortage.h"
 #include "common/job/command_line.h"
 #include "common/job/program_help.h"
 
@@ -112,7 +113,12 @@ int main(int argc, char** argv) {
     std::cerr << error.what() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "[pushpull] " << error.what() << std::endl;
+    if (const auto shortage = pushpull::shortage_of(error)) {
+      std::cerr << shortage->what() << std::endl;
+      return static_cast<int>(shortage->code());
+    }
+    std::cerr << "[pushpull] " << pushpull::printable(error.what(), 2 * pushpull::kMaxPathBytes)
+              << std::endl;
     return static_cast<int>(pushpull::ErrorCode::kFailed);
   }
 }

@@ -81,7 +81,9 @@ void write_model(const std::string& path, const TensorTable& table,
          std::span(weights).subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size))});
   }
   write_safetensors(path + ".tmp", tensors, {{"format", "pt"}});
-  std::filesystem::rename(path + ".tmp", path);
+  std::error_code error;
+  std::filesystem::rename(path + ".tmp", path, error);
+  if (error) throw_io_error("rename", path + ".tmp", error.value(), " (to " + path + ")");
 }
 
 ordered_json push_json(const RecordedPush& push) {
@@ -210,7 +212,8 @@ std::shared_ptr<const FlatState> start_to_replay(const RunRecord& record, const 
     }
     from = checkpoint;
     // In a folder of several checkpoints, chooses the one that the run started from.
-    if (!std::filesystem::exists(checkpoint + "/" + kStateFile)) {
+    std::error_code unreadable;  // named by the one that reads it
+    if (!std::filesystem::exists(checkpoint + "/" + kStateFile, unreadable)) {
       const auto all = whole_checkpoints(checkpoint);
       const auto found = all.find(record.start.step);
       if (found == all.end()) {

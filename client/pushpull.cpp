@@ -18,6 +18,7 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/host/shortage.h"
 #include "common/launch/find_job.h"
 #include "common/launch/placement.h"
 #include "common/net/key_file.h"
@@ -66,7 +67,8 @@ int guarded(pp_session* session, const std::function<void()>& action) {
   } catch (const Error& e) {
     return fail(e.code(), e.what());
   } catch (const std::exception& e) {
-    return fail(ErrorCode::kInternal, std::string("[internal] ") + e.what());
+    const Error error = pushpull::error_of(e);
+    return fail(error.code(), error.what());
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "client/handover.h"
 #include "common/base/error.h"
+#include "common/host/shortage.h"
 
 namespace pushpull {
 
@@ -73,7 +74,8 @@ void Session::live(const WorkerOptions& options, const PeerPort& port) {
   } catch (const Error& e) {
     note_end({false, e.code(), e.what(), 0});
   } catch (const std::exception& e) {
-    note_end({false, ErrorCode::kInternal, std::string("[internal] ") + e.what(), 0});
+    const Error error = error_of(e);
+    note_end({false, error.code(), error.what(), 0});
   }
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/host/shortage.h"
 #include "common/job/command_line.h"
 #include "common/job/job_keys.h"
 #include "common/job/job_settings.h"
@@ -62,6 +63,11 @@ const std::vector<KeyHelp>& options() {
   }));
   return flags;
 }
+
+// What the smallest job needs: with less, libzmq ends the process.
+constexpr int64_t kFilesOfServer = 64;  // a quarter stays free for files
+constexpr int64_t kFilesOfMember = 4;
+constexpr int kThreadsOfServer = 12;
 
 std::string value_of(const CommandLine& line, const std::string& key, const std::string& other) {
   const auto found = line.local.find(key);
@@ -177,7 +183,8 @@ int coordinate(const CommandLine& line, const Placement* placement, SignalFd& si
   program.out_dir = value_of(line, "out", "pushpull-out");
   program.watch = watch_of(line);
   program.stops = with_limit(stop_options(line), line, this_allocation(), [&] {
-    return std::filesystem::exists(program.out_dir + "/term.json");
+    std::error_code unreadable;  // named when the run begins
+    return std::filesystem::exists(program.out_dir + "/term.json", unreadable);
   });
   program.style = style_of(value_of(line, "progress", "auto"));
   program.join_timeout_s = seconds_of(line, "join-timeout", 600);
@@ -294,6 +301,9 @@ int main_of(int argc, char** argv) {
   keep_heap();
   raise_file_limit();
   SignalFd signals(stop_options(line).checkpoint_signal);
+  const int64_t members = count_of(line, "servers", 1, 1) + count_of(line, "workers", 1, 1);
+  check_descriptors(kFilesOfServer + members * kFilesOfMember, "this server");
+  check_threads(kThreadsOfServer, "a server");
   return line.local.contains("join") ? join_or_explain(line, signals)
                                      : coordinate(line, nullptr, signals);
 }
@@ -309,7 +319,8 @@ int main(int argc, char** argv) {
     pushpull::Log("server").error(e.what());
     return static_cast<int>(e.code());
   } catch (const std::exception& e) {
-    pushpull::Log("server").error(std::string("[internal] ") + e.what());
-    return static_cast<int>(pushpull::ErrorCode::kInternal);
+    const pushpull::Error error = pushpull::error_of(e);
+    pushpull::Log("server").error(error.what());
+    return static_cast<int>(error.code());
   }
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -242,6 +243,61 @@ TEST(Layering, ProgramsAskForTheirFolderRatherThanForTheExecutedFile) {
     EXPECT_EQ(read_kept(path).find("\"/proc/self/exe\""), std::string::npos)
         << path << ": use program_folder() of common/base/process.h";
   }
+}
+
+// Returns the calls of std::filesystem that throw an exception of their own, whose text has neither a tag nor
+// a remedy: those without an error_code as their last argument.
+std::vector<std::string> throwing_calls(const std::string& path, const std::string& text) {
+  static const std::regex kCall(
+      R"((?:std::filesystem|\bfs)::(exists|is_\w+|status|create_\w+|rename|remove|remove_all|absolute|)"
+      R"(canonical|weakly_canonical|relative|proximate|equivalent|file_size|last_write_time|permissions|)"
+      R"(read_symlink|temp_directory_path|current_path|copy|copy_\w+|space|resize_file|)"
+      R"((?:recursive_)?directory_iterator(?: \w+)?)\()");
+  static const std::regex kCode(R"(std::error_code (\w+))");
+  std::set<std::string> safe = {"status"};  // a value that status(path, error) returned
+  for (std::sregex_iterator at(text.begin(), text.end(), kCode), end; at != end; ++at) {
+    safe.insert((*at)[1]);
+  }
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), kCall), end; at != end; ++at) {
+    const auto begin = static_cast<size_t>(at->position() + at->length());
+    size_t last = begin;  // of the last argument
+    size_t close = begin;
+    for (int depth = 1; close < text.size(); ++close) {
+      if (text[close] == '(') ++depth;
+      if (text[close] == ')' && --depth == 0) break;
+      if (text[close] == ',' && depth == 1) last = close + 1;
+    }
+    std::string argument = text.substr(last, close - last);
+    std::erase_if(argument,
+                  [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; });
+    const bool ends = argument.empty() && begin == close;  // an iterator of the end
+    if (safe.contains(argument) || (ends && at->str().find("iterator") != std::string::npos))
+      continue;
+    const auto line = 1 + std::count(text.begin(), text.begin() + at->position(), '\n');
+    found.push_back(place(path, static_cast<size_t>(line)) + at->str() + "...) may throw");
+  }
+  return found;
+}
+
+TEST(Layering, ProductCodeTakesAnErrorCodeFromTheFileSystem) {
+  for (const std::string& path : files()) {
+    if (!is_source(path) || path.starts_with("tests/") || path.starts_with("bench/")) continue;
+    for (const std::string& found : throwing_calls(path, read_kept(path))) ADD_FAILURE() << found;
+  }
+}
+
+TEST(Layering, AThrowingCallOfTheFileSystemIsDetected) {
+  const auto found = throwing_calls("a.cpp", R"(std::error_code error;
+if (fs::exists(f(path, 1))) fs::create_directories(path, error);
+std::filesystem::remove(path);
+for (fs::directory_iterator it(path, error), end; it != fs::directory_iterator();) {}
+fs::directory_iterator other(path);
+)");
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].substr(0, 9), "a.cpp:2: ");
+  EXPECT_EQ(found[1].substr(0, 9), "a.cpp:3: ");
+  EXPECT_EQ(found[2].substr(0, 9), "a.cpp:5: ");
 }
 
 // Returns each forbidden include as "file:line: reason".

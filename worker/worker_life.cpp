@@ -4,9 +4,11 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/host/shortage.h"
 #include "common/net/address.h"
 
 namespace pushpull {
@@ -25,8 +27,14 @@ JoinOptions join_options(const WorkerOptions& options) {
   return out;
 }
 
+// What the smallest job needs: with less, libzmq ends the process.
+constexpr int64_t kFiles = 28;
+constexpr int kThreads = 12;
+
 const WorkerOptions& checked(const WorkerOptions& options) {
   parse_address(options.join, "join");
+  check_descriptors(kFiles, "a worker");
+  check_threads(kThreads, "a worker");
   return options;
 }
 
@@ -59,7 +67,10 @@ JobEnd WorkerLife::run(const MakeWork& make) {
     control_.leave(static_cast<int>(e.code()), e.what());
     throw;
   } catch (const std::exception& e) {
-    control_.leave(static_cast<int>(ErrorCode::kFailed), std::string("[worker] ") + e.what());
+    const std::optional<Error> shortage = shortage_of(e);
+    control_.leave(static_cast<int>(shortage ? shortage->code() : ErrorCode::kFailed),
+                   shortage ? shortage->what() : std::string("[worker] ") + e.what());
+    if (shortage) throw Error(*shortage);
     throw;
   }
   if (end.signal != 0) {

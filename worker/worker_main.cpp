@@ -13,6 +13,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/host/shortage.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 #include "common/job/job_keys.h"
@@ -259,8 +260,9 @@ int worker_program(int argc, char** argv) {
     Log("worker").error(e.what());
     return static_cast<int>(e.code());
   } catch (const std::exception& e) {
-    Log("worker").error(std::string("[internal] ") + e.what());
-    return static_cast<int>(ErrorCode::kInternal);
+    const Error error = error_of(e);
+    Log("worker").error(error.what());
+    return static_cast<int>(error.code());
   }
 }
 

@@ -35,7 +35,14 @@ constexpr long kPollMs = 20;
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string pattern = (fs::temp_directory_path() / "pushpull-bench-XXXXXX").string();
+    std::error_code error;
+    const fs::path folder = fs::temp_directory_path(error);
+    if (error) {
+      throw Error(
+          ErrorCode::kIo,
+          "[bench] the folder for temporary files (TMPDIR) cannot be used: " + error.message());
+    }
+    std::string pattern = (folder / "pushpull-bench-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) {
       throw Error(ErrorCode::kIo, "[bench] cannot make a folder like " + pattern + ": " +
                                       std::error_code(errno, std::generic_category()).message() +

@@ -37,6 +37,7 @@ Finding check_processes(const HostFacts& facts);
 Finding check_gpus(const GpuFacts& gpus);
 Finding check_open_files(const Limits& files);
 Finding check_locked_memory(const HostFacts& facts);
+Finding check_user_key(const HostFacts& facts);
 
 // Returns all of them, and that of /dev/shm.
 std::vector<Finding> check_facts(const HostFacts& facts);

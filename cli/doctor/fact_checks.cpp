@@ -193,6 +193,13 @@ Finding check_locked_memory(const HostFacts& facts) {
                                 "it to unlimited for them (ulimit -l, limits.conf)");
 }
 
+Finding check_user_key(const HostFacts& facts) {
+  if (facts.no_user_key.empty()) return fine("key", "there is one, or a place for one");
+  return warning("key", facts.no_user_key +
+                            "; set HOME to a folder of this user, or make a key elsewhere: "
+                            "`pushpull keygen FILE`, and name it by PUSHPULL_KEY_FILE");
+}
+
 std::vector<Finding> check_facts(const HostFacts& facts) {
   std::vector<Finding> findings = {check_cores(facts), check_memory(facts), check_processes(facts),
                                    check_gpus(facts.gpus)};
@@ -201,6 +208,7 @@ std::vector<Finding> check_facts(const HostFacts& facts) {
                          : warning("/dev/shm", "cannot be examined: mount a tmpfs there"));
   findings.push_back(check_open_files(facts.files));
   findings.push_back(check_locked_memory(facts));
+  findings.push_back(check_user_key(facts));
   return findings;
 }
 

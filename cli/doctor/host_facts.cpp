@@ -16,6 +16,7 @@
 #include "common/device/device.h"
 #include "common/host/binding.h"
 #include "common/host/kernel_files.h"
+#include "common/net/key_file.h"
 
 namespace pushpull {
 namespace {
@@ -37,9 +38,10 @@ std::string driver_version(const std::string& text) {
 std::vector<std::string> gpu_names(const std::string& root) {
   std::vector<std::string> folders;
   std::error_code absent;
-  const std::filesystem::directory_iterator gpus(root + "/proc/driver/nvidia/gpus", absent);
-  if (absent) return {};
-  for (const auto& gpu : gpus) folders.push_back(gpu.path());
+  std::filesystem::directory_iterator gpu(root + "/proc/driver/nvidia/gpus", absent);
+  for (; !absent && gpu != std::filesystem::directory_iterator(); gpu.increment(absent)) {
+    folders.push_back(gpu->path());
+  }
   std::ranges::sort(folders);
   std::vector<std::string> names;
   for (const std::string& folder : folders) {
@@ -140,6 +142,7 @@ HostFacts read_host_facts(const std::string& root) {
   facts.processes = limits_of(RLIMIT_NPROC);
   facts.locked = limits_of(RLIMIT_MEMLOCK);
   facts.infiniband = has_entries(root + "/sys/class/infiniband");
+  facts.no_user_key = why_no_user_key();
   facts.gpus = read_gpu_facts(root);
   return facts;
 }

@@ -50,6 +50,7 @@ struct HostFacts {
   Limits processes;  // of the user, with threads
   Limits locked;     // bytes
   bool infiniband = false;
+  std::string no_user_key;  // why the user's own key can be neither read nor made; "": it can
   GpuFacts gpus;
 };
 

@@ -31,18 +31,21 @@ struct Resolved {
   std::string why;
 };
 
-// Resolves as ZeroMQ does for members: a name resolves to IPv4 only.
+// Resolves as members do: a name means its IPv6 address only if it has none of IPv4.
 Resolved look_up(const Address& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_family = address.host.find(':') == std::string::npos ? AF_INET : AF_INET6;
   addrinfo* found = nullptr;
   const int rc = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
   if (rc != 0) return {std::nullopt, gai_strerror(rc)};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  const addrinfo* chosen = found;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    if (at->ai_family == AF_INET && chosen->ai_family != AF_INET) chosen = at;
+  }
   SocketAddress out;
-  std::memcpy(&out.storage, found->ai_addr, found->ai_addrlen);
-  out.length = found->ai_addrlen;
+  std::memcpy(&out.storage, chosen->ai_addr, chosen->ai_addrlen);
+  out.length = chosen->ai_addrlen;
   return {out, ""};
 }
 

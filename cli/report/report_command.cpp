@@ -126,10 +126,12 @@ int report_command(int argc, const char* const* argv) {
                 "[report] the folder of one run must be named: pushpull report OUT");
   }
   const std::string& folder = line.positional.front();
-  if (!std::filesystem::exists(folder + "/job.ini")) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder + "/job.ini", error)) {
     throw Error(ErrorCode::kUsage,
-                "[report] " + printable(folder, kMaxPathBytes) +
-                    "/job.ini does not exist: name the --out of a run that has begun to train");
+                "[report] " + printable(folder, kMaxPathBytes) + "/job.ini " +
+                    (error ? "cannot be read: " + error.message() : "does not exist") +
+                    ": name the --out of a run that has begun to train");
   }
   const std::string path = folder + "/report.html";
   write_file(path, run_page(folder));

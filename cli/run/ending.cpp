@@ -27,7 +27,7 @@ const char* code_name(int code) {
     case ErrorCode::kIo:
       return "file";
     case ErrorCode::kDevice:
-      return "device";
+      return "resource";
     case ErrorCode::kInternal:
       return "internal";
     case ErrorCode::kStopped:

@@ -27,6 +27,7 @@
 #include "common/base/text.h"
 #include "common/device/device.h"
 #include "common/host/binding.h"
+#include "common/io/file.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 #include "common/job/job_keys.h"
@@ -399,7 +400,7 @@ int run_command(int argc, const char* const* argv) {
   for (const std::string& note : options.notes) std::cout << "[run] " << note << std::endl;
   if (options.step && !options.insecure) options.step->key = find_key_text("");
   if (line.local.contains("trace")) {
-    std::filesystem::create_directories(line.local.at("trace"));
+    make_folder(line.local.at("trace"));
   }
   const std::optional<LinkSpec> link = parse_link(line.own("link", "none"));
   if (!link) {

@@ -34,13 +34,30 @@ int64_t number_in(const CommandLine& line, const std::string& flag, int64_t othe
                     "': must be a whole number from 1 to " + std::to_string(kMost));
 }
 
+bool is_one_line(const std::string& text) {
+  return std::ranges::none_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
+}
+
 // Values become lines of a script's head, or values of a manifest.
 std::string line_in(const CommandLine& line, const std::string& flag, const std::string& other) {
   const std::string text = line.own(flag, other);
-  const bool plain = std::ranges::none_of(
-      text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; });
-  if (plain) return text;
+  if (is_one_line(text)) return text;
   refuse_submission("--" + flag + " is '" + printable(text) + "': must be one line of plain text");
+}
+
+// The working directory, too, may have bytes that would begin another line of the script.
+std::string absolute_in(const CommandLine& line, const std::string& flag) {
+  std::error_code error;
+  const std::string path =
+      std::filesystem::absolute(line_in(line, flag, ""), error).lexically_normal().string();
+  if (error) {
+    refuse_submission("--" + flag + " is a path in the working directory, which cannot be read: " +
+                      error.message());
+  }
+  if (is_one_line(path)) return path;
+  refuse_submission("--" + flag + " is " + printable(path, kMaxPathBytes) +
+                    ", with the working directory: must be one line of plain text");
 }
 
 // Returns a name that Slurm and Kubernetes take: small letters, digits and '-'.
@@ -86,7 +103,7 @@ void add_run_words(const CommandLine& line, Submission& to) {
   }
   if (line.local.contains("key")) {
     to.run_words.emplace_back("--key");
-    to.run_words.push_back(std::filesystem::absolute(line.local.at("key")));
+    to.run_words.push_back(absolute_in(line, "key"));
   }
   if (to.insecure) to.run_words.emplace_back("--insecure");
 }
@@ -127,8 +144,8 @@ Submission plan_submission(const CommandLine& line, const std::string& program_d
     if (line.own(flag, "").empty()) refuse_submission(std::string("--") + flag + " is missing");
   }
   Submission plan;
-  plan.job_file = std::filesystem::absolute(line_in(line, "job", "")).lexically_normal();
-  plan.out = std::filesystem::absolute(line_in(line, "out", "")).lexically_normal();
+  plan.job_file = absolute_in(line, "job");
+  plan.out = absolute_in(line, "out");
   plan.nodes = number_in(line, "nodes", 1);
   plan.workers = number_in(line, "workers", plan.nodes);
   plan.servers = number_in(line, "servers", std::min(plan.nodes, plan.workers));
@@ -152,6 +169,10 @@ Submission plan_submission(const CommandLine& line, const std::string& program_d
   if (job.resume == Resume::kFalse) plan.job_words.emplace_back("--resume=auto");
   plan.name = name_of(line, plan.job_file);
   plan.program = program_dir + "/pushpull";
+  if (!is_one_line(plan.program)) {
+    refuse_submission("the programs are in " + printable(plan.program, kMaxPathBytes) +
+                      ": must be one line of plain text");
+  }
   plan.sbatch_args = line_in(line, "sbatch-args", "");
   plan.image = line_in(line, "image", "pushpull");
   plan.volume = line_in(line, "volume", "pushpull-out");
@@ -193,14 +214,22 @@ int64_t slurm_seconds(const std::string& text) {
 namespace {
 
 // A text of JSON is a text of YAML.
-std::string yaml(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string yaml(const std::string& text) {
+  if (is_plain_text(text)) return nlohmann::json(text).dump();
+  refuse_submission("a manifest is UTF-8 and cannot hold '" + printable(text, kMaxPathBytes) + "'");
+}
+
+std::string quoted_word(const std::string& text) { return shell_command("", {text}).substr(1); }
 
 std::string config_map(const Submission& plan) {
   std::ifstream file(plan.job_file);
   std::ostringstream out;
   out << "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " << yaml(plan.name + "-job")
       << "\ndata:\n  job.ini: |4\n";
-  for (std::string line; std::getline(file, line);) out << "      " << line << "\n";
+  for (std::string line; std::getline(file, line);) {
+    const bool marked = line.starts_with("\xEF\xBB\xBF");  // a byte order mark of the first line
+    out << "      " << (marked ? line.substr(3) : line) << "\n";
+  }
   return out.str();
 }
 
@@ -261,6 +290,7 @@ std::string replicated_job(const Submission& plan, const std::string& role, int6
       << "          template:\n"
       << "            spec:\n"
       << "              restartPolicy: Never\n"
+      << "              enableServiceLinks: false  # no PUSHPULL_... variables of Services\n"
       << "              terminationGracePeriodSeconds: 30  # SIGTERM: a checkpoint, then code 75\n"
       << "              containers:\n"
       << "                - name: " << role << "\n"
@@ -310,8 +340,8 @@ std::string job_set(const Submission& plan) {
   std::ostringstream out;
   out << "# Written by `pushpull submit --print jobset`.\n";
   if (!plan.insecure) {
-    out << "# First: pushpull keygen job.key; kubectl create secret generic " << plan.name
-        << "-key --from-file=key=job.key\n";
+    out << "# First: pushpull keygen job.key; kubectl create secret generic "
+        << quoted_word(plan.name + "-key") << " --from-file=key=job.key\n";
   }
   out << config_map(plan) << "---\n"
       << "apiVersion: jobset.x-k8s.io/v1alpha2\n"
@@ -361,8 +391,6 @@ fi
 exit $code
 )";
 
-std::string quoted_word(const std::string& text) { return shell_command("", {text}).substr(1); }
-
 }  // namespace
 
 std::string sbatch_script(const Submission& plan) {
@@ -370,7 +398,7 @@ std::string sbatch_script(const Submission& plan) {
   std::ostringstream out;
   out << "#!/bin/bash\n"
       << "# Written by `pushpull submit`. `sbatch` with this file submits the job again.\n"
-      << "#SBATCH --job-name=" << plan.name << "\n"
+      << "#SBATCH --job-name=" << quoted_word(plan.name) << "\n"
       << "#SBATCH --nodes=" << plan.nodes << "\n"
       << "#SBATCH --ntasks=" << plan.workers << "\n"
       << "#SBATCH --ntasks-per-node=" << per_node << "\n";

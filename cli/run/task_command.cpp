@@ -24,6 +24,7 @@
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/device/device.h"
+#include "common/io/file.h"
 #include "common/job/command_line.h"
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
@@ -200,7 +201,7 @@ TaskMember worker_of(const CommandLine& line, const TaskPlace& place, const std:
     words.insert(words.end(), {"--device", device_of_rank(device, place.local_rank)});
   }
   if (const std::string trace = line.own("trace", ""); !trace.empty()) {
-    std::filesystem::create_directories(trace);
+    make_folder(trace);
     words.insert(words.end(),
                  {"--trace", trace + "/worker-" + std::to_string(place.rank) + ".json"});
   }

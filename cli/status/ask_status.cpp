@@ -107,8 +107,10 @@ StatusAnswer ask_status(zmq::context_t& context, const std::string& address, con
   }
   throw Error(ErrorCode::kUnreachable,
               "[status] no answer from " + address + " within " +
-                  std::to_string(static_cast<int64_t>(timeout_s)) +
-                  " s; is the job running there? `pushpull doctor --join " + address +
+                  std::to_string(static_cast<int64_t>(timeout_s)) + " s; " +
+                  (question.unresolved().empty() ? "is the job running there?"
+                                                 : question.unresolved() + ";") +
+                  " `pushpull doctor --join " + address +
                   "` looks for the reason, --join-timeout sets how long to wait");
 }
 

@@ -39,6 +39,8 @@ class StatusQuestion {
   zmq::pollitem_t item();
   // Sends and receives. Returns the answer once it has arrived. Throws as ask_status does, except for the deadline.
   std::optional<StatusAnswer> turn();
+  // Returns why the coordinator's name cannot be resolved, or "".
+  const std::string& unresolved() const { return dealer_.unresolved(); }
 
  private:
   std::string address_;

@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -22,7 +21,7 @@ std::shared_ptr<float[]> heap_floats(size_t floats) {
   const size_t alignment = huge ? kHugePage : kAlignment;
   const size_t bytes = (floats * sizeof(float) + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, bytes == 0 ? alignment : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) throw NoFloats(static_cast<int64_t>(bytes));
   // huge pages cause 512 times fewer page faults and TLB entries; if madvise fails, nothing is lost
   if (huge) madvise(memory, bytes, MADV_HUGEPAGE);
   return {static_cast<float*>(memory), [](float* floats_) { std::free(floats_); }};

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 
 namespace pushpull {
 
@@ -14,7 +16,17 @@ namespace pushpull {
 // them.
 using FloatAllocator = std::function<std::shared_ptr<float[]>(size_t floats)>;
 
-// Allocates on the heap. Large buffers ask for huge pages.
+// There is no memory for so many bytes of floats.
+class NoFloats : public std::bad_alloc {
+ public:
+  explicit NoFloats(int64_t bytes) : bytes_(bytes) {}
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_;
+};
+
+// Allocates on the heap. Large buffers ask for huge pages. Throws NoFloats.
 std::shared_ptr<float[]> heap_floats(size_t floats);
 
 class BufferPool {

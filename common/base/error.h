@@ -17,7 +17,8 @@ enum class ErrorCode {
   kProtocol = 6,     // a peer's version, settings or bytes do not match
   kNotFinite = 7,    // a loss, gradient or weight is NaN or infinite
   kIo = 8,           // a file could not be written: disk full, permissions
-  kDevice = 9,       // a GPU: missing, out of memory, or lost during the run
+  kDevice = 9,       // a GPU: missing, out of memory, or lost during the run. This host: too little
+                     // memory, too few threads or descriptors
   kInternal = 70,    // a bug in pushpull
   kStopped = 75,     // no failure: a signal has stopped the job at a checkpoint; run it again
   kRefused = 77,     // no key, another key, or a role that may not do this

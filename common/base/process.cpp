@@ -67,7 +67,11 @@ std::string program_folder_of(const std::string& self) {
 }
 
 std::string program_folder() {
-  return program_folder_of(std::filesystem::read_symlink("/proc/self/exe").string());
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) return program_folder_of(self.string());
+  throw Error(ErrorCode::kFailed, "[pushpull] cannot find its own folder: /proc/self/exe: " +
+                                      error.message() + "; is /proc mounted?");
 }
 
 uint64_t random_id() {

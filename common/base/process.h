@@ -37,7 +37,7 @@ std::string host_name();
 // Returns the folder of the program that a user started: other programs and data are beside it. In a
 // package that brings its own C library, the kernel executes lib/pushpull/ld-linux-*.so of the
 // package (scripts/package/launch.sh); the programs are then those in the package's bin. Throws
-// std::filesystem::filesystem_error without /proc.
+// Error(kFailed) without /proc.
 std::string program_folder();
 
 // Returns the same if `self` is the executed file.

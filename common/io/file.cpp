@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -151,6 +152,12 @@ std::string read_text_file(const std::string& path, uint64_t limit_bytes) {
   std::string text(file.size_bytes(), '\0');
   file.read(std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw_io_error("create folder", path, error.value());
 }
 
 void sync_folder(const std::string& path) {

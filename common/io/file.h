@@ -82,6 +82,9 @@ FileDigest digest_file(const std::string& path);
 // Reads a whole small file. Throws Error(kData), also if it is larger than `limit_bytes`.
 std::string read_text_file(const std::string& path, uint64_t limit_bytes);
 
+// Creates a folder and those above it that are missing. Throws Error(kIo) naming it and the reason.
+void make_folder(const std::string& path);
+
 // Makes creations, renames and deletions in the folder durable (fsync). Throws Error(kIo).
 void sync_folder(const std::string& path);
 

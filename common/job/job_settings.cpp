@@ -82,6 +82,36 @@ bool is_local_variable(const std::string& name) {
          name.starts_with("PUSHPULL_TEST_");
 }
 
+// Variables that modulefiles (Lmod, Spack, Environment Modules) set for the folders of a package.
+constexpr std::array<std::string_view, 10> kModuleVariables = {
+    "PUSHPULL_HOME", "PUSHPULL_ROOT", "PUSHPULL_DIR", "PUSHPULL_VERSION", "PUSHPULL_BASE",
+    "PUSHPULL_BIN",  "PUSHPULL_LIB",  "PUSHPULL_INC", "PUSHPULL_PREFIX",  "PUSHPULL_PATH"};
+
+// Returns whether Kubernetes sets this variable in the pods beside a Service whose name is pushpull or
+// begins with pushpull-: PUSHPULL_SERVICE_HOST, PUSHPULL_WEB_SERVICE_PORT_HTTP, PUSHPULL_PORT_80_TCP_ADDR.
+// Source: Kubernetes, "Accessing the Service", environment variables (those of Docker's links).
+bool is_service_link(const std::string& name, const std::string& value) {
+  if (name.ends_with("_SERVICE_HOST") || name.find("_SERVICE_PORT") != std::string::npos)
+    return true;
+  if (name.ends_with("_PORT") && value.find("://") != std::string::npos) return true;
+  for (const char* protocol : {"_TCP", "_UDP", "_SCTP"}) {
+    for (const char* part : {"", "_PROTO", "_PORT", "_ADDR"}) {
+      const std::string end = std::string(protocol) + part;
+      if (!name.ends_with(end)) continue;
+      const std::string before = name.substr(0, name.size() - end.size());
+      const size_t digits = before.find_last_not_of("0123456789") + 1;
+      if (digits < before.size() && before.substr(0, digits).ends_with("_PORT_")) return true;
+    }
+  }
+  return false;
+}
+
+// Returns whether a variable of the environment is for another program.
+bool is_foreign(const std::string& name, const std::string& value) {
+  return std::ranges::find(kModuleVariables, name) != kModuleVariables.end() ||
+         is_service_link(name, value);
+}
+
 }  // namespace
 
 std::string environment_name(const std::string& key) {
@@ -154,6 +184,7 @@ Settings settings_of_environment() {
     const std::string& variable = option.string_key;
     const auto& keys = job_key_names();
     const auto key = std::ranges::find(keys, variable, environment_name);
+    if (key == keys.end() && is_foreign(variable, option.value.front())) continue;
     if (key == keys.end()) refuse_source(unknown_variable(variable));
     settings[*key] = {option.value.front(), variable};
   }

@@ -28,7 +28,7 @@ Settings settings_of_text(const std::string& ini, const std::string& source);
 Settings settings_of_file(const std::string& path);
 
 // Reads PUSHPULL_<KEY>. Throws Error(kUsage) naming a PUSHPULL_ variable that is not a key, unless
-// programs or tests read it themselves.
+// programs or tests read it themselves, or Kubernetes (for a Service) or a modulefile sets it.
 Settings settings_of_environment();
 
 // Throws Error(kUsage) naming an unknown key.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <utility>
 #include <zmq.hpp>
 
 #include "common/base/error.h"
@@ -37,13 +38,15 @@ bool connects(const addrinfo& to) {
   return getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
 }
 
-// Returns whether a process listens there. An address that does not resolve yet is silent: the names of
-// pods appear late.
-bool listens(const Address& address) {
+// Returns whether a process listens there.
+//   unknown: set to why the name cannot be resolved, if so: the names of pods appear late.
+bool listens(const Address& address, std::string& unknown) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found) != 0) return false;
+  const int rc = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
+  unknown = rc == 0 ? "" : address.host + " cannot be resolved: " + gai_strerror(rc);
+  if (rc != 0) return false;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
     if (connects(*at)) return true;
@@ -102,12 +105,19 @@ std::optional<std::string> find_job(const JobSearch& search, const Keys& keys,
   const int64_t begin_ms = now_ms();
   const auto end_ms = begin_ms + static_cast<int64_t>(search.timeout_s * 1000);
   int64_t next_line_ms = begin_ms + 1000;
+  std::string unknown;
+  bool told = false;
   std::map<std::string, std::string> others;  // address -> what is there
   while (now_ms() < end_ms) {
     for (int64_t i = 0; i < search.ports; ++i) {
       if (listener.stop()) return std::nullopt;
       const Address address{search.host, std::to_string(search.first_port + i)};
-      if (!listens(address)) continue;
+      const bool there = listens(address, unknown);
+      if (!unknown.empty() && !std::exchange(told, true)) {
+        listener.say("[join] " + unknown + "; asking again");
+      }
+      if (!unknown.empty()) break;
+      if (!there) continue;
       const std::string what = what_is_at(address.to_string(), search.job_token, keys);
       if (what.empty()) return address.to_string();
       others[address.to_string()] = what;
@@ -118,12 +128,14 @@ std::optional<std::string> find_job(const JobSearch& search, const Keys& keys,
     }
     usleep(kBetweenRoundsUs);
   }
-  throw Error(ErrorCode::kUnreachable,
-              "[join] no server of " + search.job_token + " has answered at " + ports_text(search) +
-                  " for " + std::to_string(static_cast<int64_t>(search.timeout_s)) + " s" +
-                  (others.empty() ? "; is it running there?"
-                                  : "; " + others.begin()->first + ": " + others.begin()->second) +
-                  " --join-timeout sets how long to wait");
+  throw Error(
+      ErrorCode::kUnreachable,
+      "[join] no server of " + search.job_token + " has answered at " + ports_text(search) +
+          " for " + std::to_string(static_cast<int64_t>(search.timeout_s)) + " s" +
+          (!unknown.empty() ? "; " + unknown + ";"
+           : others.empty() ? "; is it running there?"
+                            : "; " + others.begin()->first + ": " + others.begin()->second) +
+          " --join-timeout sets how long to wait");
 }
 
 std::optional<std::string> address_of_job(const Placement& placement, const Keys& keys,

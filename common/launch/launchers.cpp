@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/parse_json.h"
@@ -102,7 +103,11 @@ std::optional<Claim> claim_of_users(const Environment& environment) {
   claim.rank = number_of(environment, {"PUSHPULL_RANK"});
   claim.size = number_of(environment, {"PUSHPULL_WORLD_SIZE"});
   claim.local_rank = number_of(environment, {"PUSHPULL_LOCAL_RANK"});
-  claim.port = port_of(environment, {"PUSHPULL_PORT"});
+  // Kubernetes sets PUSHPULL_PORT=tcp://IP:PORT beside a Service that is called pushpull
+  const auto port = text_of(environment, {"PUSHPULL_PORT"});
+  if (port && port->value.find("://") == std::string::npos) {
+    claim.port = port_of(environment, {"PUSHPULL_PORT"});
+  }
   check_rank(claim);
   set_join(environment, claim);
   if (!claim.rank && !claim.size && !claim.local_rank && !claim.port) return std::nullopt;
@@ -181,8 +186,15 @@ std::optional<Claim> claim_of_slurm(const Environment& environment) {
   const auto step = number_of(environment, {"SLURM_STEP_ID", "SLURM_STEPID"});
   if (!job && !step) return std::nullopt;
   Claim claim{.source = "Slurm"};
-  if (!step || step->value >= kFirstStepOfSlurm) {
+  if (!step) {
     claim.missing = "SLURM_STEP_ID is missing, so this process is in no step: start it with srun";
+    return claim;
+  }
+  if (step->value >= kFirstStepOfSlurm) {
+    claim.missing =
+        value_text(*step) +
+        " is the batch script or the shell of the allocation, which has no ranks: start "
+        "this process with srun";
     return claim;
   }
   claim.rank = number_of(environment, {"SLURM_PROCID"});
@@ -321,7 +333,9 @@ TfTask task_of(const Json& config) {
 void set_address(Claim& claim, const std::string& text) {
   const std::string why =
       "TF_CONFIG: cluster.ps begins with " + printable(text) + ", not with HOST:PORT";
-  const Address address = address_or_refuse("tcp://" + text, why);
+  constexpr std::string_view kScheme = "grpc://";  // of TensorFlow's own addresses
+  const std::string bare = text.starts_with(kScheme) ? text.substr(kScheme.size()) : text;
+  const Address address = address_or_refuse("tcp://" + bare, why);
   const auto port = parse_int64(address.port);
   if (!port || *port == 0) refuse_launch(why);
   const std::string from = "TF_CONFIG cluster.ps[0]";

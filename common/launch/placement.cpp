@@ -185,7 +185,7 @@ std::string Placement::address() const {
 
 std::string Placement::listen() const {
   const Address first{host.value, std::to_string(port.value)};
-  const bool v6 = first.host.find(':') != std::string::npos;
+  const bool v6 = host_is_ipv6 || first.host.find(':') != std::string::npos;
   const char* own = v6 ? "::1" : "127.0.0.1";
   const char* everywhere = v6 ? "::" : "*";
   return Address{first.is_loopback() ? own : everywhere, first.port}.to_string();
@@ -259,6 +259,8 @@ Placement place_this_process(const LaunchFlags& flags) {
       place_task(flags, read_claims(environment, in_pod ? full_host_name() : host_name()));
   const std::string token = job_token_of_this_process();
   if (!token.empty()) placement.job_token = token;
+  const bool listens = placement.role == TaskRole::kFirstServer;
+  placement.host_is_ipv6 = listens && look_up_host(placement.host.value).only_ipv6();
   return placement;
 }
 

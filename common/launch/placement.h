@@ -29,7 +29,8 @@ struct Placement {
   std::optional<Found<int64_t>> workers;  // absent: no source says
   Found<std::string> host;                // of the first server
   Found<int64_t> port;
-  int64_t ports = 1;  // that its server tries, from `port` on: a derived port may be taken
+  bool host_is_ipv6 = false;  // its name has no address of IPv4
+  int64_t ports = 1;          // that its server tries, from `port` on: a derived port may be taken
   std::string
       job_token;  // of the job, by which its members know its server; "": no source names it
   std::vector<std::string> unused;  // sources that have set variables and were not needed

@@ -1,11 +1,15 @@
 #include "common/net/address.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -24,6 +28,19 @@ bool Address::is_loopback() const {
 
 bool Address::is_everywhere() const { return host == "*" || host == "0.0.0.0" || host == "::"; }
 
+namespace {
+
+// Returns whether the letters may be those of a name, an address or an interface.
+bool is_host(const std::string& text) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
+  // one colon separates host and port; an IPv6 address has more
+  return !text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
+         std::count(text.begin(), text.end(), ':') != 1;
+}
+
+}  // namespace
+
 Address parse_address(const std::string& text, const std::string& flag) {
   const auto fail = [&] {
     return Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
@@ -39,7 +56,8 @@ Address parse_address(const std::string& text, const std::string& flag) {
   if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
     out.host = out.host.substr(1, out.host.size() - 2);
   }
-  if (out.host.empty() || out.port.empty()) throw fail();
+  if (out.host != "*" && !is_host(out.host)) throw fail();
+  if (out.port.empty()) throw fail();
   if (out.port != "*") {
     if (out.port.find_first_not_of("0123456789") != std::string::npos || out.port.size() > 5) {
       throw fail();
@@ -50,16 +68,49 @@ Address parse_address(const std::string& text, const std::string& flag) {
 }
 
 void check_host(const std::string& text, const std::string& flag) {
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
-  // one colon separates host and port; an IPv6 address has more
-  if (!text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
-      std::count(text.begin(), text.end(), ':') != 1) {
-    return;
-  }
+  if (is_host(text)) return;
   throw Error(ErrorCode::kUsage, "[usage] --" + flag + " " + text +
                                      ": expected a host name or address alone, such as node17 or "
                                      "10.0.0.17; the port is the one of --listen");
+}
+
+bool HostLookUp::only_ipv6() const {
+  return !addresses.empty() && addresses.front().find(':') != std::string::npos;
+}
+
+HostLookUp look_up_host(const std::string& host) {
+  HostLookUp out;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int rc = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (rc != 0) {
+    out.why = rc == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(rc);
+    return out;
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+      std::array<char, NI_MAXHOST> text{};
+      if (at->ai_family == family && getnameinfo(at->ai_addr, at->ai_addrlen, text.data(),
+                                                 text.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+        out.addresses.emplace_back(text.data());
+      }
+    }
+  }
+  if (out.addresses.empty()) out.why = "it has no address of IPv4 or IPv6";
+  return out;
+}
+
+bool has_ipv4() {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return true;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(found, &freeifaddrs);
+  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
+    const bool up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_LOOPBACK) == 0;
+    if (up && at->ifa_addr != nullptr && at->ifa_addr->sa_family == AF_INET) return true;
+  }
+  return false;
 }
 
 std::string local_address_towards(const Address& peer) {

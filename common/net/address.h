@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace pushpull {
 
@@ -20,6 +21,21 @@ Address parse_address(const std::string& text, const std::string& flag);
 // Checks a host name or address without scheme and port. Throws Error(kUsage) naming `flag` and the
 // text.
 void check_host(const std::string& text, const std::string& flag);
+
+// What the resolver says about a host.
+struct HostLookUp {
+  std::vector<std::string> addresses;  // numbers, those of IPv4 first
+  std::string why;                     // there are none
+
+  bool only_ipv6() const;
+};
+
+// Asks the resolver, which may take seconds; an IP address is its own. Names of pods appear late, so ask
+// again if there are no addresses.
+HostLookUp look_up_host(const std::string& host);
+
+// Returns whether an interface of this host, beside loopback, has an address of IPv4.
+bool has_ipv4();
 
 // Returns the local IP address on the route to `peer`; a joining server listens there. Throws
 // Error(kUnreachable) naming the host if it cannot be resolved or routed.

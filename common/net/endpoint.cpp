@@ -1,9 +1,13 @@
 #include "common/net/endpoint.h"
 
+#include <net/if.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/host/cores.h"
+#include "common/net/address.h"
 #include "common/net/zap_handler.h"
 
 namespace pushpull {
@@ -49,7 +53,8 @@ int unread_messages(const EndpointLimits& limits) {
   return std::max(kMinUnread, static_cast<int>(kUnreadBytes / largest));
 }
 
-void set_common_options(zmq::socket_t& socket, const std::string& address,
+//   ipv6: also for names. libzmq then prefers addresses of IPv6.
+void set_common_options(zmq::socket_t& socket, const std::string& address, bool ipv6,
                         const EndpointLimits& limits) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, limits.max_frame_bytes);
@@ -58,12 +63,58 @@ void set_common_options(zmq::socket_t& socket, const std::string& address,
   if (limits.bulk) socket.set(zmq::sockopt::tcp_maxrt, kUnacknowledgedMs);
   socket.set(zmq::sockopt::sndhwm, kQueuedMessages);
   socket.set(zmq::sockopt::rcvhwm, unread_messages(limits));
-  socket.set(zmq::sockopt::ipv6, address.find('[') != std::string::npos);
+  socket.set(zmq::sockopt::ipv6, ipv6);
   if (limits.io_thread != EndpointLimits::kAny) {
     socket.set(zmq::sockopt::affinity, uint64_t{1} << limits.io_thread);
   }
   if (!limits.bulk || !within_host(address)) return;
   socket.set(zmq::sockopt::sndbuf, kLocalBufferBytes);
+}
+
+bool is_bracketed(const std::string& address) { return address.find('[') != std::string::npos; }
+
+// Returns the host of an address over TCP, or "" for others and for what is no address.
+std::string tcp_host(const std::string& address) {
+  if (!address.starts_with("tcp://")) return "";
+  try {
+    return parse_address(address, "join").host;
+  } catch (const Error&) {
+    return "";  // libzmq refuses it, too
+  }
+}
+
+Error cannot_listen(const std::string& address, const std::string& why) {
+  return {ErrorCode::kUsage, "[listen] cannot listen on " + address + ": " + why};
+}
+
+// Returns the address with an IP address in the place of a name: libzmq binds to addresses and
+// interfaces only.
+std::string with_numbers(const std::string& address) {
+  const std::string host = tcp_host(address);
+  const bool everywhere = host == "*";
+  if (host.empty() || everywhere || if_nametoindex(host.c_str()) != 0) return address;
+  const HostLookUp found = look_up_host(host);
+  if (found.addresses.empty()) {
+    throw cannot_listen(address,
+                        host + " cannot be resolved: " + found.why +
+                            "; give an address or an interface of this host, or * for all");
+  }
+  return Address{found.addresses.front(), parse_address(address, "listen").port}.to_string();
+}
+
+// Returns what to do about a failure to bind.
+std::string bind_hint(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "; choose another port or tcp://127.0.0.1:* for a free one";
+    case EADDRNOTAVAIL:
+    case ENODEV:
+      return "; this host has no such address or interface (`ip address` lists them; * is all)";
+    case EACCES:
+      return "; ports below 1024 are root's";
+    default:
+      return "";
+  }
 }
 
 void show(zmq::socket_t& socket, const Credentials& credentials) {
@@ -129,16 +180,17 @@ Router::Router(zmq::context_t& context, const std::string& address, const Endpoi
 Router::Router(zmq::context_t& context, ZapHandler* handler, const std::string& address,
                const EndpointLimits& limits)
     : handler_(handler), socket_(context, zmq::socket_type::router) {
-  set_common_options(socket_, address, limits);
+  const std::string numbers = with_numbers(address);
+  set_common_options(socket_, numbers, is_bracketed(numbers), limits);
   if (handler_ != nullptr) handler_->guard(socket_);
   socket_.set(zmq::sockopt::router_mandatory, true);
   socket_.set(zmq::sockopt::backlog, kBacklog);
   try {
-    uninterrupted([&] { socket_.bind(address); });
+    uninterrupted([&] { socket_.bind(numbers); });
   } catch (const zmq::error_t& e) {
     if (handler_ != nullptr) handler_->release(socket_);
-    throw Error(ErrorCode::kUsage, "[listen] cannot listen on " + address + ": " + e.what() +
-                                       "; choose another port or tcp://127.0.0.1:* for a free one");
+    throw cannot_listen(address + (numbers == address ? "" : ", which is " + numbers),
+                        std::string(e.what()) + bind_hint(e.num()));
   }
   address_ = socket_.get(zmq::sockopt::last_endpoint);
 }
@@ -230,9 +282,27 @@ Dealer::Dealer(zmq::context_t& context, const std::string& address, const Endpoi
   connect_socket(socket_, address_);
 }
 
+void Dealer::look_up() {
+  const std::string host = tcp_host(address_);
+  if (host.empty() || host == "*") return;
+  const HostLookUp found = look_up_host(host);
+  looked_up_ = !found.addresses.empty();
+  ipv6_ = looked_up_ ? found.only_ipv6() : !has_ipv4();
+  if (!looked_up_ && unresolved_.empty()) {
+    warning_ = "[join] " + host + " cannot be resolved: " + found.why + "; asking again";
+  }
+  unresolved_ = looked_up_ ? "" : host + " cannot be resolved: " + found.why;
+}
+
+std::string Dealer::take_warning() {
+  if (!warning_.empty()) return std::exchange(warning_, {});
+  return proven_ ? proven_->take_warning() : "";
+}
+
 zmq::socket_t Dealer::make_socket() {
+  if (!looked_up_) look_up();
   zmq::socket_t socket(context_, zmq::socket_type::dealer);
-  set_common_options(socket, address_, limits_);
+  set_common_options(socket, address_, ipv6_ || is_bracketed(address_), limits_);
   show(socket, credentials_);
   socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
   socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMaxMs);

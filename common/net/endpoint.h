@@ -61,9 +61,9 @@ void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms);
 
 class Router {
  public:
-  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. `handler` decides which peers may
-  // connect, and must outlive the Router. Throws Error(kUsage) with the address and the reason
-  // (port in use, no such interface).
+  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. A name is resolved, and means its first IPv4
+  // address if it has any. `handler` decides which peers may connect, and must outlive the Router. Throws
+  // Error(kUsage) with the address and the reason (port in use, no such interface, unknown name).
   Router(ZapHandler& handler, const std::string& address, const EndpointLimits& limits);
   // The same, but every peer may connect.
   Router(zmq::context_t& context, const std::string& address, const EndpointLimits& limits);
@@ -102,7 +102,8 @@ class Router {
 
 class Dealer {
  public:
-  // credentials: presented to the listening peer.
+  // Asks the resolver if the address has a name: IPv6 is used for names that have no address of IPv4.
+  //   credentials: presented to the listening peer.
   // Throws Error(kUsage) naming `address` if it is invalid.
   Dealer(zmq::context_t& context, const std::string& address, const EndpointLimits& limits,
          const Credentials& credentials = {});
@@ -131,19 +132,28 @@ class Dealer {
   // Returns the peer's protocol version if it differs from ours, else 0.
   uint16_t foreign_version() const { return foreign_version_; }
   int64_t rejected_frames() const { return rejected_ + (proven_ ? proven_->refused() : 0); }
-  // Returns a line for users if another process listens in the peer's place, else "".
-  std::string take_warning() { return proven_ ? proven_->take_warning() : ""; }
+  // Returns a line for users if the peer's name is unknown, or another process listens in its place, else
+  // "".
+  std::string take_warning();
+  // Returns why the name of the peer could not be resolved when it was last asked for, or "". libzmq goes
+  // on asking.
+  const std::string& unresolved() const { return unresolved_; }
   // Returns why the peer refuses this socket, if the socket is watched; see HandshakeWatch.
   std::optional<std::string> refused() { return watch_ ? watch_->refused() : std::nullopt; }
 
  private:
   zmq::socket_t make_socket();
+  void look_up();
   std::optional<Message> receive_from(zmq::socket_t& socket);
 
   zmq::context_t& context_;
   std::string address_;
   EndpointLimits limits_;
   Credentials credentials_;
+  bool ipv6_ = false;       // the peer's name has no address of IPv4
+  bool looked_up_ = false;  // and was found
+  std::string unresolved_;
+  std::string warning_;
   zmq::socket_t socket_;                      // empty under Proof::kChallenge
   std::unique_ptr<ProvenConnection> proven_;  // Proof::kChallenge
   std::unique_ptr<HandshakeWatch> watch_;  // of the first connection; destroyed before the socket

@@ -142,12 +142,24 @@ std::string write_new(const std::string& path, const std::string& text) {
 
 // Creates the folders above `path` that are missing, accessible by their owner only.
 void make_folders(const std::filesystem::path& path) {
-  if (path.empty() || std::filesystem::exists(path)) return;
+  if (path.empty()) return;
+  const auto fail = [&](const char* verb) {
+    throw Error(ErrorCode::kIo, std::string("[key] cannot ") + verb + " the folder " + shown(path) +
+                                    ": " + std::strerror(errno));
+  };
+  struct stat about {};
+  if (stat(path.c_str(), &about) == 0) return;
+  if (errno != ENOENT) fail("use");
   make_folders(path.parent_path());
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw Error(ErrorCode::kIo,
-                "[key] cannot make the folder " + shown(path) + ": " + std::strerror(errno));
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) fail("make");
+}
+
+// Returns whether a variable names a key in the place of the user's own.
+bool is_key_named() {
+  for (const char* name : {kDescriptorVariable, kKeyVariable, kFileVariable}) {
+    if (!variable(name).empty()) return true;
   }
+  return false;
 }
 
 // Creates the user's own key file if it is absent.
@@ -168,6 +180,18 @@ std::string user_key_path() {
   std::error_code ignored;
   const bool exists = !home.empty() && std::filesystem::is_directory(home, ignored);
   return exists ? home + "/.config/pushpull/key" : "";
+}
+
+std::string why_no_user_key() {
+  if (is_key_named()) return "";
+  const std::string path = user_key_path();
+  if (path.empty()) return "this user has no home: " + shown(user_home()) + " is not a folder";
+  if (access(path.c_str(), R_OK) == 0) return "";
+  if (errno != ENOENT) return shown(path) + " cannot be read: " + std::strerror(errno);
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  while (access(folder.c_str(), F_OK) != 0 && errno == ENOENT) folder = folder.parent_path();
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
+  return shown(folder) + " cannot be written: " + std::strerror(errno);
 }
 
 AnyKey read_key_file(const std::string& path) {
@@ -205,9 +229,7 @@ bool make_key_file(const std::string& path, const AnyKey& key) {
 }
 
 bool no_home_for_a_key() {
-  for (const char* name : {kDescriptorVariable, kKeyVariable, kFileVariable}) {
-    if (!variable(name).empty()) return false;
-  }
+  if (is_key_named()) return false;
   const std::string path = user_key_path();
   if (path.empty()) return true;
   try {

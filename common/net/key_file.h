@@ -45,6 +45,10 @@ std::string find_key_text(const std::string& named);
 // Returns true if `find_keys("")` would have to create the user's own file but cannot.
 bool no_home_for_a_key();
 
+// Returns why, or "" if the user's own file can be read or made, or a variable names another key. Makes
+// nothing.
+std::string why_no_user_key();
+
 // Returns $XDG_CONFIG_HOME/pushpull/key or ~/.config/pushpull/key, or "" if the user's home folder
 // does not exist.
 std::string user_key_path();

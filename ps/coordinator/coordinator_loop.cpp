@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/task_thread.h"
+#include "common/host/shortage.h"
 #include "common/io/file.h"
 #include "common/net/address.h"
 #include "common/net/endpoint.h"
@@ -157,7 +158,9 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.self.pid = getpid();
   options.self.data_endpoint = advertised(data_.router().address(), program_.advertise);
   options.self.device = program_.device ? program_.device->name() : "cpu";
-  options.out = std::filesystem::absolute(program_.out_dir).lexically_normal();
+  std::error_code unknown;  // the working directory is gone: the path stays as it was given
+  const std::filesystem::path out = std::filesystem::absolute(program_.out_dir, unknown);
+  options.out = (unknown ? std::filesystem::path(program_.out_dir) : out).lexically_normal();
   return options;
 }
 
@@ -187,7 +190,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, CoordinatorS
               program.stops) {
   data_.listen_locally(program.job, driver_.coordinator().run(), log_);
   for (const std::string& notice : files_.take_notices()) log_.warn(notice);
-  log_.info("listening on " + term_.address);
+  log_.info(listening_line(control_, program_.advertise));
   if (!announcements_.address(term_.address)) log_.warn("--announce-fd has no reader");
 }
 
@@ -214,7 +217,8 @@ int CoordinatorLoop::run() {
     } catch (const Error& e) {
       driver_.fail(e.code(), e.what());
     } catch (const std::exception& e) {
-      driver_.fail(ErrorCode::kInternal, std::string("[internal] ") + e.what());
+      const Error error = error_of(e);
+      driver_.fail(error.code(), error.what());
     }
     announce_failure();
   }

@@ -68,6 +68,14 @@ std::string control_address(const Router& control, const std::string& advertise)
   return everywhere ? advertised(address, "127.0.0.1") : address;
 }
 
+std::string listening_line(const Router& control, const std::string& advertise) {
+  const bool everywhere = parse_address(control.address(), "listen").is_everywhere();
+  if (everywhere && advertise.empty()) {
+    return "listening on " + control.address() + ", all interfaces of this host";
+  }
+  return "listening on " + control_address(control, advertise);
+}
+
 namespace {
 
 constexpr size_t kMaxLineReasonBytes = 400;

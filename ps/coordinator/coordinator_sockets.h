@@ -50,6 +50,9 @@ std::unique_ptr<CoordinatorSockets> open_coordinator_sockets(
 //   advertise: host of it for other processes, or "".
 std::string control_address(const Router& control, const std::string& advertise);
 
+// Returns the line for users that says where the coordinator listens.
+std::string listening_line(const Router& control, const std::string& advertise);
+
 // The lines that the coordinator writes for the program that started it (--announce-fd), which
 // cannot see the job from the exit codes of its processes. `cli/run/launcher.cpp` reads them:
 //

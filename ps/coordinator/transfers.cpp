@@ -4,6 +4,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/host/shortage.h"
 #include "common/job/job.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/coordinator/stop_request.h"
@@ -19,7 +20,8 @@ std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    return e.what();
+    const std::optional<Error> shortage = shortage_of(e);
+    return shortage ? shortage->what() : e.what();
   }
 }
 

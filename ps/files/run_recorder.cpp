@@ -65,7 +65,8 @@ RecordedStart recorded_start(const Job& job, const TensorTable& table, const Fla
 
 RunRecorder::RunRecorder(const Job& job) : job_(job) {
   // Fails now rather than at the end of a long run.
-  if (std::filesystem::is_directory(job.record)) {
+  std::error_code unreadable;  // named by the probe
+  if (std::filesystem::is_directory(job.record, unreadable)) {
     throw Error(ErrorCode::kIo, "[record] " + job.record + " is a folder; name a file");
   }
   const std::string probe = job.record + ".tmp";

@@ -62,7 +62,8 @@ void run_before_start(TaskThread& thread, SignalFd& signals, double timeout_s,
 namespace {
 
 std::optional<int64_t> newest_step(const std::string& dir) {
-  if (!std::filesystem::exists(dir)) return std::nullopt;
+  std::error_code error;
+  if (!std::filesystem::exists(dir, error) && !error) return std::nullopt;
   const auto found = whole_checkpoints(dir);
   return found.empty() ? std::nullopt : std::optional(found.rbegin()->first);
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/host/shortage.h"
 #include "common/net/address.h"
 #include "common/net/data_proof.h"
 #include "ps/server/data_plane.h"
@@ -86,8 +87,9 @@ int JoinedServerLoop::run() {
   while (!member_.end()) {
     try {
       turn();
-    } catch (const Error& e) {
-      member_.fail(e.code(), e.what());
+    } catch (const std::exception& e) {
+      const Error error = error_of(e);
+      member_.fail(error.code(), error.what());
     }
     send_all();
   }
@@ -109,6 +111,7 @@ void JoinedServerLoop::turn() {
       log_.rename("server " + std::to_string(member_.state().rank()));
     }
   }
+  if (const std::string line = control_.take_warning(); !line.empty()) log_.warn(line);
   if (control_.take_closed()) member_.on_closed(now);
   if (!member_.joined() && control_.foreign_version() != 0) {
     member_.fail(ErrorCode::kProtocol,

@@ -211,7 +211,7 @@ TEST(CompareRead, TheLastErrorOfTheLogIsTheReasonOfAFailure) {
             "[train] the loss is nan (exit code 7)");
   EXPECT_EQ(
       failure_line("worker 1 | worker: error: [device] cuda:7 cannot be used\n"
-                   "[run] worker 0 (pid 7) ended with exit code 9 (device); stopping the others\n"
+                   "[run] worker 0 (pid 7) ended with exit code 9 (resource); stopping the others\n"
                    "server 0: error: [job] ended by SIGTERM (server 0 (vm, pid 5))\n",
                    9),
       "[device] cuda:7 cannot be used (exit code 9)");

@@ -47,6 +47,13 @@ TEST(HostDoctor, AnOrdinaryHostHasNoWarnings) {
   EXPECT_THAT(check_gpus(good_facts().gpus).text, HasSubstr("none: no NVIDIA driver"));
 }
 
+TEST(HostDoctor, AHomeWithoutAPlaceForAKeyIsAWarning) {
+  HostFacts facts = good_facts();
+  facts.no_user_key = "/root/.config cannot be written: Permission denied";
+  EXPECT_THAT(warnings_of(facts), ElementsAre("key"));
+  EXPECT_THAT(check_user_key(facts).text, AllOf(HasSubstr("/root/.config"), HasSubstr("HOME")));
+}
+
 TEST(HostDoctor, AQuotaBelowTheAffinityIsAWarningWithTheFile) {
   HostFacts facts = good_facts();
   facts.cores.quota = facts.groups.cpus = 1.5;

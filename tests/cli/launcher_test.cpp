@@ -81,7 +81,7 @@ exit 9)sh");
   EXPECT_EQ(run(), 9);
   EXPECT_THAT(err(),
               ::testing::ContainsRegex("\\[run\\] server 0 \\(pid [0-9]+\\) ended with exit "
-                                       "code 9 \\(device\\): \\[device\\] cuda:0 is lost\n$"));
+                                       "code 9 \\(resource\\): \\[device\\] cuda:0 is lost\n$"));
 }
 
 TEST_F(LauncherTest, ACoordinatorThatIsKilledAfterItsReportOfTheEndHasDoneItsWork) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "common/base/error.h"
@@ -22,7 +23,7 @@ class SubmissionTest : public ::testing::Test {
   SubmissionTest() { std::ofstream(job_) << "steps = 10\nmodel = mlp\n"; }
 
   Submission plan(std::vector<std::string> more) {
-    std::vector<std::string> all{"submit", "--job", job_, "--out", "/data/out put"};
+    std::vector<std::string> all{"submit", "--job", job_, "--out", out_};
     all.insert(all.end(), more.begin(), more.end());
     std::vector<const char*> words;
     for (const std::string& word : all) words.push_back(word.c_str());
@@ -35,6 +36,7 @@ class SubmissionTest : public ::testing::Test {
 
   ScratchFolder folder_;
   const std::string job_ = folder_ / "My Job_2.ini";
+  std::string out_ = "/data/out put";
 };
 
 TEST_F(SubmissionTest, OneServerForEachNodeBesideItsWorkers) {
@@ -82,11 +84,40 @@ TEST_F(SubmissionTest, NamesWrongFlags) {
   EXPECT_THAT(refusal({"--time", "soon"}), HasSubstr("--time is 'soon'"));
 }
 
+TEST_F(SubmissionTest, ANameIsOneWord) {
+  EXPECT_THAT(sbatch_script(plan({"--name", "a --wrap=ls"})),
+              HasSubstr("#SBATCH --job-name='a --wrap=ls'\n"));
+  EXPECT_THAT(sbatch_script(plan({"--name", "a-b"})), HasSubstr("#SBATCH --job-name=a-b\n"));
+  EXPECT_THAT(job_set(plan({"--name", "a;b"})), HasSubstr("generic 'a;b-key' --from-file"));
+  EXPECT_THAT(refusal({"--name", "a\nb"}), HasSubstr("one line of plain text"));
+}
+
+TEST_F(SubmissionTest, NoLineOfTheScriptComesFromTheWorkingDirectory) {
+  const std::string before = std::filesystem::current_path();
+  const std::string folder = folder_ / "a\nrm -r x";
+  std::filesystem::create_directory(folder);
+  std::filesystem::current_path(folder);
+  const std::string key = refusal({"--key", "job.key"});
+  out_ = "out";
+  const std::string relative = refusal({});
+  std::filesystem::current_path(before);
+  EXPECT_THAT(relative, AllOf(HasSubstr("--out is "), HasSubstr("a\\x0arm -r x/out"),
+                              HasSubstr("one line of plain text")));
+  EXPECT_THAT(key, HasSubstr("--key is "));
+}
+
+TEST_F(SubmissionTest, AManifestIsUtf8) {
+  EXPECT_THROW(job_set(plan({"--image", "a\xff"})), Error);
+  std::ofstream(job_) << "\xEF\xBB\xBFsteps = 10\n";
+  EXPECT_THAT(job_set(plan({})), HasSubstr("  job.ini: |4\n      steps = 10\n"));
+}
+
 TEST_F(SubmissionTest, AJobSetHasTwoIndexedJobsAndSecondsToStop) {
   const std::string text = job_set(plan({"--nodes", "2", "--workers", "6", "--lr", "0.5"}));
   EXPECT_THAT(text, AllOf(HasSubstr("kind: JobSet"), HasSubstr("    - name: server\n"),
                           HasSubstr("completions: 2\n"), HasSubstr("completions: 6\n"),
                           HasSubstr("terminationGracePeriodSeconds: 30"),
+                          HasSubstr("              enableServiceLinks: false"),
                           HasSubstr("enableDNSHostnames: true"), HasSubstr("\"--lr=0.5\""),
                           HasSubstr("  job.ini: |4\n      steps = 10\n      model = mlp\n")));
   EXPECT_THAT(text, HasSubstr("secretKeyRef: {name: \"my-job-2-key\", key: key}"));

@@ -74,8 +74,9 @@ TEST_F(SupervisorTest, TheProcessNamedByTheCoordinatorIsTheCauseIfAllEndWithOneC
   supervisor.blamed(100, 9, "[device] cuda:0 is lost");
   end_all(supervisor, {2, 3, 4, 1}, code(9));  // the coordinator told them; it ends last
   const SupervisorActions actions = supervisor.ended(0, code(9), 5001);
-  EXPECT_THAT(actions.say, ElementsAre("[run] server 0 (pid 100) ended with exit code 9 (device): "
-                                       "[device] cuda:0 is lost"));
+  EXPECT_THAT(actions.say,
+              ElementsAre("[run] server 0 (pid 100) ended with exit code 9 (resource): "
+                          "[device] cuda:0 is lost"));
   EXPECT_EQ(actions.release, 0U);
   EXPECT_EQ(supervisor.exit_code(), 9);
 }
@@ -105,9 +106,10 @@ TEST_F(SupervisorTest, AForeignProcessIsNotTheCause) {
   Supervisor supervisor = make(OnWorkerLoss::kAbort);
   supervisor.blamed(999, 9, "[device] cuda:0 is lost");
   supervisor.ended(4, code(9), 0);
-  EXPECT_THAT(supervisor.tick(1000).say,
-              ElementsAre("[run] worker 2 (pid 104) ended with exit code 9 (device); stopping the "
-                          "others"));
+  EXPECT_THAT(
+      supervisor.tick(1000).say,
+      ElementsAre("[run] worker 2 (pid 104) ended with exit code 9 (resource); stopping the "
+                  "others"));
 }
 
 TEST_F(SupervisorTest, AProcessThatLostAPeerIsNotTheCauseIfAnotherFailed) {
@@ -276,7 +278,7 @@ TEST_F(SupervisorTest, AWorkerWithAFailedDeviceCountsAsKilled) {
   Supervisor waiting = make(OnWorkerLoss::kWait);
   const SupervisorActions actions = waiting.ended(3, code(9), 0);
   EXPECT_EQ(actions.restart, 3U);
-  EXPECT_THAT(actions.say, ElementsAre(HasSubstr("ended with exit code 9 (device)")));
+  EXPECT_THAT(actions.say, ElementsAre(HasSubstr("ended with exit code 9 (resource)")));
   Supervisor going_on = make(OnWorkerLoss::kContinue);
   EXPECT_FALSE(going_on.ended(3, code(9), 0).hold);
   Supervisor strict = make(OnWorkerLoss::kAbort);

@@ -158,6 +158,31 @@ TEST(Job, VariablesOfProgramsAndTestsAreNoKeys) {
   EXPECT_NO_THROW(parse({}));
 }
 
+TEST(Job, VariablesOfKubernetesServicesAreNoKeys) {
+  // as the kubelet sets them for the Services pushpull and pushpull-web
+  const ScopedVariable host("PUSHPULL_SERVICE_HOST", "10.96.0.7");
+  const ScopedVariable port("PUSHPULL_SERVICE_PORT", "5555");
+  const ScopedVariable named("PUSHPULL_SERVICE_PORT_CONTROL", "5555");
+  const ScopedVariable link("PUSHPULL_PORT", "tcp://10.96.0.7:5555");
+  const ScopedVariable tcp("PUSHPULL_PORT_5555_TCP", "tcp://10.96.0.7:5555");
+  const ScopedVariable proto("PUSHPULL_PORT_5555_TCP_PROTO", "tcp");
+  const ScopedVariable number("PUSHPULL_PORT_5555_UDP_PORT", "5555");
+  const ScopedVariable address("PUSHPULL_PORT_5555_TCP_ADDR", "10.96.0.7");
+  const ScopedVariable web_host("PUSHPULL_WEB_SERVICE_HOST", "10.96.0.8");
+  const ScopedVariable web_link("PUSHPULL_WEB_PORT", "tcp://10.96.0.8:80");
+  EXPECT_NO_THROW(parse({}));
+  const ScopedVariable other("PUSHPULL_WEB_PORT", "80");
+  EXPECT_THAT(error_of({}), HasSubstr("unknown variable PUSHPULL_WEB_PORT"));
+}
+
+TEST(Job, VariablesOfModulefilesAreNoKeys) {
+  const ScopedVariable home("PUSHPULL_HOME", "/opt/pushpull");
+  const ScopedVariable root("PUSHPULL_ROOT", "/opt/pushpull");
+  const ScopedVariable dir("PUSHPULL_DIR", "/opt/pushpull");
+  const ScopedVariable version("PUSHPULL_VERSION", "1.0");
+  EXPECT_NO_THROW(parse({}));
+}
+
 TEST(Job, FileMustExistAndBeAJobFile) {
   const std::string deep = "/no/" + std::string(200, 'd') + "/nowhere.ini";
   for (const std::string& path : {deep, ::testing::TempDir(), std::string("/dev/zero")}) {

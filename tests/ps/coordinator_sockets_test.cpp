@@ -40,6 +40,16 @@ TEST(CoordinatorSockets, TakesTheEarlierProcesssPortIfItIsFree) {
   EXPECT_NE(port_of(*open_at("tcp://127.0.0.1:*", 1, at(port))), port) << "it still runs";
 }
 
+TEST(CoordinatorSockets, TheLineNamesTheInterfacesThatAreListenedOn) {
+  const auto all = open_at("tcp://*:*", 1);
+  const std::string port = std::to_string(port_of(*all));
+  EXPECT_EQ(listening_line(all->control, ""),
+            "listening on tcp://0.0.0.0:" + port + ", all interfaces of this host");
+  EXPECT_EQ(listening_line(all->control, "node7"), "listening on tcp://node7:" + port);
+  const auto one = open_at("tcp://127.0.0.1:*", 1);
+  EXPECT_EQ(listening_line(one->control, ""), "listening on " + at(port_of(*one)));
+}
+
 TEST(CoordinatorSockets, NeverTriesAPortBeyondTheLast) {
   EXPECT_NE(thrown(ErrorCode::kUsage,
                    [&] {

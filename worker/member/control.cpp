@@ -183,6 +183,7 @@ void Control::turn() {
   const std::lock_guard lock(mutex_);
   const int64_t now = clock_.now_ms();
   while (auto message = dealer_->receive()) member_.on_message(now, *message);
+  if (const std::string line = dealer_->take_warning(); !line.empty()) Log("worker").warn(line);
   if (dealer_->take_closed()) member_.on_closed(now);
   state_version_.store(member_.state().version(), std::memory_order_release);
   if (!member_.joined() && dealer_->foreign_version() != 0) {

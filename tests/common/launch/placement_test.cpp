@@ -19,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Environment torchrun(int rank, int size) {
   return {{"RANK", std::to_string(rank)},
@@ -78,6 +79,13 @@ TEST(Placement, AServerListensOnLoopbackIfItsHostIsLoopback) {
   EXPECT_EQ(server(v6).listen(), "tcp://[::1]:5555");
   const Environment far = {{"MASTER_ADDR", "fd00::1"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}};
   EXPECT_EQ(server(far).listen(), "tcp://[::]:5555");
+}
+
+TEST(Placement, AServerListensOnIpv6IfItsNameHasNoOtherAddress) {
+  Placement named = server({{"MASTER_ADDR", "node17"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(named.listen(), "tcp://*:5555");
+  named.host_is_ipv6 = true;
+  EXPECT_EQ(named.listen(), "tcp://[::]:5555");
 }
 
 TEST(Placement, TfConfigGivesServersAndWorkers) {
@@ -142,7 +150,8 @@ TEST(Placement, ABatchScriptIsNoTask) {
                              {"SLURM_JOB_NODELIST", "n[0-1]"}};
   EXPECT_THAT(refusal(batch), HasSubstr("in no step: start it with srun"));
   EXPECT_THAT(refusal(batch + Environment{{"SLURM_STEP_ID", "4294967290"}}),
-              HasSubstr("in no step: start it with srun"));
+              AllOf(HasSubstr("Slurm: SLURM_STEP_ID=4294967290 is the batch script or the shell"),
+                    HasSubstr("with srun"), Not(HasSubstr("missing"))));
 }
 
 TEST(Placement, ContradictionsNameBothSources) {
@@ -199,6 +208,11 @@ TEST(Placement, ADamagedTfConfigIsRefused) {
               HasSubstr("HOST:PORT"));
   EXPECT_THAT(refused(R"({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 1}})"),
               HasSubstr("task.index 1 contradicts cluster.ps, which has 1 task"));
+  for (const char* first : {"h 1:2222", "h1/x:2222", "http://h1:2222", "h1:2:3", ":2222", "h1:"}) {
+    EXPECT_THAT(refused(R"({"cluster": {"ps": [")" + std::string(first) +
+                        R"("]}, "task": {"type": "ps", "index": 0}})"),
+                HasSubstr("TF_CONFIG: cluster.ps begins with " + std::string(first)));
+  }
   EXPECT_THAT(
       refused(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})"),
       HasSubstr("no cluster.ps"));

@@ -55,7 +55,8 @@ TEST(Address, AMistakeIsNamedWithItsFlagAndTheExpectedForm) {
   for (const char* text :
        {"", "127.0.0.1:5555", "tcp://", "tcp://:", "tcp://host", "tcp://host:", "tcp://:5555",
         "tcp://host:port", "tcp://host:65536", "tcp://host:-1", "tcp://host:1 ", "tcp://host:0x10",
-        "udp://host:1", "tcp://host:123456789012345678901"}) {
+        "udp://host:1", "tcp://h 1:1", "tcp://h/x:1", "tcp://grpc://h:1", "tcp://h:1:2",
+        "tcp://host:123456789012345678901"}) {
     const std::string error = usage_error(text);
     EXPECT_NE(error.find("--join"), std::string::npos) << text << ": " << error;
     EXPECT_NE(error.find(text), std::string::npos) << error;

@@ -181,6 +181,25 @@ TEST_F(KeyFile, AFileIsNoHome) {
   EXPECT_THAT(find_keys("").source(), HasSubstr("PUSHPULL_KEY_FD"));
 }
 
+// As for other users' homes (mode 0), stat(2) of what is in it fails, and not because it is absent.
+TEST_F(KeyFile, AHomeThatCannotBeSearchedIsNone) {
+  fs::create_symlink(folder_ / ".config", folder_ / ".config");
+  EXPECT_THAT(why_no_user_key(), HasSubstr("symbolic links"));
+  EXPECT_TRUE(no_home_for_a_key());
+  EXPECT_THAT(error_of([] { find_keys(""); }),
+              AllOf(HasSubstr("[key] cannot use the folder "), HasSubstr("/.config/pushpull: "),
+                    HasSubstr("symbolic links"), HasSubstr("--key")));
+  EXPECT_THAT(set_keys_of_children({}), HasSubstr("a key of its own"));
+  EXPECT_THAT(find_keys("").source(), HasSubstr("PUSHPULL_KEY_FD"));
+}
+
+TEST_F(KeyFile, AHomeWithoutAKeyIsAPlaceForOne) {
+  EXPECT_EQ(why_no_user_key(), "");
+  EXPECT_TRUE(files().empty()) << "it made one";
+  setenv("HOME", "/nonexistent", 1);
+  EXPECT_THAT(why_no_user_key(), HasSubstr("no home: /nonexistent is not a folder"));
+}
+
 TEST_F(KeyFile, ChildrenInheritTheKeyOfAFlag) {
   const std::string path = folder_ / "job.key";
   ASSERT_TRUE(make_key_file(path, new_secret_key()));
