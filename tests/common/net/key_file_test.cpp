@@ -186,7 +186,7 @@ TEST_F(KeyFile, AHomeThatCannotBeSearchedIsNone) {
   fs::create_symlink(folder_ / ".config", folder_ / ".config");
   EXPECT_THAT(why_no_user_key(), HasSubstr("symbolic links"));
   EXPECT_TRUE(no_home_for_a_key());
-  EXPECT_THAT(error_of([] { find_keys(""); }),
+  EXPECT_THAT(thrown(ErrorCode::kUsage, [] { find_keys(""); }),
               AllOf(HasSubstr("[key] cannot use the folder "), HasSubstr("/.config/pushpull: "),
                     HasSubstr("symbolic links"), HasSubstr("--key")));
   EXPECT_THAT(set_keys_of_children({}), HasSubstr("a key of its own"));
