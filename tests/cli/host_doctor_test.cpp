@@ -49,9 +49,9 @@ TEST(HostDoctor, AnOrdinaryHostHasNoWarnings) {
 
 TEST(HostDoctor, AHomeWithoutAPlaceForAKeyIsAWarning) {
   HostFacts facts = good_facts();
-  facts.no_user_key = "/root/.config cannot be written: Permission denied";
+  facts.no_user_key = "/home/anna/.config cannot be written: Permission denied";
   EXPECT_THAT(warnings_of(facts), ElementsAre("key"));
-  EXPECT_THAT(check_user_key(facts).text, AllOf(HasSubstr("/root/.config"), HasSubstr("HOME")));
+  EXPECT_THAT(check_user_key(facts).text, AllOf(HasSubstr("/home/anna/.config"), HasSubstr("HOME")));
 }
 
 TEST(HostDoctor, AQuotaBelowTheAffinityIsAWarningWithTheFile) {
