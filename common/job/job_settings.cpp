@@ -171,6 +171,12 @@ Settings settings_of_file(const std::string& path) {
     refuse_source("job file " + shown + " has more than " + std::to_string(kMaxFileBytes) +
                   " bytes; is it the right file?");
   }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // some editors begin UTF-8 with a BOM
+  if (text.find('\0') != std::string::npos) {
+    const bool utf16 = text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF");
+    refuse_source("job file " + shown +
+                  (utf16 ? " is UTF-16: save it as UTF-8" : " has bytes of value 0: is it text?"));
+  }
   return settings_of_text(text, shown);
 }
 

@@ -23,8 +23,8 @@ using Settings = std::map<std::string, Setting>;  // by key
 // key given twice.
 Settings settings_of_text(const std::string& ini, const std::string& source);
 
-// Reads a job file. Throws Error(kUsage) naming the path if it cannot be read or is larger than 1
-// MiB, and as settings_of_text does.
+// Reads a job file, UTF-8 with or without a byte order mark. Throws Error(kUsage) naming the path if it
+// cannot be read, is larger than 1 MiB or is UTF-16, and as settings_of_text does.
 Settings settings_of_file(const std::string& path);
 
 // Reads PUSHPULL_<KEY>. Throws Error(kUsage) naming a PUSHPULL_ variable that is not a key, unless

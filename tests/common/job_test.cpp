@@ -197,6 +197,22 @@ TEST(Job, FileMustExistAndBeAJobFile) {
   EXPECT_THAT(error_of_text("= 1"), HasSubstr("''"));
 }
 
+TEST(Job, AFileMayBeginWithAByteOrderMark) {
+  const ScopedFile utf8("\xEF\xBB\xBFlr = 2\nseed = 3\n");
+  EXPECT_EQ(parse_job(utf8.path(), {}).schedule.lr, 2.0);
+  const ScopedFile utf16(
+      std::string("\xFF\xFEl\0r\0=\0"
+                  "2\0\n\0",
+                  12));
+  EXPECT_THAT(usage_error([&] { parse_job(utf16.path(), {}); }),
+              HasSubstr(" is UTF-16: save it as UTF-8"));
+  const ScopedFile big_endian(
+      std::string("\xFE\xFF\0l\0r\0=\0"
+                  "2",
+                  10));
+  EXPECT_THAT(usage_error([&] { parse_job(big_endian.path(), {}); }), HasSubstr(" is UTF-16"));
+}
+
 TEST(Job, ConsistentKeysAreAccepted) {
   EXPECT_EQ(parse({{"epochs", "3"}}).epochs, 3);
   EXPECT_EQ(parse({{"steps", "3"}}).epochs, 0);
