@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/eval_follow.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/io/checkpoint.h"
@@ -82,14 +83,14 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
 
 void print_table(const std::string& path, const Checkpoint& checkpoint, const Job& job,
                  const std::vector<HeadResult>& heads) {
-  std::cout << "checkpoint  " << path << ", step " << checkpoint.state.step << " of "
-            << checkpoint.state.total_steps << "\n"
+  std::cout << "checkpoint  " << printable(path, kMaxPathBytes) << ", step "
+            << checkpoint.state.step << " of " << checkpoint.state.total_steps << "\n"
             << "model       " << job.model << "\n"
             << "dataset     " << job.dataset << ", test split\n"
             << std::fixed << std::setprecision(4);
   for (const HeadResult& head : heads) {
     const bool only = heads.size() == 1;
-    const std::string of = only ? "" : " of " + head.info.name;
+    const std::string of = only ? "" : " of " + printable(head.info.name);
     const std::string metric = to_string(head.info.metric) + of;
     std::cout << std::left << std::setw(kNameWidth) << metric << " " << head.value().value_or(NAN);
     if (counts_targets(head.info.metric)) {
@@ -108,7 +109,7 @@ std::string json_of(const std::string& path, const Checkpoint& checkpoint, const
   out["model"] = job.model;
   out["dataset"] = job.dataset;
   add_heads(out, heads);
-  return out.dump();
+  return json_text(out);
 }
 
 // Evaluates checkpoints of one job: keeps the data set and the model between them.

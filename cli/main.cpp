@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   try {
     return pushpull::dispatch(argc, argv);
   } catch (const pushpull::Error& error) {
-    std::cerr << error.what() << std::endl;
+    std::cerr << pushpull::printable(error.what(), 2 * pushpull::kMaxPathBytes) << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     if (const auto shortage = pushpull::shortage_of(error)) {

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
@@ -76,7 +77,7 @@ void list_models(std::ostream& out, bool json) {
     for (const ModelInfo& model : models) {
       list.push_back({{"model", model.name}, {"data", model.data}, {"keys", model.keys}});
     }
-    out << list.dump() << "\n";
+    out << json_text(list) << "\n";
     return;
   }
   out << std::left << std::setw(kModelWidth) << "model"
@@ -158,7 +159,7 @@ void describe_model_json(std::ostream& out, const Job& job, const FieldTable& fi
                             {"trained", tensor.rule == UpdateRule::kOptimizer},
                             {"decay", tensor.decay}});
   }
-  out << j.dump() << "\n";
+  out << json_text(j) << "\n";
 }
 
 const ProgramHelp& models_help() {

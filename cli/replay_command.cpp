@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/replay.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/text.h"
 #include "common/io/checkpoint.h"
 #include "common/io/file.h"
@@ -127,7 +128,7 @@ std::string summary_text(const RunRecord& record, const Job& job, const ReplayRe
       result.first_not_finite ? not_finite_json(*result.first_not_finite) : ordered_json(nullptr);
   out["same_numerics"] = numerics == record.numerics;
   out["seconds"] = seconds;
-  return out.dump(2) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 void print_result(const RunRecord& record, const ReplayResult& result, const std::string& out) {

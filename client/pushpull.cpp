@@ -29,7 +29,7 @@ struct pp_session {
   pushpull::HandedTask task;
   pushpull::HandedTask announced;
   mutable std::mutex mutex;
-  std::string error;  // of the first failure; guarded by mutex
+  std::string error;  // of the last call that failed, or of pp_fail; guarded by mutex
 };
 
 namespace {
@@ -47,10 +47,10 @@ bool is_forked(const pp_session* session) {
   return session != nullptr && session->process != getpid();
 }
 
-// Keeps the first error.
 void note_error(pp_session* session, const std::string& why) {
+  constexpr size_t kMaxBytes = 2 * pushpull::kMaxPathBytes;
   const std::lock_guard lock(session->mutex);
-  if (session->error.empty()) session->error = why;
+  session->error = pushpull::printable(why, kMaxBytes);  // names of peers are for no terminal
 }
 
 // Returns 0, or the code of what `action` throws, which the session keeps.
@@ -237,8 +237,10 @@ const char* pp_error(const pp_session* session) {
     return "[client] the session belongs to the process that has opened it: a forked process has "
            "none";
   }
+  thread_local std::string line;  // another thread may have the next failure
   const std::lock_guard lock(session->mutex);
-  return session->error.c_str();  // set once
+  line = session->error;
+  return line.c_str();
 }
 
 void pp_free(pp_session* session) {

@@ -177,12 +177,12 @@ typedef struct pp_sums {
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
 
 // Ends the worker, because the program cannot go on: it leaves the job with `why`, one line, as the
-// reason, and on-worker-loss decides about the job. Later calls return 1; pp_error returns `why`
-// unless an earlier call has failed. Does not wait: pp_free does, until the reason is sent. Any
+// reason, and on-worker-loss decides about the job. Later calls return 1, and pp_error returns
+// `why`. Does not wait: pp_free does, until the reason is sent. Any
 // thread, once pp_open has returned.
 PP_API int pp_fail(pp_session* session, const char* why);
 
-// Returns the line of the first failure, or "". Valid until pp_free.
+// Returns the line of the last call that failed, or "". Valid until this thread calls pp_error again.
 PP_API const char* pp_error(const pp_session* session);
 // Ends the session. If the job goes on, it loses this worker. Waits until the worker has left, which
 // takes up to a second if the servers do not answer. Accepts NULL.

@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   try {
     return pushpull::main_of(argc, argv);
   } catch (const pushpull::Error& error) {
-    std::cerr << error.what() << std::endl;
+    std::cerr << pushpull::printable(error.what(), 2 * pushpull::kMaxPathBytes) << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << "[proxy] " << error.what() << std::endl;

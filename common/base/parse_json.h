@@ -1,7 +1,9 @@
-// Parses JSON from outside: files that others may have written, answers over the network. Any thread.
+// JSON with text from outside: parses files that others may have written and answers over the network,
+// and prints values. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace pushpull {
@@ -35,6 +37,14 @@ template <typename Json = nlohmann::json>
 Json parse_json(std::string_view text) {
   if (is_deep_json(text)) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, false);
+}
+
+// Returns the text of a value. Bytes that are not UTF-8, as a path may have, become U+FFFD; the library's
+// own dump() throws.
+//   indent: spaces for each level; -1: all in one line.
+template <typename Json>
+std::string json_text(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace pushpull

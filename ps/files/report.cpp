@@ -11,6 +11,7 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 #include "common/base/unique_fd.h"
 #include "common/io/file.h"
 #include "ps/status/metrics_sink.h"
@@ -33,7 +34,7 @@ Error io_error(const std::string& path) {
 }  // namespace
 
 std::string summary_json(const RunFigures& figures) {
-  return figures_json(figures, Figure::kSummary).dump(2) + "\n";
+  return json_text(figures_json(figures, Figure::kSummary), 2) + "\n";
 }
 
 std::string summary_table(const RunFigures& figures, const std::string& out_dir) {

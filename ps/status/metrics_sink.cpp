@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/base/parse_json.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"
 #include "ps/status/event.pb.h"
@@ -36,7 +37,7 @@ std::string FileSink::take_warning() {
 }
 
 void MetricsLines::moment(const RunFigures& moment) {
-  write(figures_json(moment, Figure::kMetrics).dump() + "\n");
+  write(json_text(figures_json(moment, Figure::kMetrics)) + "\n");
 }
 
 namespace {

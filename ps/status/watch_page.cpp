@@ -24,6 +24,9 @@ Address parse_metrics_listen(const std::string& text) {
 // One thread runs the handlers, so Asio needs no fences, which ThreadSanitizer does not support.
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 
+#include <netdb.h>
+
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
@@ -36,10 +39,18 @@ Address parse_metrics_listen(const std::string& text) {
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
+
+#include "common/base/process.h"
 
 namespace pushpull {
 
 namespace watch {
+
+// The names by which clients may ask for this page.
+struct Names {
+  std::vector<std::string> own;  // small letters
+};
 
 struct Texts {
   std::string status;
@@ -86,7 +97,60 @@ Response plain(http::status status, const std::string& text) {
   return out;
 }
 
-Response answer(const http::request<http::empty_body>& request, const Board& board) {
+std::string small_letters(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+// Returns the host of a Host header, without its port and without a dot at its end.
+std::string host_of(const std::string& field) {
+  std::string host = small_letters(field);
+  if (host.starts_with('[')) {
+    const size_t end = host.find(']');
+    return end == std::string::npos ? "" : host.substr(1, end - 1);
+  }
+  host.resize(std::min(host.find(':'), host.size()));
+  if (host.ends_with('.')) host.pop_back();
+  return host;
+}
+
+// A page in a browser may have made its own name one of this host (DNS rebinding); the browser then lets
+// that page read what we answer, but names it in Host. An IP address is no name that one could rebind.
+bool is_ours(const std::string& field, const watch::Names& names) {
+  const std::string host = host_of(field);
+  boost::system::error_code no_address;
+  asio::ip::make_address(host, no_address);
+  return !no_address || std::ranges::find(names.own, host) != names.own.end();
+}
+
+// Asks the resolver for the full name only if other hosts can reach the page.
+watch::Names names_of(const Address& listen) {
+  watch::Names names{{"localhost", small_letters(listen.host), small_letters(host_name())}};
+  const std::string& host = names.own.back();
+  names.own.push_back(host.substr(0, host.find('.')));
+  if (listen.is_loopback()) return names;
+  addrinfo hints{};
+  hints.ai_flags = AI_CANONNAME;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host_name().c_str(), nullptr, &hints, &found) != 0) return names;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  if (list->ai_canonname != nullptr) names.own.push_back(small_letters(list->ai_canonname));
+  return names;
+}
+
+Response answer(const http::request<http::empty_body>& request, const Board& board,
+                const watch::Names& names) {
+  // HTTP/1.0 has no Host, and browsers do not speak it
+  const auto [first, last] = request.equal_range(http::field::host);
+  for (auto field = first; field != last; ++field) {
+    const std::string host(field->value());
+    if (is_ours(host, names)) continue;
+    return plain(http::status::misdirected_request,
+                 "this page is not called " + printable(host) +
+                     ": ask for it by the host's own name, localhost or an IP address");
+  }
   const bool head = request.method() == http::verb::head;
   if (!head && request.method() != http::verb::get) {
     Response out = plain(http::status::method_not_allowed, "only GET and HEAD are answered");
@@ -116,8 +180,9 @@ namespace watch {
 class Client : public std::enable_shared_from_this<Client> {
  public:
   //   ended: called once, from the destructor.
-  Client(tcp::socket socket, const Board& board, std::function<void()> ended)
-      : stream_(std::move(socket)), board_(board), ended_(std::move(ended)) {
+  Client(tcp::socket socket, const Board& board, const watch::Names& names,
+         std::function<void()> ended)
+      : stream_(std::move(socket)), board_(board), names_(names), ended_(std::move(ended)) {
     parser_.header_limit(WatchPage::kMaxRequestBytes);
     parser_.body_limit(0);
   }
@@ -143,8 +208,8 @@ class Client : public std::enable_shared_from_this<Client> {
     heard_ = true;
     if (error && error.category() != http::make_error_code(http::error::bad_line_ending).category())
       return;  // the connection is closed or the deadline is over
-    response_ =
-        error ? plain(http::status::bad_request, error.message()) : answer(parser_.get(), board_);
+    response_ = error ? plain(http::status::bad_request, error.message())
+                      : answer(parser_.get(), board_, names_);
     response_.keep_alive(false);
     response_.prepare_payload();
     if (!error && parser_.get().method() == http::verb::head) response_.body().clear();
@@ -157,6 +222,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
   beast::tcp_stream stream_;
   const Board& board_;
+  const watch::Names& names_;
   const std::function<void()> ended_;
   beast::flat_buffer buffer_{WatchPage::kMaxRequestBytes};
   http::request_parser<http::empty_body> parser_;
@@ -189,6 +255,7 @@ struct WatchPage::Loop {
   const std::chrono::milliseconds deadline;
   watch::Board board;
   std::list<std::weak_ptr<watch::Client>> order;  // of the clients, the oldest first
+  watch::Names names;
   bool closing = false;  // the thread has ended: handlers are destroyed, not run
   size_t clients = 0;
   bool accepting = false;
@@ -232,7 +299,7 @@ void WatchPage::Loop::on_accept(beast::error_code error, tcp::socket socket) {
     --clients;
     accept();
   };
-  const auto client = std::make_shared<watch::Client>(std::move(socket), board, ended);
+  const auto client = std::make_shared<watch::Client>(std::move(socket), board, names, ended);
   order.remove_if([](const std::weak_ptr<watch::Client>& one) { return one.expired(); });
   order.push_back(client);
   client->start(deadline);
@@ -261,6 +328,7 @@ void WatchPage::Loop::run() {
 WatchPage::WatchPage(const Address& listen, int64_t client_ms)
     : loop_(std::make_unique<Loop>(client_ms)) {
   loop_->listen(listen);
+  loop_->names = names_of(listen);
   Address bound = listen;
   bound.port = std::to_string(loop_->acceptor.local_endpoint().port());
   url_ = "http" + bound.to_string().substr(std::string("tcp").size());

@@ -3,8 +3,9 @@
 // cannot delay the job. Source of the HTTP part: Boost.Beast.
 //
 // Clients are not trusted. At most kMaxClients are connected: one more closes the oldest that has sent
-// no request yet, or waits in the kernel's queue. Each connection carries one request of at most kMaxRequestBytes and is closed after kClientMs at
-// most. Publish from one thread.
+// no request yet, or waits in the kernel's queue. Each connection carries one request of at most
+// kMaxRequestBytes and is closed after kClientMs at most. A request whose Host is neither an IP address
+// nor a name of this host gets 421, because of DNS rebinding. Publish from one thread.
 #pragma once
 
 #include <cstddef>

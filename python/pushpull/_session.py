@@ -68,7 +68,7 @@ class Session:
             raise self._failure or Error(self.error(), code)
 
     def error(self):
-        """Returns the line of the first failure, or ""."""
+        """Returns the line of the last call that failed, or ""."""
         if not self._handle:
             return self._ended or "[client] the session is closed"
         text = self._library.pp_error(self._handle)
@@ -179,7 +179,7 @@ class Session:
 
     def fail(self, text, code=FAILED):
         """Leaves the job with this line as the reason. Any thread."""
-        if self._handle and self._process == os.getpid():
+        if self._handle and not self.is_forked():
             self._failure = self._failure or Error(text, code)
             self._library.pp_fail(self._handle, text.replace("\n", " ").encode())
 
@@ -192,8 +192,12 @@ class Session:
         """Returns whether this thread has got the last task."""
         return self._thread == thread
 
+    def is_forked(self):
+        """Returns whether this process is a fork of the one that has joined."""
+        return self._process != os.getpid()
+
     def check_process(self):
-        if self._process != os.getpid():
+        if self.is_forked():
             raise Error("[client] the session belongs to the process that has joined: a forked process has none", USAGE)
 
     def is_open(self):
@@ -209,7 +213,7 @@ class Session:
 
     def close(self):
         """Ends the session: the job loses this worker if it is not over. May be called twice."""
-        if self._process != os.getpid() or not self._handle:
+        if self.is_forked() or not self._handle:
             return
         while self._closers:
             self._closers.pop()()
@@ -283,8 +287,13 @@ def _on_uncaught(before, kind, error, trace):
         before(kind, error, trace)
         return
     kind = "" if shown.code == STOPPED else "error: "
-    print(f"pushpull: {kind}{shown}", file=sys.stderr, flush=True)
+    print(f"pushpull: {kind}{_printable(str(shown))}", file=sys.stderr, flush=True)
     raise SystemExit(shown.code)
+
+
+def _printable(text):
+    """Returns the text with its control characters escaped, which a name of a tensor may have."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def _on_uncaught_in_thread(arguments):

@@ -156,8 +156,8 @@ class Job(BaseJob):
         return self._generation
 
     def _exit(self, generation):
-        if generation != self._generation:
-            return  # another loop goes on
+        if generation != self._generation or self._session.is_forked():
+            return  # another loop goes on, or this one in the process that has joined
         if self._open is not None:
             self._exchange.restore_averages()
         self._tensors.leave()

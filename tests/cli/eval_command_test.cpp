@@ -87,7 +87,9 @@ class EvalOfCheckpoint : public ::testing::Test {
 
   // Returns the output of `pushpull eval --checkpoint DIR --json` with the flags.
   nlohmann::json eval(const std::vector<const char*>& flags) const {
-    const std::string folder = dir_.string();
+    return eval_of(dir_.string(), flags);
+  }
+  static nlohmann::json eval_of(const std::string& folder, const std::vector<const char*>& flags) {
     std::vector<const char*> argv = {"eval", "--json", "--checkpoint", folder.c_str()};
     argv.insert(argv.end(), flags.begin(), flags.end());
     ::testing::internal::CaptureStdout();
@@ -114,6 +116,14 @@ TEST_F(EvalOfCheckpoint, CountsTheWholeTestSplitWithAnyNumberOfThreads) {
   EXPECT_EQ(one["step"], 7);
   EXPECT_EQ(eval({"--threads", "2"})["test_correct"], one["test_correct"]);
   EXPECT_EQ(eval({"--dataset", "digits"})["test_correct"], one["test_correct"]);
+}
+
+TEST_F(EvalOfCheckpoint, TakesAPathThatIsNotUtf8) {
+  const std::filesystem::path link = dir_ / "\xff";
+  std::filesystem::create_directory_symlink(whole_checkpoints(dir_).at(7), link);
+  const nlohmann::json found = eval_of(link, {});
+  EXPECT_EQ(found["step"], 7) << found.dump();
+  EXPECT_THAT(found["checkpoint"].get<std::string>(), HasSubstr("\xEF\xBF\xBD"));
 }
 
 TEST_F(EvalOfCheckpoint, RefusesADatasetThatDoesNotFitOrIsUnknown) {

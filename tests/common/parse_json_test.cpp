@@ -31,5 +31,10 @@ TEST(ParseJson, DiscardsWhatIsNotJsonOrDeep) {
   EXPECT_FALSE(is_deep_json("\"\\")) << "ends in an escape";
 }
 
+TEST(JsonText, HoldsBytesThatAreNotUtf8AsReplacementCharacters) {
+  EXPECT_EQ(json_text(nlohmann::json{{"path", "a\xff/b"}}), "{\"path\":\"a\xEF\xBF\xBD/b\"}");
+  EXPECT_EQ(json_text(nlohmann::json{1}, 1), "[\n 1\n]");
+}
+
 }  // namespace
 }  // namespace pushpull

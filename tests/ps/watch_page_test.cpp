@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/base/unique_fd.h"
 
 namespace pushpull {
@@ -18,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr char kGet[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+constexpr char kGet[] = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9100\r\n\r\n";
 
 UniqueFd connected(const WatchPage& page) {
   UniqueFd out(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -77,6 +78,30 @@ TEST(WatchPage, RefusesWhatItDoesNotServe) {
   EXPECT_THAT(asked(page, "GET /status HTTP/1.1\r\nX: " + std::string(10'000, 'x') + "\r\n\r\n"),
               testing::Not(HasSubstr(" 200 ")));
   EXPECT_THAT(asked(page, kGet), StartsWith("HTTP/1.1 200 ")) << "it goes on";
+}
+
+std::string asked_as(const WatchPage& page, const std::string& host) {
+  return asked(page, "GET /status HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+}
+
+TEST(WatchPage, AnswersOnlyToAddressesAndItsOwnNames) {
+  WatchPage page(kAnyPort);
+  page.publish("{}", "");
+  for (const std::string& host :
+       {std::string("localhost"), std::string("LOCALHOST.:9100"), std::string("[::1]:9100"),
+        std::string("10.1.2.3"), host_name()}) {
+    EXPECT_THAT(asked_as(page, host), StartsWith("HTTP/1.1 200 ")) << host;
+  }
+  for (const char* host :
+       {"evil.example", "evil.example:9100", "127.0.0.1.evil.example", "localhost.evil.example",
+        "[::1", "x\r\nHost: localhost", "localhost\r\nHost: x", ""}) {
+    EXPECT_THAT(asked_as(page, host),
+                testing::AnyOf(StartsWith("HTTP/1.1 421 "), StartsWith("HTTP/1.1 400 ")))
+        << host;
+  }
+  EXPECT_THAT(asked_as(page, "evil.example"),
+              testing::AllOf(HasSubstr("\r\n\r\nthis page is not called evil.example: "),
+                             testing::Not(HasSubstr("{}"))));
 }
 
 TEST(WatchPage, ClosesClientsThatAreSlow) {

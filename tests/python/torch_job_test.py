@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """pushpull.torch with a fake library: gradients and statistics as plain PyTorch computes them, and users' mistakes."""
 import os
+import pathlib
 import random
+import subprocess
 import sys
 import time
 import unittest
@@ -408,6 +410,18 @@ class Mistakes(unittest.TestCase):
                 os._exit(0 if "forked" in str(error) else 1)
             os._exit(2)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_a_process_forked_in_the_loop_ends_without_a_traceback(self):
+        script = (f"import os, sys\nsys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
+                  "from torch_job_test import FakeLibrary, images, network, pp, training\n"
+                  "FakeLibrary(training((0, 0))).install()\njob = pp.join()\n"
+                  "job.attach(network(), train=images(), num_workers=1)\n"
+                  "for task in job.tasks():\n"
+                  "    child = os.fork()\n    if child == 0: sys.exit(3)\n"
+                  "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n    task.backward(job_loss(task))\n")
+        script = script.replace("job_loss(task)", "job._tensors.module(task.batch[0]).mean()")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), ("3\n", "", 0))
 
 
 class OwnLoop(unittest.TestCase):

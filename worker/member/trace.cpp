@@ -7,6 +7,7 @@
 
 #include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/parse_json.h"
 
 namespace pushpull {
 
@@ -105,46 +106,41 @@ std::string Trace::row_name(size_t row) const {
 std::string Trace::to_json() const {
   std::string out = "[\n";
   const std::string process = "worker " + std::to_string(rank_);
-  out +=
-      nlohmann::json{
-          {"name", "process_name"}, {"ph", "M"}, {"pid", rank_}, {"args", {{"name", process}}}}
-          .dump();
+  out += json_text(nlohmann::json{
+      {"name", "process_name"}, {"ph", "M"}, {"pid", rank_}, {"args", {{"name", process}}}});
   if (slice_elements_ > 0) {
     nlohmann::json tensors = nlohmann::json::array();
     for (const TensorInfo& tensor : tensors_) {
       tensors.push_back({{"name", tensor.name}, {"offset", tensor.offset}, {"size", tensor.size}});
     }
-    out += ",\n" +
-           nlohmann::json{{"name", "model"},
-                          {"ph", "M"},
-                          {"pid", rank_},
-                          {"args", {{"tensors", tensors}, {"slice_elements", slice_elements_}}}}
-               .dump();
+    out += ",\n" + json_text(nlohmann::json{
+                       {"name", "model"},
+                       {"ph", "M"},
+                       {"pid", rank_},
+                       {"args", {{"tensors", tensors}, {"slice_elements", slice_elements_}}}});
   }
   std::set<size_t> rows;
   for (const Event& event : events_) rows.insert(row_of(event.kind, event.device));
   for (const size_t row : rows) {
     if (row == 0) continue;
-    out += ",\n" + nlohmann::json{{"name", "thread_name"},
-                                  {"ph", "M"},
-                                  {"pid", rank_},
-                                  {"tid", row},
-                                  {"args", {{"name", row_name(row)}}}}
-                       .dump();
+    out += ",\n" + json_text(nlohmann::json{{"name", "thread_name"},
+                                            {"ph", "M"},
+                                            {"pid", rank_},
+                                            {"tid", row},
+                                            {"args", {{"name", row_name(row)}}}});
   }
   for (size_t i = 0; i < events_.size(); ++i) {
     const Event& event = events_[(oldest_ + i) % events_.size()];
     nlohmann::json args{{"step", event.step}};
     if (event.bytes > 0) args["bytes"] = event.bytes;
-    out += ",\n" + nlohmann::json{{"name", name_of(event)},
-                                  {"cat", text_of(event.kind).category},
-                                  {"ph", "X"},
-                                  {"pid", rank_},
-                                  {"tid", row_of(event.kind, event.device)},
-                                  {"ts", event.begin_s * kMicro},
-                                  {"dur", (event.end_s - event.begin_s) * kMicro},
-                                  {"args", args}}
-                       .dump();
+    out += ",\n" + json_text(nlohmann::json{{"name", name_of(event)},
+                                            {"cat", text_of(event.kind).category},
+                                            {"ph", "X"},
+                                            {"pid", rank_},
+                                            {"tid", row_of(event.kind, event.device)},
+                                            {"ts", event.begin_s * kMicro},
+                                            {"dur", (event.end_s - event.begin_s) * kMicro},
+                                            {"args", args}});
   }
   return out + "\n]\n";
 }
