@@ -51,7 +51,8 @@ TEST(HostDoctor, AHomeWithoutAPlaceForAKeyIsAWarning) {
   HostFacts facts = good_facts();
   facts.no_user_key = "/home/anna/.config cannot be written: Permission denied";
   EXPECT_THAT(warnings_of(facts), ElementsAre("key"));
-  EXPECT_THAT(check_user_key(facts).text, AllOf(HasSubstr("/home/anna/.config"), HasSubstr("HOME")));
+  EXPECT_THAT(check_user_key(facts).text,
+              AllOf(HasSubstr("/home/anna/.config"), HasSubstr("HOME")));
 }
 
 TEST(HostDoctor, AQuotaBelowTheAffinityIsAWarningWithTheFile) {
