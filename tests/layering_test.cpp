@@ -248,6 +248,7 @@ TEST(Layering, ProgramsAskForTheirFolderRatherThanForTheExecutedFile) {
 // Returns the calls of std::filesystem that throw an exception of their own, whose text has neither a tag nor
 // a remedy: those without an error_code as their last argument.
 std::vector<std::string> throwing_calls(const std::string& path, const std::string& text) {
+  if (text.find("filesystem::") == text.npos && text.find("fs::") == text.npos) return {};
   static const std::regex kCall(
       R"((?:std::filesystem|\bfs)::(exists|is_\w+|status|create_\w+|rename|remove|remove_all|absolute|)"
       R"(canonical|weakly_canonical|relative|proximate|equivalent|file_size|last_write_time|permissions|)"
