@@ -136,7 +136,7 @@ class Handover {
     const float* lent = nullptr;  // null: it is in gradients_
   };
 
-  // What copy_arriving copied last.
+  // A tensor as copy_arriving has copied it last.
   struct CopiedTensor {
     size_t floats = 0;  // 0: nothing yet
     uint64_t sum = 0;

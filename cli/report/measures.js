@@ -1,4 +1,4 @@
-// What a report measures: runs that differ in their seed only make a cell, whose values have a median and a range.
+// Computes the figures of a report. Runs that differ only in their seed form a cell; a cell has a median and a range.
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const { metric, rows } = data;  // rows: strategies, with --codecs also the codec, in the order of their colours

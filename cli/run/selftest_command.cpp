@@ -58,7 +58,7 @@ class Jobs {
 
   using Keys = std::map<std::string, std::string>;
 
-  // Runs a job and returns its summary. Throws Error(kFailed) with the last line of its output.
+  // Runs a job and returns its summary. Throws Error(kFailed) with its exit code and the path of its log.
   nlohmann::json run(const std::string& name, int servers, int workers, const Keys& keys,
                      const Keys& flags = {}) {
     const int code = launch_job(name, servers, workers, keys, flags);

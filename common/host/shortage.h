@@ -1,5 +1,5 @@
-// What this host lacks for a process: memory, threads, descriptors. Each is one line for users, with what was
-// asked for, what there is, and what to do. Any thread.
+// Explains a lack of memory, threads or descriptors in one line for users: what was asked for, what there is, and
+// what to do. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -138,7 +138,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
   bool finish_tensor() {
     if (fields_.size() != 3) return fail("dtype, shape or data_offsets is missing");
     if (offsets_.size() != 2) return fail("data_offsets must be [begin, end]");
-    // Of a dtype that is younger than this program nothing is known but its bytes.
+    // The size of an unknown dtype is not checked: a later version of the format may have it.
     const uint64_t element = bytes_of(entry_.dtype);
     uint64_t bytes = std::max<uint64_t>(element, 1);
     for (const int64_t d : entry_.shape) {

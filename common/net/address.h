@@ -22,7 +22,7 @@ Address parse_address(const std::string& text, const std::string& flag);
 // text.
 void check_host(const std::string& text, const std::string& flag);
 
-// What the resolver says about a host.
+// Keeps the addresses of a host, or the reason why it has none.
 struct HostLookUp {
   std::vector<std::string> addresses;  // numbers, those of IPv4 first
   std::string why;                     // there are none
