@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages that the tests need, builds what they run, and runs them. README names this script, and CI
 # runs it. It ends with a table of parts and seconds and the line `tests: N passed, N failed, N skipped`.
-#   scripts/test.sh              the first tier: is it whole? About ten minutes on two cores, with the build
+#   scripts/test.sh              the first tier: is it whole? Ten to twelve minutes on two cores, with the build
 #   scripts/test.sh --all        both tiers: all of the following, in hours
 #   scripts/test.sh --PART...    these parts of both tiers:
 #     --units       the programs of unit tests
