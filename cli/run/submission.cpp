@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cli/commands.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
@@ -16,6 +17,8 @@
 #include "common/job/job_keys.h"
 #include "common/job/job_settings.h"
 #include "common/net/key_file.h"
+#include "datasets/dataset.h"
+#include "models/model.h"
 
 namespace pushpull {
 
@@ -77,6 +80,28 @@ std::string name_of(const CommandLine& line, const std::string& job_file) {
     name = "pushpull-" + name;
   }
   return name.back() == '-' ? "pushpull" : name;
+}
+
+// Returns what a worker and a server beside it need, or 0 for a user's model, and if the data, which
+// give the model its shape, are not on this host.
+int64_t memory_of_task(const Job& job, int64_t servers) {
+  if (job.model == "external") return 0;
+  constexpr int64_t kProgramsAndData = int64_t{1} << 30;
+  constexpr int64_t kCopiesOfServer = 4;  // weights, two moments of an optimizer, a sum
+  try {
+    const WorkerMemory worker =
+        worker_memory(job, figures_of_model(job, open_dataset(job)->fields()));
+    return worker.total() + worker.weights_bytes * kCopiesOfServer / servers + kProgramsAndData;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+// Sets what each worker needs of its node.
+void set_resources(const Job& job, Submission& to) {
+  to.cpus = job.threads + 1;
+  if (to.device.starts_with("cuda")) to.gpus = 1 + std::ranges::count(to.device, ',');
+  to.memory = memory_of_task(job, to.servers);
 }
 
 // The limit must leave time for work before the notice.
@@ -162,6 +187,7 @@ Submission plan_submission(const CommandLine& line, const std::string& program_d
   plan.worker = worker_command(line, job, "submit");
   plan.device = line_in(line, "device", "");
   plan.insecure = line.local.contains("insecure");
+  set_resources(job, plan);
   if (line.keys.contains("resume") && job.resume == Resume::kFalse) {
     refuse_submission("--resume false: a job that is requeued would start from scratch");
   }
@@ -273,6 +299,15 @@ std::string environment_yaml(const Submission& plan, bool users) {
   return out.str();
 }
 
+std::string resources_yaml(const Submission& plan) {
+  std::string out = "                  resources:\n                    requests: {cpu: " +
+                    std::to_string(plan.cpus);
+  if (plan.memory > 0) out += ", memory: " + std::to_string((plan.memory >> 20) + 1) + "Mi";
+  out += "}\n";
+  if (plan.gpus == 0) return out;
+  return out + "                    limits: {nvidia.com/gpu: " + std::to_string(plan.gpus) + "}\n";
+}
+
 std::string replicated_job(const Submission& plan, const std::string& role, int64_t pods,
                            const std::vector<std::string>& words, const std::string& mounts,
                            const std::string& volumes) {
@@ -359,7 +394,7 @@ std::string job_set(const Submission& plan) {
       << "    maxRestarts: 0\n"
       << "  replicatedJobs:\n"
       << replicated_job(plan, "server", plan.servers, server_words(plan), mounts, volumes)
-      << replicated_job(plan, "worker", plan.workers, worker_words(plan), "", "");
+      << replicated_job(plan, "worker", plan.workers, worker_words(plan), resources_yaml(plan), "");
   return out.str();
 }
 
@@ -391,6 +426,30 @@ fi
 exit $code
 )";
 
+// Returns the lines for cores, GPUs and memory that the user's own words for sbatch leave open.
+std::string resource_lines(const Submission& plan) {
+  std::vector<std::string> words;
+  if (!plan.sbatch_args.empty()) words = split_words(plan.sbatch_args);
+  const auto asked = [&words](const std::vector<std::string>& flags) {
+    return std::ranges::any_of(words, [&](const std::string& word) {
+      return std::ranges::any_of(flags, [&](const auto& flag) { return word.starts_with(flag); });
+    });
+  };
+  std::string out;
+  if (!asked({"--cpus-per-task", "-c", "--exclusive"})) {
+    out += "#SBATCH --cpus-per-task=" + std::to_string(plan.cpus) + "\n";
+  }
+  if (plan.gpus > 0 && !asked({"--gpus", "-G", "--gres"})) {
+    out += "#SBATCH --gpus-per-task=" + std::to_string(plan.gpus) + "\n";
+  }
+  constexpr int64_t kDefaultMib = 2048;  // sites give as much, and some accept no number
+  const int64_t mib = (plan.memory / plan.cpus >> 20) + 1;
+  if (mib > kDefaultMib && !asked({"--mem"})) {
+    out += "#SBATCH --mem-per-cpu=" + std::to_string(mib) + "M\n";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string sbatch_script(const Submission& plan) {
@@ -401,7 +460,8 @@ std::string sbatch_script(const Submission& plan) {
       << "#SBATCH --job-name=" << quoted_word(plan.name) << "\n"
       << "#SBATCH --nodes=" << plan.nodes << "\n"
       << "#SBATCH --ntasks=" << plan.workers << "\n"
-      << "#SBATCH --ntasks-per-node=" << per_node << "\n";
+      << "#SBATCH --ntasks-per-node=" << per_node << "\n"
+      << resource_lines(plan);
   if (!plan.time.empty()) out << "#SBATCH --time=" << plan.time << "\n";
   out << "#SBATCH --requeue\n"
       << "#SBATCH --open-mode=append\n"

@@ -20,6 +20,9 @@ struct Submission {
   int64_t workers = 1;     // in all
   int64_t servers = 1;     // in all; one for each node
   std::string time = {};   // limit, as sbatch takes it; "": that of the partition
+  int64_t cpus = 2;        // for each worker: the job's threads, and one for messages and a server
+  int64_t gpus = 0;        // for each worker
+  int64_t memory = 0;      // for each worker and its part of a server, bytes; 0: unknown
   int64_t notice_s = 120;  // before the time limit, in which the job stops with a checkpoint
   std::string program;     // path of pushpull on all nodes
   std::vector<std::string> run_words = {};  // further flags of pushpull run: --device, --key

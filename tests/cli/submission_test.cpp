@@ -51,6 +51,22 @@ TEST_F(SubmissionTest, OneServerForEachNodeBesideItsWorkers) {
                             HasSubstr(" --resume=auto"), HasSubstr("out='/data/out put'\n")));
 }
 
+TEST_F(SubmissionTest, AsksForWhatAWorkerNeedsUnlessTheUserDoes) {
+  const std::vector<std::string> words{"--threads", "7", "--device", "cuda:0,cuda:1"};
+  EXPECT_THAT(sbatch_script(plan(words)),
+              AllOf(HasSubstr("#SBATCH --cpus-per-task=8\n#SBATCH --gpus-per-task=2\n"),
+                    Not(HasSubstr("--mem"))));
+  EXPECT_THAT(job_set(plan(words)), AllOf(HasSubstr("requests: {cpu: 8, memory: 10"),
+                                          HasSubstr("limits: {nvidia.com/gpu: 2}\n")));
+  std::vector<std::string> more = words;
+  more.emplace_back("--sbatch-args=-c16 --gres=gpu:2");
+  EXPECT_THAT(sbatch_script(plan(more)),
+              AllOf(Not(HasSubstr("per-task=8")), Not(HasSubstr("gpus-per"))));
+  std::ofstream(job_) << "steps = 10\nmodel = mlp\nhidden = 16384,16384\nmicro-batch = 1\n";
+  EXPECT_THAT(sbatch_script(plan({})), HasSubstr("#SBATCH --mem-per-cpu="));
+  EXPECT_THAT(sbatch_script(plan({"--sbatch-args=--mem=9G"})), Not(HasSubstr("mem-per-cpu")));
+}
+
 TEST_F(SubmissionTest, AsksForResumeOnlyIfTheJobDoesNot) {
   std::ofstream(job_) << "steps = 10\nresume = auto\n";
   EXPECT_THAT(sbatch_script(plan({})), Not(HasSubstr("--resume")));
