@@ -80,9 +80,11 @@ int dispatch(int argc, const char* const* argv) {
     if (print_help(line, pushpull_help(), PUSHPULL_VERSION)) return 0;
   }
   if (word == "help") {
+    if (argc > 2) return dispatch(3, std::array{argv[0], argv[2], "--help"}.data());
     std::cout << help_text(pushpull_help());
     return 0;
   }
+  if (word == "version") return dispatch(2, std::array{argv[0], "--version"}.data());
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.push_back(last_word(command.help()));
   throw Error(ErrorCode::kUsage, "[pushpull] unknown command '" + printable(word) + "'" +

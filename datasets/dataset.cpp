@@ -40,10 +40,12 @@ std::string find_digits() {
                                     "; set PUSHPULL_SHARE to the folder that holds digits");
 }
 
-// Returns the path of the files. Throws Error(kUsage) if the job names none.
-const std::string& path_of_data(const Job& job, const std::string& data_dir) {
+// Returns the absolute path of the files. Throws Error(kUsage) if the job names none.
+std::string path_of_data(const Job& job, const std::string& data_dir) {
   const std::string& path = data_dir.empty() ? job.data_dir : data_dir;
-  if (!path.empty()) return path;
+  std::error_code unknown;  // the working directory is gone
+  const fs::path whole = fs::absolute(path, unknown);
+  if (!path.empty()) return unknown ? path : whole.lexically_normal().string();
   throw Error(ErrorCode::kUsage, "[data] data-dir: expected the path of the files of dataset " +
                                      job.dataset + ", got nothing; set data-dir, or dataset = " +
                                      "digits, dummy or dummy-qa, which need none");

@@ -76,14 +76,30 @@ int64_t count(const CommandLine& line, const std::string& flag, const char* fall
   return *value;
 }
 
+// Reads "4096", "64K", "1M", "1MiB" or "1G" (powers of 1,024).
+std::optional<int64_t> parse_size(std::string word) {
+  int64_t unit = 1;
+  if (word.ends_with("iB")) word.resize(word.size() - 2);
+  const size_t power = word.empty() ? std::string::npos : std::string_view("KMG").find(word.back());
+  if (power != std::string::npos) {
+    unit = int64_t{1} << (10 * (power + 1));
+    word.pop_back();
+  }
+  const std::optional<int64_t> value = parse_int64(word);
+  if (!value || *value < 0 || *value > std::numeric_limits<int64_t>::max() / unit) {
+    return std::nullopt;
+  }
+  return *value * unit;
+}
+
 std::vector<int64_t> parse_bytes(const std::string& text) {
   std::vector<int64_t> sizes;
   for (const std::string& word : split(text)) {
-    const std::optional<int64_t> value = parse_int64(word);
+    const std::optional<int64_t> value = parse_size(word);
     if (!value || *value < 4 || *value % 4 != 0) {
       refuse_bench(
           "--bytes: '" + printable(word) +
-          "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576");
+          "' must be a whole number of bytes > 0, a multiple of 4 (floats), such as 1048576 or 1M");
     }
     if (std::ranges::count(sizes, *value) > 0) {
       refuse_bench("--bytes: " + word + " is given twice: remove one");

@@ -24,6 +24,7 @@
 #include "cli/run/link_lab.h"
 #include "cli/run/signals.h"
 #include "cli/run/worker_command.h"
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
@@ -58,7 +59,7 @@ class Comparison {
   Comparison(CompareOptions options, std::string program_dir)
       : options_(std::move(options)),
         program_dir_(std::move(program_dir)),
-        terminal_(isatty(STDOUT_FILENO) == 1) {}
+        terminal_(is_terminal(STDOUT_FILENO)) {}
 
   int run();
 

@@ -300,11 +300,7 @@ int print_once(const CommandLine& line, const std::string& address) {
   return 0;
 }
 
-bool is_screen() {
-  const char* const term = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): one thread
-  return isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0 && term != nullptr &&
-         std::string_view(term) != "dumb";
-}
+bool is_screen() { return isatty(STDIN_FILENO) != 0 && is_terminal(STDOUT_FILENO); }
 
 }  // namespace
 

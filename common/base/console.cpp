@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 
@@ -18,6 +19,13 @@ void Log::write(std::string_view level, std::string_view text) const {
   std::string line = who_;
   line.append(": ").append(level).append(printable(text, kMaxTextBytes)).append("\n");
   print(STDERR_FILENO, line);
+}
+
+bool is_terminal(int fd) {
+  const char* const term = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const bool dumb = term == nullptr || std::string_view(term) == "dumb";
+  return !dumb && isatty(fd) != 0 &&
+         std::getenv("OMPI_COMM_WORLD_RANK") == nullptr;  // NOLINT(concurrency-mt-unsafe)
 }
 
 namespace {

@@ -45,6 +45,10 @@ class Console {
   std::shared_ptr<Stream> err_;
 };
 
+// Returns whether `fd` is a terminal whose lines can be overwritten. That of mpirun is none: it gives its
+// tasks a terminal and writes all they print to its own output.
+bool is_terminal(int fd);
+
 // Writes to this process's STDOUT_FILENO or STDERR_FILENO: through its console if it has one, else
 // directly.
 void print(int fd, std::string_view text);

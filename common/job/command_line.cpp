@@ -134,7 +134,8 @@ CommandLine parse_command_line(int argc, const char* const* argv,
     } else {
       // Boost would take the next flag for a value; after "=" a value may start with --
       if (value.starts_with("--") && option.original_tokens.size() > 1)
-        refuse_flags("flag --" + flag + " needs a value before " + printable(value));
+        refuse_flags("flag --" + flag + " needs a value before " + printable(value) +
+                     "; a value that begins with dashes is given as --" + flag + "=VALUE");
       const bool is_job_key = job_flags == JobFlags::kAccept && find_job_key(flag) != nullptr;
       auto& target = is_job_key ? line.keys : line.local;
       target[flag] = value;  // the last one counts: a command from a shell's history is extended

@@ -14,6 +14,7 @@
 #include "common/io/file.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
+#include "common/job/job_keys.h"
 #include "ps/files/run_recorder.h"
 #include "ps/files/transfer_watch.h"
 #include "ps/work/evaluations.h"
@@ -168,10 +169,16 @@ void StartState::check_job(const Job& job) const {
   const std::vector<std::string> keys = keys_that_forbid_resume(before, job);
   if (!keys.empty()) {
     std::string names;
-    for (const std::string& key : keys) names += (names.empty() ? "" : ", ") + key;
+    for (const std::string& key : keys) {
+      const JobKey& known = *find_job_key(key);
+      names += (names.empty() ? "" : ", ") + key + " (" + printable(known.get(before)) +
+               " there, " + printable(known.get(job)) + " here)";
+    }
     throw Error(ErrorCode::kUsage, "[resume] the checkpoint " + checkpoint_->path +
                                        " belongs to a job with other values of: " + names +
-                                       "; these keys may not change at a resume");
+                                       "; a resume cannot change them, --init-from " +
+                                       checkpoint_->path +
+                                       "/model.safetensors starts a new run with its weights");
   }
 }
 

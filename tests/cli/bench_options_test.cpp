@@ -38,7 +38,7 @@ TEST(BenchOptions, WithoutFlagsAllSizesAndTransportsAreMeasured) {
 
 TEST(BenchOptions, ListsKeepTheirOrder) {
   const BenchOptions options =
-      parse({"--bytes", "1048576, 4", "--transport", "tcp,shm", "--workers", "4", "--servers", "2",
+      parse({"--bytes", "1M, 4", "--transport", "tcp,shm", "--workers", "4", "--servers", "2",
              "--optimizer", "adam", "--steps", "7", "--out", "b.json", "--slice-bytes", "65536"});
   EXPECT_THAT(options.bytes, ElementsAre(1048576, 4));
   EXPECT_THAT(options.transports, ElementsAre(Transport::kTcp, Transport::kShm));
@@ -52,10 +52,11 @@ TEST(BenchOptions, ListsKeepTheirOrder) {
 }
 
 TEST(BenchOptions, WrongValuesAreNamed) {
-  for (const char* bytes : {"0", "-4", "6", "1e6", "4096,", "x", "99999999999999999999"}) {
+  for (const char* bytes :
+       {"0", "-4", "6", "1e6", "4096,", "x", "K", "4T", "iB", "99999999999999999999"}) {
     EXPECT_THAT(refusal({"--bytes", bytes}), HasSubstr("a multiple of 4")) << bytes;
   }
-  EXPECT_THAT(refusal({"--bytes", "4096,4096"}), HasSubstr("given twice"));
+  EXPECT_THAT(refusal({"--bytes", "4096,4KiB"}), HasSubstr("given twice"));
   EXPECT_THAT(refusal({"--transport", "udp"}), HasSubstr("'udp' must be shm, tcp or ipc"));
   EXPECT_THAT(refusal({"--transport", "auto"}), HasSubstr("must be shm, tcp or ipc"));
   EXPECT_THAT(refusal({"--transport", "tcp,tcp"}), HasSubstr("given twice"));

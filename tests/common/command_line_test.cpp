@@ -99,8 +99,10 @@ TEST(CommandLine, UnknownFlagsAreNamedAndNotGuessed) {
 
 TEST(CommandLine, MissingSuperfluousAndDoubleValuesAreNamed) {
   EXPECT_THAT(error_of({"--lr"}), HasSubstr("--lr"));
-  EXPECT_EQ(error_of({"--lr", "--optimizer", "sgd"}),
-            "[flags] flag --lr needs a value before --optimizer");
+  EXPECT_EQ(
+      error_of({"--lr", "--optimizer", "sgd"}),
+      "[flags] flag --lr needs a value before --optimizer; a value that begins with dashes is "
+      "given as --lr=VALUE");
   EXPECT_EQ(parse({"--job=--x y"}).local.at("job"), "--x y") << "after = it is a value";
   EXPECT_THAT(error_of({"--insecure=yes"}), HasSubstr("--insecure"));
   EXPECT_THAT(error_of({"--insecure="}), HasSubstr("--insecure"));
