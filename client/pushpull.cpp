@@ -138,7 +138,7 @@ int pp_open(const pp_options* options, pp_session** session) {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     const pp_options given = options == nullptr ? pp_options{} : *options;
     made->session = std::make_unique<pushpull::Session>(
-        worker_options(given), pushpull::PeerPort{text(given.listen), text(given.advertise)});
+        worker_options(given), pushpull::PeerPort{text(given.listen), "*", text(given.advertise)});
   });
 }
 

@@ -33,6 +33,7 @@ const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags(with_stop_flags({
       takes("FILE", {"job", "", "job file (INI); only the first server reads it"}),
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
+      data_port_help(),
       {"advertise", "", "host name or address by which other processes reach this server"},
       {"servers", "1", "servers of the job, this one included"},
       {"workers", "1", "workers to wait for before training starts"},
@@ -132,6 +133,7 @@ int join_job(const CommandLine& line, const std::string& join, const Placement* 
   parse_address(program.join, "join");
   program.listen = value_of(line, "listen", "");
   if (!program.listen.empty()) parse_address(program.listen, "listen");
+  program.data_port = data_port_of(line);
   program.advertise = advertise_of(line);
   program.keys = keys_to_listen(line);
   program.join_timeout_s = seconds_of(line, "join-timeout", 60);
@@ -151,7 +153,7 @@ ProgressStyle style_of(const std::string& text) {
   if (text == "tty") return ProgressStyle::kTerminal;
   if (text == "plain") return ProgressStyle::kPlain;
   if (text == "auto") {
-    return isatty(STDOUT_FILENO) != 0 ? ProgressStyle::kTerminal : ProgressStyle::kPlain;
+    return is_terminal(STDOUT_FILENO) ? ProgressStyle::kTerminal : ProgressStyle::kPlain;
   }
   throw Error(ErrorCode::kUsage, "[usage] --progress " + text + ": must be tty, plain or auto");
 }
@@ -178,6 +180,7 @@ int coordinate(const CommandLine& line, const Placement* placement, SignalFd& si
   check_job_against_workers(program.job, program.workers);
   program.listen = value_of(line, "listen", "tcp://127.0.0.1:5555");
   parse_address(program.listen, "listen");
+  program.data_port = data_port_of(line);
   program.keys = keys_to_listen(line);
   program.advertise = advertise_of(line);
   program.out_dir = value_of(line, "out", "pushpull-out");

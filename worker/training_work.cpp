@@ -80,6 +80,7 @@ std::string TrainingWork::listen_for_peers() {
     listen.host = local_address_towards(joined);
     listen.port = "*";
   }
+  if (listen.port == "*") listen.port = port_.data_port;
   const Keys& keys = control.keys();
   if (control.job().strategy.algorithm == AllReduceKind::kGloo && !listen.is_loopback() &&
       !keys.insecure()) {

@@ -25,6 +25,7 @@ using MakeComputation = std::function<Computation(const Job& job)>;
 // Where other workers connect to this one, in all-reduce.
 struct PeerPort {
   std::string listen;     // tcp://ADDR:PORT; default: a port of the interface to the first server
+  std::string data_port;  // where `listen` names none: a port, a range of them, or *
   std::string advertise;  // host name or address that the others use; default: that of `listen`
 };
 

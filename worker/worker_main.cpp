@@ -45,6 +45,7 @@ const std::vector<KeyHelp>& options() {
       takes("DIR", {"data-dir", "", "folder of the data on this host, if not the job's"}),
       {"listen", "",
        "all-reduce: where to listen for other workers; default: the interface to the first server"},
+      data_port_help(),
       {"advertise", "", "all-reduce: host name or address by which other workers reach this one"},
       takes(
           kDeviceWords,
@@ -201,7 +202,8 @@ int work(const CommandLine& line, const JobAddress& address, WorkerProcess& proc
       return make_computation(job, value_of(line, "data-dir"), devices);
     };
     return std::make_unique<TrainingWork>(
-        parts, make, PeerPort{value_of(line, "listen"), value_of(line, "advertise")});
+        parts, make,
+        PeerPort{value_of(line, "listen"), data_port_of(line), value_of(line, "advertise")});
   });
   return end.exit_code();
 }

@@ -107,6 +107,7 @@ StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::s
   } else {
     add_server(options, slot, address, plan.words);
   }
+  if (options.data_port != "*") append_to(plan.words, {"--data-port", options.data_port});
   if (options.insecure) plan.words.emplace_back("--insecure");
   if (has_place) append_to(plan.words, options.places.at(slot).arguments);
   return plan;

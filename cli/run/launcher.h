@@ -30,6 +30,7 @@ struct LauncherOptions {
   std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
   std::vector<HostShare> shares;                   // by slot; empty, or one per process
   std::vector<std::string> notes;                  // about the cores, for users; one line each
+  std::string data_port = "*";                     // --data-port of all processes
   std::string trace_dir;                           // folder for the workers' traces; "" = none
   std::vector<std::string> coordinator_arguments;  // without --announce-fd
   std::string job_token;      // of the run: its servers refuse processes of other runs; "": none

@@ -22,6 +22,7 @@
 #include "cli/run/link_lab.h"
 #include "cli/run/step_launcher.h"
 #include "cli/run/worker_command.h"
+#include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
@@ -194,6 +195,7 @@ void start_over(const Over& over, const CommandLine& line, const Job& job,
   add("--device", line.own("device", ""));
   add("--server-device", line.own("server-device", ""));
   add("--bind", bind_of(line, options));
+  add("--data-port", line.own("data-port", ""));
   add("--trace", options.trace_dir);
   add("--logs", line.own("logs", ""));
   if (options.insecure) step.words.emplace_back("--insecure");
@@ -279,6 +281,7 @@ const std::vector<KeyHelp>& run_options() {
       {"listen", "tcp://127.0.0.1:*",
        "where the first server listens; *: a free port. With --over: an address of this host that "
        "other nodes reach"},
+      data_port_help(),
       takes("slurm|mpi",
             {"over", "",
              "slurm or mpi: srun or mpirun starts the workers and further servers on the nodes of "
@@ -331,9 +334,15 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   options.supervisor.servers = count(line, "servers");
   options.supervisor.workers = count(line, "workers", over ? over->workers : 1);
   const std::string file = line.own("job", "");
+  if (file.empty() && line.keys.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "[run] no job: give --job FILE, or its keys as flags: --model mlp --dataset dummy "
+                "--steps 500");
+  }
   const Job job = parse_job(file, line.keys);
   check_job_against_workers(job, options.supervisor.workers);
   if (line.local.contains("metrics-listen")) parse_metrics_listen(line.local.at("metrics-listen"));
+  options.data_port = data_port_of(line);
   const StopOptions stops = stop_options(line);
   options.checkpoint_signal = stops.checkpoint_signal;
   options.supervisor.stop_ms = stops.grace_ms + kAfterGraceMs;
@@ -393,7 +402,7 @@ int run_command(int argc, const char* const* argv) {
   const CommandLine line = parse_command_line(argc, argv, run_options());
   if (print_help(line, run_help(), PUSHPULL_VERSION)) return 0;
   const std::string dir = program_folder();
-  LauncherOptions options = plan_run(line, dir, isatty(STDOUT_FILENO) == 1);
+  LauncherOptions options = plan_run(line, dir, is_terminal(STDOUT_FILENO));
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;
   }

@@ -44,6 +44,7 @@ const std::vector<KeyHelp>& task_options() {
       {"device", "", "--device of the worker"},
       {"server-device", "", "--device of the server"},
       {"bind", "", "--bind of both"},
+      {"data-port", "", "--data-port of both"},
       {"oversubscribe", "", "--oversubscribe of the worker", "", false},
       {"trace", "", "folder for the worker's trace"},
       {"logs", "", "folder for a file with the output of each task"},
@@ -181,6 +182,9 @@ std::string device_of_rank(const std::string& text, int64_t local_rank) {
 void add_common_words(const CommandLine& line, std::vector<std::string>& words) {
   if (const std::string bind = line.own("bind", ""); !bind.empty()) {
     words.insert(words.end(), {"--bind", bind});
+  }
+  if (const std::string port = line.own("data-port", ""); !port.empty()) {
+    words.insert(words.end(), {"--data-port", port});
   }
   if (line.local.contains("insecure")) words.emplace_back("--insecure");
 }

@@ -14,12 +14,24 @@
 #include <string_view>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
+#include "common/job/command_line.h"
+#include "common/job/job_keys.h"
 
 namespace pushpull {
 
 std::string Address::to_string() const {
   const bool v6 = host.find(':') != std::string::npos;
   return "tcp://" + (v6 ? "[" + host + "]" : host) + ":" + port;
+}
+
+std::vector<std::string> Address::ports() const {
+  const size_t dash = port.find('-');
+  if (dash == std::string::npos) return {port};
+  std::vector<std::string> all;
+  const int last = std::stoi(port.substr(dash + 1));
+  for (int one = std::stoi(port); one <= last; ++one) all.push_back(std::to_string(one));
+  return all;
 }
 
 bool Address::is_loopback() const {
@@ -37,6 +49,20 @@ bool is_host(const std::string& text) {
   // one colon separates host and port; an IPv6 address has more
   return !text.empty() && text.find_first_not_of(kAllowed) == std::string::npos &&
          std::count(text.begin(), text.end(), ':') != 1;
+}
+
+// Returns -1 for other text.
+int port_number(const std::string& text) {
+  constexpr uint64_t kLast = 65535;
+  const uint64_t port = parse_uint64(text).value_or(kLast + 1);
+  return port <= kLast ? static_cast<int>(port) : -1;
+}
+
+bool is_range(const std::string& text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string::npos) return false;
+  const int first = port_number(text.substr(0, dash));
+  return first > 0 && first <= port_number(text.substr(dash + 1));
 }
 
 }  // namespace
@@ -57,14 +83,28 @@ Address parse_address(const std::string& text, const std::string& flag) {
     out.host = out.host.substr(1, out.host.size() - 2);
   }
   if (out.host != "*" && !is_host(out.host)) throw fail();
-  if (out.port.empty()) throw fail();
-  if (out.port != "*") {
-    if (out.port.find_first_not_of("0123456789") != std::string::npos || out.port.size() > 5) {
-      throw fail();
-    }
-    if (std::stoi(out.port) > 65535) throw fail();
-  }
+  if (out.port == "*" || port_number(out.port) >= 0) return out;
+  if (flag != "listen" || !is_range(out.port)) throw fail();
   return out;
+}
+
+std::string with_port(const std::string& address, const std::string& port) {
+  Address out = parse_address(address, "listen");
+  out.port = port;
+  return out.to_string();
+}
+
+KeyHelp data_port_help() {
+  return {"data-port", "*",
+          "port for gradients and weights: one, or a range to try in turn, such as 5600-5631"};
+}
+
+std::string data_port_of(const CommandLine& line) {
+  std::string text = line.own("data-port", "*");
+  if (text == "*" || port_number(text) > 0 || is_range(text)) return text;
+  throw Error(ErrorCode::kUsage, "[usage] --data-port " + printable(text) +
+                                     ": expected a port or a range of them, such as 5600 or "
+                                     "5600-5631");
 }
 
 void check_host(const std::string& text, const std::string& flag) {

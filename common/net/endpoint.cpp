@@ -106,7 +106,8 @@ std::string with_numbers(const std::string& address) {
 std::string bind_hint(int error) {
   switch (error) {
     case EADDRINUSE:
-      return "; choose another port or tcp://127.0.0.1:* for a free one";
+      return "; choose another port, a range of them (5600-5631) or tcp://127.0.0.1:* for a free "
+             "one";
     case EADDRNOTAVAIL:
     case ENODEV:
       return "; this host has no such address or interface (`ip address` lists them; * is all)";
@@ -114,6 +115,21 @@ std::string bind_hint(int error) {
       return "; ports below 1024 are root's";
     default:
       return "";
+  }
+}
+
+// Binds to the first port of the address that is free. Throws zmq::error_t of the last one.
+void bind_one_of(zmq::socket_t& socket, const std::string& address) {
+  const bool tcp = address.starts_with("tcp://");
+  const std::vector<std::string> ports =
+      tcp ? parse_address(address, "listen").ports() : std::vector<std::string>{""};
+  for (const std::string& port : ports) {
+    try {
+      uninterrupted([&] { socket.bind(tcp ? with_port(address, port) : address); });
+      return;
+    } catch (const zmq::error_t& e) {
+      if (e.num() != EADDRINUSE || &port == &ports.back()) throw;
+    }
   }
 }
 
@@ -186,7 +202,7 @@ Router::Router(zmq::context_t& context, ZapHandler* handler, const std::string& 
   socket_.set(zmq::sockopt::router_mandatory, true);
   socket_.set(zmq::sockopt::backlog, kBacklog);
   try {
-    uninterrupted([&] { socket_.bind(numbers); });
+    bind_one_of(socket_, numbers);
   } catch (const zmq::error_t& e) {
     if (handler_ != nullptr) handler_->release(socket_);
     throw cannot_listen(address + (numbers == address ? "" : ", which is " + numbers),

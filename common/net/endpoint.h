@@ -61,8 +61,8 @@ void poll_sockets(std::span<zmq::pollitem_t> items, int timeout_ms);
 
 class Router {
  public:
-  // Binds to `address`; "tcp://127.0.0.1:*" picks a port. A name is resolved, and means its first IPv4
-  // address if it has any. `handler` decides which peers may connect, and must outlive the Router. Throws
+  // Binds to `address`; "tcp://127.0.0.1:*" picks a port, and a range of ports is tried in turn. A name
+  // is resolved, and means its first IPv4 address if it has any. `handler` decides which peers may connect, and must outlive the Router. Throws
   // Error(kUsage) with the address and the reason (port in use, no such interface, unknown name).
   Router(ZapHandler& handler, const std::string& address, const EndpointLimits& limits);
   // The same, but every peer may connect.

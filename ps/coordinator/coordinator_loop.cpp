@@ -442,6 +442,7 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   if (earlier) term = *earlier;
   ListenOptions listen{program.listen, program.listen_ports, term.first_run};
   if (earlier) listen.earlier = earlier->address;
+  listen.data_port = program.data_port;
   const auto sockets = open_coordinator_sockets(listen, program.job, program.keys, program.device);
   term.address = control_address(sockets->control, program.advertise);
   std::vector<FolderLock> locks;

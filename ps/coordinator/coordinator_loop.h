@@ -19,9 +19,10 @@ struct CoordinatorProgram {
   Job job;
   int servers = 1;
   int workers = 1;
-  std::string listen;        // tcp://HOST:PORT
-  int64_t listen_ports = 1;  // to try in turn, from that of `listen` on
-  std::string job_token;     // of the job, as its members say it; "": any (common/launch)
+  std::string listen;           // tcp://HOST:PORT
+  int64_t listen_ports = 1;     // to try in turn, from that of `listen` on
+  std::string data_port = "*";  // port for data, or a range of them
+  std::string job_token;        // of the job, as its members say it; "": any (common/launch)
   std::string advertise;  // host in the address for other processes; default: the host of `listen`
   std::string out_dir;
   ProgressStyle style = ProgressStyle::kPlain;

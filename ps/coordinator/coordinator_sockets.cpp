@@ -15,23 +15,17 @@ namespace pushpull {
 
 namespace {
 
-std::string with_port(const std::string& listen, const std::string& port) {
-  Address address = parse_address(listen, "listen");
-  address.port = port;
-  return address.to_string();
-}
-
 // Returns the addresses to try, in this order.
 std::vector<std::string> addresses(const ListenOptions& options) {
   const std::string port = parse_address(options.listen, "listen").port;
-  if (port == "*" && options.earlier) {
+  const std::optional<int64_t> first = parse_int64(port);
+  if (!first && options.earlier) {
     return {with_port(options.listen, parse_address(*options.earlier, "listen").port),
             options.listen};
   }
   std::vector<std::string> all{options.listen};
-  const int64_t first = parse_int64(port).value_or(0);
-  for (int64_t more = 1; first > 0 && more < options.ports && first + more <= 65535; ++more) {
-    all.push_back(with_port(options.listen, std::to_string(first + more)));
+  for (int64_t more = 1; first && more < options.ports && *first + more <= 65535; ++more) {
+    all.push_back(with_port(options.listen, std::to_string(*first + more)));
   }
   return all;
 }
@@ -44,7 +38,7 @@ CoordinatorSockets::CoordinatorSockets(const ListenOptions& options, const std::
                                        uint64_t own_incarnation)
     : handler(context, keys.control_demand()),
       control(handler, listen, EndpointLimits{}),
-      data(with_port(options.listen, "*"), job.slice_bytes, device,
+      data(with_port(options.listen, options.data_port), job.slice_bytes, device,
            keys.data_demand(job.encrypt_data, options.first_run, listener_name(own_incarnation))),
       incarnation(own_incarnation) {}
 

@@ -24,6 +24,7 @@ struct ListenOptions {
   uint64_t first_run = 0;  // id of the job's first term
   // Where an earlier process of this run listened, so that members find a restarted coordinator there.
   std::optional<std::string> earlier = {};
+  std::string data_port = "*";  // of the same host: a port, a range of them, or *
 };
 
 class CoordinatorSockets {

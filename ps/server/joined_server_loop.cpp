@@ -64,10 +64,13 @@ JoinedServerLoop::JoinedServerLoop(const JoinedServerProgram& program, SignalFd&
       member_(options_of(program, incarnation_), *this) {}
 
 std::string JoinedServerLoop::listen_address() const {
-  if (!program_.listen.empty()) return program_.listen;
   Address address = parse_address(program_.join, "join");
-  address.host = local_address_towards(address);
-  address.port = "*";
+  if (program_.listen.empty()) {
+    address = {local_address_towards(address), "*"};
+  } else {
+    address = parse_address(program_.listen, "listen");
+  }
+  if (address.port == "*") address.port = program_.data_port;
   return address.to_string();
 }
 

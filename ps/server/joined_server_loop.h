@@ -13,6 +13,7 @@ namespace pushpull {
 struct JoinedServerProgram {
   std::string join;    // tcp://HOST:PORT of the coordinator
   std::string listen;  // empty for a free port of the interface that reaches the coordinator
+  std::string data_port = "*";  // where `listen` names none: a port, a range of them, or *
   std::string advertise;
   std::string job_token;  // of the job that it means to join, or ""
   double join_timeout_s = 60.0;

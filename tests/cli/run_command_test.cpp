@@ -45,6 +45,17 @@ TEST(RunCommand, PassesTheJobTheFlagsAndEveryKeyToTheCoordinator) {
   EXPECT_TRUE(options.insecure) << "for all processes";
 }
 
+TEST(RunCommand, TheDataPortIsThatOfAllProcesses) {
+  const LauncherOptions options = plan_run(
+      parse({"--steps", "10", "--servers", "2", "--data-port", "5600-5609"}), "/bin", false);
+  for (size_t slot = 0; slot < 3; ++slot) {
+    EXPECT_THAT(plan_start(options, slot, "tcp://a:1").words,
+                ::testing::IsSupersetOf({"--data-port", "5600-5609"}))
+        << slot;
+  }
+  EXPECT_THAT(refusal({"--steps", "10", "--data-port", "many"}), HasSubstr("--data-port many"));
+}
+
 TEST(RunCommand, WorkersUseTheHostsGpusInTurn) {
   EXPECT_THAT(devices_in_turns("cuda", 3, 2), ElementsAre("cuda:0", "cuda:1", "cuda:0"));
   EXPECT_THAT(devices_in_turns("cuda", 2, 1), ElementsAre("cuda", "cuda"));

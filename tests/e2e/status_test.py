@@ -47,11 +47,16 @@ def members_are_those_of_the_last_step(lab):
 def samples_exclude_dropped_pushes(lab):
     """backup:1: pushes of the slower worker are dropped, and its samples do not count. allreduce: no server
     sees samples."""
+    low = min(base.free_port(), 65000)
     for strategy, keys in (("backup:1", {"straggler": "0:3"}), ("allreduce:ring", {}), ("async", {})):
         out = lab.folder / strategy.replace(":", "-")
-        run = lab.run(lab.job({**MLP, "strategy": strategy, "steps": 200, **keys}), workers=2, out=out)
+        run = lab.run(lab.job({**MLP, "strategy": strategy, "steps": 200, **keys}), servers=2, workers=2, out=out,
+                      data_port=f"{low}-{low + 99}")
         expect(run.code == 0, f"{strategy}: exit code {run.code}: {run.text[-800:]}")
-        workers = [m for m in members_of(out)["members"] if m["role"] == "worker"]
+        members = members_of(out)["members"]
+        ports = [int(m["address"].rsplit(":", 1)[1]) for m in members if m["role"] == "server" or strategy == "allreduce:ring"]
+        expect(len(set(ports)) == len(ports) and all(low <= port < low + 100 for port in ports), f"{strategy}: {members}")
+        workers = [m for m in members if m["role"] == "worker"]
         expect([m["samples"] for m in workers] == run.summary()["samples_per_worker"], f"{strategy}: {workers}")
 
 

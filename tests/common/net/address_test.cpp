@@ -22,6 +22,18 @@ TEST(Address, ReadsHostAndPort) {
   EXPECT_EQ(parse_address("tcp://127.0.0.1:65535", "listen").port, "65535");
 }
 
+TEST(Address, ARangeOfPortsIsForListeningOnly) {
+  const Address range = parse_address("tcp://10.0.0.1:5600-5602", "listen");
+  EXPECT_THAT(range.ports(), testing::ElementsAre("5600", "5601", "5602"));
+  EXPECT_THAT(parse_address(with_port("tcp://[::1]:*", "7-7"), "listen").ports(),
+              testing::ElementsAre("7"));
+  for (const char* text : {"tcp://h:7-6", "tcp://h:-7", "tcp://h:7-", "tcp://h:0-7",
+                           "tcp://h:1-65536", "tcp://h:1-2-3"}) {
+    EXPECT_THROW(parse_address(text, "listen"), Error) << text;
+  }
+  EXPECT_THROW(parse_address("tcp://h:5600-5602", "join"), Error);
+}
+
 TEST(Address, KeepsIpV6InBrackets) {
   const Address a = parse_address("tcp://[::1]:80", "join");
   EXPECT_EQ(a.host, "::1");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -203,6 +204,16 @@ TEST_F(Endpoint, APortInUseIsNamedWithARemedy) {
   EXPECT_THAT(text, HasSubstr(parse_address(router_.address(), "listen").port));
   EXPECT_THAT(text, HasSubstr("in use"));
   EXPECT_THAT(text, HasSubstr("choose another port"));
+}
+
+TEST_F(Endpoint, ARangeOfPortsIsTriedInTurn) {
+  const int taken = std::stoi(parse_address(router_.address(), "listen").port);
+  const int last = std::min(65535, taken + 20);
+  const std::string range = std::to_string(taken) + "-" + std::to_string(last);
+  const Router router(context_, with_port(router_.address(), range), EndpointLimits{});
+  const int port = std::stoi(parse_address(router.address(), "listen").port);
+  EXPECT_GT(port, taken);
+  EXPECT_LE(port, last);
 }
 
 TEST_F(Endpoint, AnAddressOfAnotherHostIsNamed) {
