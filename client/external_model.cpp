@@ -43,6 +43,10 @@ void ExternalModel::evaluate(std::span<const float> weights, const Samples& samp
   handover_.evaluate(table_, weights, samples, sums);
 }
 
+void ExternalModel::keep_final(std::span<const float> weights) {
+  if (spec_.test_samples == 0) handover_.keep_final(table_, weights);
+}
+
 void ExternalModel::choose(const std::string& choices) {
   if (choices.empty()) return;
   throw Error(ErrorCode::kProtocol,

@@ -109,6 +109,11 @@ void Handover::set_time_limit(double limit, double grace) {
   grace_ = std::chrono::duration<double>(grace);
 }
 
+void Handover::set_rank(int rank) {
+  const Lock lock(mutex_);
+  rank_ = rank;
+}
+
 void Handover::announce(HandedTask task) {
   const Lock lock(mutex_);
   upcoming_.add(std::move(task));
@@ -157,7 +162,9 @@ void Handover::post(Lock& lock, const TensorTable& table, std::span<const float>
            samples.micro_batch,
            samples.epoch,
            {samples.indices.begin(), samples.indices.end()},
-           samples.same_weights};
+           samples.same_weights,
+           rank_};
+  final_.clear();  // the job goes on
   upcoming_.begin(task_);
   table_ = &table;
   weights_ = weights;
@@ -255,6 +262,12 @@ void Handover::close(Lock& lock) {
   copied_.notify_all();
 }
 
+void Handover::keep_final(const TensorTable& table, std::span<const float> weights) {
+  const Lock lock(mutex_);
+  final_table_ = table;
+  final_.assign(weights.begin(), weights.end());
+}
+
 void Handover::end() {
   const Lock lock(mutex_);
   ended_ = true;
@@ -269,7 +282,11 @@ Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
   wait_for(changed_, lock, timeout_ms,
            [this] { return stage_ == Stage::kPosted || ended_ || gave_up_; });
   if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
-  if (stage_ != Stage::kPosted) return ended_ ? Next::kEnd : Next::kNothingYet;
+  if (stage_ != Stage::kPosted) {
+    task->same_weights = final_.empty();
+    task->rank = rank_;
+    return ended_ ? Next::kEnd : Next::kNothingYet;
+  }
   stage_ = Stage::kHeld;
   held_since_ = Clock::now();
   *task = task_;
@@ -321,6 +338,7 @@ void Handover::copy_weights(size_t tensor, std::span<float> to) {
 
 size_t Handover::copy_arriving(int64_t timeout_ms, std::span<float*> to) {
   Lock lock(mutex_);
+  if (stage_ == Stage::kNone && !final_.empty()) return copy_final(to);
   check_open(task_.trains);
   if (stage_ == Stage::kHeld && to.size() != table_->tensors.size()) {
     throw Error(ErrorCode::kUsage, "[client] the model has " +
@@ -346,6 +364,16 @@ size_t Handover::copy_arriving(int64_t timeout_ms, std::span<float*> to) {
                                     copy_with_sum(weights_.subspan(info.offset, floats), address)};
       }
     });
+  }
+  return 0;
+}
+
+size_t Handover::copy_final(std::span<float*> to) const {
+  for (size_t tensor = 0; tensor < to.size(); ++tensor) {
+    const TensorInfo& info = final_table_.tensors.at(tensor);
+    if (float* const address = std::exchange(to[tensor], nullptr)) {
+      std::copy_n(final_.begin() + info.offset, info.size, address);
+    }
   }
   return 0;
 }

@@ -43,6 +43,7 @@ struct HandedTask {
   int64_t epoch = 0;
   std::vector<int64_t> indices;  // of samples in the split
   bool same_weights = false;     // those of the task before
+  int rank = -1;                 // of the worker
 };
 
 // Tasks that the caller will probably get, so that it can read their samples ahead. A queue with a
@@ -74,6 +75,8 @@ class Handover {
   // Sets how long the caller may work on a task, in seconds: `limit`, of which errors speak, and
   // `grace`, in which the caller can say more by giving up. A limit of 0 is none.
   void set_time_limit(double limit, double grace);
+  // Sets the worker's rank, which later tasks and the end have.
+  void set_rank(int rank);
   void announce(HandedTask task);
   // Returns the mean loss of the micro-batch. Hands the task out before its weights have arrived, and
   // calls `needed`, if there is one, for each tensor. Then calls `ready` for each gradient that the
@@ -84,12 +87,15 @@ class Handover {
   // Sets the sums of all heads over a chunk. Throws as `train`.
   void evaluate(const TensorTable& table, std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums);
+  // Keeps a copy of the weights of the job's end, for copy_arriving after the end.
+  void keep_final(const TensorTable& table, std::span<const float> weights);
   // There will be no further task.
   void end();
 
   // ---- the caller's thread ----
   enum class Next { kTask, kEnd, kNothingYet };
-  // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it.
+  // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it,
+  // or, at the end, to the rank and whether copy_arriving has no final weights (`same_weights`).
   // Throws Error(kUsage) if a task is open, and Error(kFailed) once the caller has given up.
   Next next(int64_t timeout_ms, HandedTask* task);
   // The rest throw Error(kUsage) if no such task is open, or an argument does not fit the tensor.
@@ -97,6 +103,7 @@ class Handover {
   void copy_weights(size_t tensor, std::span<float> to);
   // Copies the weights of all tensors, each once it has arrived, and waits for them, at most for
   // `timeout_ms` unless that is negative. Returns the number of tensors that are missing.
+  // After the end it copies the final ones.
   //   to: of each tensor; null: it is not copied. Set to null when it is.
   size_t copy_arriving(int64_t timeout_ms, std::span<float*> to);
   // Returns the first tensor whose values differ from the weights that copy_arriving copied last, or
@@ -151,6 +158,7 @@ class Handover {
   void fill_missing(size_t tensor);
   void close(Lock& lock);
   void unlocked(Lock& lock, const std::function<void()>& copy);
+  size_t copy_final(std::span<float*> to) const;
   bool begin_gradient(size_t tensor, std::span<const float> from);
   void check_open(bool trains) const;
   const TensorInfo& checked(size_t tensor, size_t floats) const;
@@ -165,6 +173,7 @@ class Handover {
   UpcomingTasks upcoming_;
   double limit_s_ = 0.0;  // 0: none
   std::chrono::duration<double> grace_{0.0};
+  int rank_ = -1;
   HandedTask task_;
   Clock::time_point held_since_;
   const TensorTable* table_ = nullptr;
@@ -178,6 +187,8 @@ class Handover {
   int lent_ = 0;                 // gradients that have not been copied
   float loss_ = 0.0F;
   std::span<HeadSums> sums_;  // of the evaluation that is open
+  TensorTable final_table_;
+  std::vector<float> final_;  // weights of the job's end; empty: not known
 };
 
 }  // namespace pushpull

@@ -115,17 +115,19 @@ void set_task(const pushpull::HandedTask& from, pp_task* to) {
          from.epoch,
          from.indices.data(),
          from.indices.size(),
-         from.same_weights ? 1 : 0};
+         from.same_weights ? 1 : 0,
+         from.rank};
 }
 
-pp_job job_of(const pushpull::Job& job) {
+pp_job job_of(const pushpull::Job& job, int workers) {
   return {job.seed,
           job.global_batch,
           job.micro_batch,
           job.schedule.lr,
           job.optimizer.weight_decay,
           job.task_timeout_s,
-          job.strategy.traits().same_bits ? 1 : 0};
+          job.strategy.traits().same_bits ? 1 : 0,
+          workers};
 }
 
 }  // namespace
@@ -146,7 +148,7 @@ int pp_join(pp_session* session, int timeout_ms, pp_job* job) {
   return guarded(session, [&] {
     const std::optional<pushpull::Job> found = opened(session).wait_joined(timeout_ms);
     *job = {};
-    if (found) *job = job_of(*found);
+    if (found) *job = job_of(*found, opened(session).workers());
   });
 }
 
@@ -162,10 +164,12 @@ int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
   return guarded(session, [&] {
     *task = {};
     const Next next = opened(session).tasks().next(timeout_ms, &session->task);
-    if (next == Next::kEnd) return opened(session).wait_end();
     task->kind = PP_NOTHING_YET;
     if (next == Next::kNothingYet) return;
     set_task(session->task, task);
+    if (next == Next::kTask) return;
+    task->kind = PP_END;
+    opened(session).wait_end();
   });
 }
 

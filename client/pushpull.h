@@ -53,6 +53,7 @@ typedef struct pp_job {
   double weight_decay;
   double task_timeout;  // seconds; 0: none
   int same_bits;        // not 0: the strategy promises the same bits for any number of workers
+  int workers;          // that the job was started for
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
@@ -120,7 +121,10 @@ typedef struct pp_task {
   int64_t epoch;           // PP_TRAIN
   const int64_t* indices;  // of samples in the split
   size_t samples;
-  int same_weights;  // not 0: the weights are those of the task before; they need not be copied again
+  // Not 0: the weights are those of the task before; they need not be copied again. PP_END: 0 if
+  // pp_all_weights copies those of the job's end now, which a job without evaluations may have.
+  int same_weights;
+  int rank;  // of this worker; -1: not known yet
 } pp_task;
 
 // Begins to join a job with model = external. Sets *session even if it fails, for pp_error; free it

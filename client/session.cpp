@@ -69,7 +69,9 @@ void Session::live(const WorkerOptions& options, const PeerPort& port) {
     WorkerLife life(options, owner_);
     note_end(life.run([&](const WorkerParts& parts) {
       return std::make_unique<TrainingWork>(
-          parts, [this](const Job& job) { return wait_attached(job); }, port);
+          parts,
+          [this, &parts](const Job& job) { return wait_attached(job, parts.control.workers()); },
+          port);
     }));
   } catch (const Error& e) {
     note_end({false, e.code(), e.what(), 0});
@@ -88,7 +90,7 @@ void Session::note_end(const JobEnd& end) {
   handover_.end();
 }
 
-Computation Session::wait_attached(const Job& job) {
+Computation Session::wait_attached(const Job& job, int workers) {
   if (job.model != "external") {
     throw Error(ErrorCode::kUsage,
                 "[client] the job has model = " + job.model +
@@ -96,6 +98,7 @@ Computation Session::wait_attached(const Job& job) {
   }
   std::unique_lock lock(mutex_);
   job_ = job;
+  workers_ = workers;
   changed_.notify_all();
   changed_.wait(lock, [this] { return spec_ || !owner_.failure().empty(); });
   check();
@@ -111,6 +114,11 @@ std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
   check();
   if (!job_ && end_) throw Error(end_->code, end_->text);
   return job_;
+}
+
+int Session::workers() {
+  const std::lock_guard lock(mutex_);
+  return workers_;
 }
 
 void Session::attach(const std::function<ExternalSpec(const Job& job)>& read) {

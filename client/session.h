@@ -32,6 +32,8 @@ class Session {
   // job, or nothing if there is none yet. Throws Error if the worker could not join, or if the job's
   // model is not external.
   std::optional<Job> wait_joined(int64_t timeout_ms);
+  // Returns the number of workers that the job was started for. Call once the worker has joined.
+  int workers();
   // Declares the caller's model: `read` makes it for the job. Throws Error(kUsage) if the worker has
   // not joined or has a model, and as `read` does.
   void attach(const std::function<ExternalSpec(const Job& job)>& read);
@@ -61,7 +63,7 @@ class Session {
   };
 
   void live(const WorkerOptions& options, const PeerPort& port);
-  Computation wait_attached(const Job& job);
+  Computation wait_attached(const Job& job, int workers);
   void note_end(const JobEnd& end);
   void check() const;
 
@@ -72,6 +74,7 @@ class Session {
   std::condition_variable changed_;
   // guarded by mutex_
   std::optional<Job> job_;
+  int workers_ = 0;
   std::optional<ExternalSpec> spec_;
   std::optional<JobEnd> end_;
 

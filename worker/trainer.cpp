@@ -1,5 +1,6 @@
 #include "worker/trainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/error.h"
@@ -168,16 +169,27 @@ JobEnd Trainer::train() {
     } else if (const std::optional<Task> early = push_pull_.early()) {
       compute(*early);
     } else {
+      if (task.kind == Task::kDone) keep_final(task.step);
       wait();
     }
   }
   return *control_.end();
 }
 
+// In strategies whose versions are no steps, the newest weights of a worker are older ones.
+void Trainer::keep_final(int64_t end_step) {
+  const auto is_final = [end_step](int64_t version) { return version == end_step; };
+  if (std::exchange(final_kept_, true)) return;
+  if (!push_pull_.setup().job.strategy.traits().step_versions) return;
+  if (!std::ranges::all_of(push_pull_.read_versions(), is_final)) return;
+  compute_.finish(push_pull_.weights());
+}
+
 // ---- a training task ----
 
 void Trainer::compute(const Task& task) {
   end_wait(task);
+  final_kept_ = false;
   task_ = task;
   weights_ = push_pull_.weights_of(task);
   split_.enter(TimeSplit::kCompute);

@@ -112,6 +112,8 @@ class Trainer : private TaskHost {
   void let_go();
   void exchange();
   void wait();
+  // Gives the model the weights at the end of the job, once, if they are here.
+  void keep_final(int64_t end_step);
   // Adds a trace event for each slice in `message`.
   void note_weights(const Message& message);
   void compute(const Task& task);
@@ -134,6 +136,7 @@ class Trainer : private TaskHost {
   TimeSplit split_ = watched_time_split();
   Task task_;                       // task being computed
   std::span<const float> weights_;  // of task_
+  bool final_kept_ = false;         // since the last task, if this worker has the final weights
   Trace& trace_;
   double waits_since_s_ = 0.0;  // when the last task ended; only if tracing
 };

@@ -103,6 +103,8 @@ class Member {
   uint64_t run() const { return text_.run(); }
   // Returns the run of the first term, the same for the whole life of a job.
   uint64_t first_run() const { return text_.first_run(); }
+  // Returns the number of workers that the job was started for.
+  int workers() const { return text_.workers(); }
   // Returns the run of the previous term, or 0 if there was none.
   uint64_t earlier_run() const { return earlier_run_; }
   JobView view() const { return {job_, text_.run(), options_.incarnation, state_}; }

@@ -128,6 +128,7 @@ Message Admission::job_text() const {
   job->set_run(options_.run);
   job->set_term(options_.term);
   job->set_first_run(options_.first_run);
+  job->set_workers(options_.workers);
   job->set_ini(to_ini(options_.job));
   job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());
   return message;

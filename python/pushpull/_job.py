@@ -47,6 +47,11 @@ class BaseJob:
     def micro_batch(self):
         return self._session.facts.micro_batch
 
+    @property
+    def workers(self):
+        """Returns the number of workers that the job was started for."""
+        return self._session.facts.workers
+
     def leave(self):
         """Ends the session. The job loses this worker if it is not over."""
         self._session.close()

@@ -22,7 +22,7 @@ class Options(ctypes.Structure):
 
 class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
-                ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int)]
+                ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int)]
 
 
 class Tensor(ctypes.Structure):
@@ -43,7 +43,7 @@ class Model(ctypes.Structure):
 
 class Task(ctypes.Structure):
     _fields_ = [("kind", _int), ("step", _long), ("micro_batch", _long), ("epoch", _long), ("indices", _pointer(_long)),
-                ("samples", _size), ("same_weights", _int)]
+                ("samples", _size), ("same_weights", _int), ("rank", _int)]
 
 
 class Sums(ctypes.Structure):

@@ -141,7 +141,7 @@ class Session:
             self._watch.end()
         while missing.value > 0:
             self.call("pp_all_weights", self._handle, _WAIT_MS, addresses, len(addresses), ctypes.byref(missing))
-        if self._watch:
+        if self._watch and self._holds_task:
             self._watch.begin(self.task)
 
     def changed_weights(self, addresses):

@@ -34,9 +34,7 @@ class Exchange:
         again: the task was begun before and not ended: gradients that were given stay.
         """
         self._copy_weights(averages_only=same_weights)
-        for entry in self._entries:
-            if not entry.is_average:
-                entry.tensor.grad = None
+        self.clear()
         self._again = again
         if not again:
             self._given = bytearray(len(self._entries))
@@ -65,6 +63,11 @@ class Exchange:
             raise Error(f"[weights] the script has changed {self._entries[changed].name} after the first task: the servers hold the "
                         f"weights and do not see it. Load weights before the first task; clip or project them in the "
                         f"model's forward (docs/pytorch.md#the-tensors-of-a-model)", USAGE)
+
+    def clear(self):
+        """Drops the gradients of the parameters."""
+        for index in self._trained:
+            self._entries[index].tensor.grad = None
 
     def take(self, takes):
         """Gradients of backward go to the session from now on, or stay in the parameters."""

@@ -51,6 +51,7 @@ class Job(BaseJob):
         self._exchange = None
         self._batches = None
         self._open = None  # the task that is not ended
+        self._over = False  # no task follows
         self._generation = 0  # of tasks()
 
     # ---- the model and the data ----
@@ -102,17 +103,25 @@ class Job(BaseJob):
     # ---- a loop of the user's own (DistributedModel) ----
 
     def step(self, loss=None):
-        """Ends a micro-batch after loss.backward(), in the place of optimizer.step(). Returns False if the job is over.
+        """Ends a micro-batch after loss.backward(), in the place of optimizer.step(). Returns False once the job is over.
 
-        loss: for the job's metrics; None: they show 0.
+        The model has the job's final weights then, and model(x) and loss.backward() leave them as they are, so that loops
+        around this one may run to their end.
+        loss: of the micro-batch, for the job's metrics.
         """
+        if self._over:
+            self._exchange.clear()
+            return False
         if self._open is None:
             raise Error("[step] no micro-batch is open: compute model(x) first", USAGE)
         self._end_training(0.0 if loss is None else float(loss))
-        if self._begin():
-            return True
-        self._exit(self._generation)
-        return False
+        return self._begin()
+
+    def _is_training(self):
+        """Opens a micro-batch of a loop of the user's own, unless one is open. Returns False if the job is over."""
+        if self._declaration is not None:
+            self._enter()
+        return self._open is not None or self._begin()
 
     # ---- tasks ----
 
@@ -166,13 +175,14 @@ class Job(BaseJob):
 
     def _begin(self):
         """Begins the next task, or begins the open one again. Returns False at the end of the job."""
+        if self._over:
+            return False
         again = self._open is not None
         self._tensors.check_structure()
         if not again:
             self._exchange.check()
             if not self._session.next(self._read_ahead):
-                if self._batches:
-                    self._batches.close()
+                self._finish()
                 return False
             self._open = Task(self, self._session)
         self._check_threads()
@@ -189,6 +199,19 @@ class Job(BaseJob):
             seed_all(self.seed, COMPUTE, task.step, task.micro_batch)
             self._exchange.take(self._batches is None)
         return True
+
+    def _finish(self):
+        """Gives the model the job's final weights, if this worker has them."""
+        self._over = True
+        if not self._session.task.same_weights:
+            self._exchange.begin(False)
+        if self._batches:
+            self._batches.close()
+            return
+        self._exit(self._generation)
+        if self._session.task.same_weights:
+            print("pushpull: the job is over; the model has the weights of its last task, without the updates since then, which "
+                  "are in the job's last checkpoint (pp.read_checkpoint)", file=sys.stderr, flush=True)
 
     def _check_threads(self):
         threads = torch.get_num_threads()
@@ -298,40 +321,46 @@ class DistributedModel(torch.nn.Module):
         model = pp.DistributedModel(model, job)
         loss = F.cross_entropy(model(x), y); loss.backward(); job.step()
 
-    The job needs micro-batch = 1, global-batch = the number of workers, and steps. Kept: each micro-batch counts exactly
-    once; the same bits from run to run with the same number of workers. Lost: the same bits for any number of workers, the
-    take-over of a dead worker's samples, the exact resume of the data, and the job's evaluations.
+    The job needs steps, and global-batch = micro-batch times the number of workers, or a multiple of it to accumulate
+    gradients. Kept: each micro-batch counts exactly once; the same bits from run to run with the same number of workers. Lost:
+    the same bits for any number of workers, the take-over of a dead worker's samples, the exact resume of the data, and the
+    job's evaluations.
     """
 
     def __init__(self, module, job, groups=()):
         super().__init__()
-        if job.micro_batch != 1:
-            raise Error(f"[attach] DistributedModel needs micro-batch = 1 (a batch of the loop), the job has {job.micro_batch}",
-                        USAGE)
+        each = job.micro_batch * job.workers
+        if job.global_batch % each != 0:
+            raise Error(f"[attach] DistributedModel: global-batch is {job.global_batch}, expected {each} = micro-batch = "
+                        f"{job.micro_batch} (of the loop) x {job.workers} workers, or a multiple of it to accumulate gradients: "
+                        f"a part of the data would be lost", USAGE)
         job._check_new()
         job._prepare(module, groups, {}, (job.global_batch, 0), _OWN_LOOP)
         print(f"pushpull: {_OWN_LOOP}", file=sys.stderr, flush=True)
         self.module = module
         self._job = job
+        self._rank = None
+        self._told = False  # that the job is over
 
     @property
     def world_size(self):
-        """Returns the number of micro-batches of a step, which is that of the workers."""
-        return self._job.global_batch
+        """Returns the number of workers that the job was started for."""
+        return self._job.workers
 
     @property
     def rank(self):
-        """Returns the place of this worker's batch among those of a step. Waits for the start of training."""
-        self._open_task()
-        return self._job._open.micro_batch
+        """Returns this worker's place among them. Waits for the start of training."""
+        if self._rank is None:
+            self._job._is_training()
+            self._rank = max(self._job._session.task.rank, 0)
+        return self._rank
 
     def forward(self, *inputs, **options):
-        if self.training:
-            self._open_task()
-        return self.module(*inputs, **options)
-
-    def _open_task(self):
-        if self._job._declaration is not None:
-            self._job._enter()
-        if self._job._open is None and not self._job._begin():
-            raise Error("[step] the job is over", USAGE)
+        if not self.training or self._job._is_training():
+            return self.module(*inputs, **options)
+        if not self._told:
+            self._told = True
+            print("pushpull: the job is over: from here on model(x) computes with its last weights, and job.step() returns "
+                  "False", file=sys.stderr, flush=True)
+        with self._job._tensors.kept_averages():
+            return self.module(*inputs, **options)

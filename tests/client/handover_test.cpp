@@ -158,6 +158,35 @@ TEST_F(HandoverTest, ATaskGoesToTheCallerAndItsGradientsComeBack) {
   EXPECT_THAT(ready_, ElementsAre(1, 0));
 }
 
+TEST_F(HandoverTest, TheEndHasTheRankAndTheFinalWeights) {
+  handover_.set_rank(3);
+  std::future<float> loss = train();
+  EXPECT_EQ(next()->rank, 3);
+  handover_.end_training(0.0F);
+  loss.get();
+  const std::array final = {4.0F, 5.0F, 6.0F};
+  handover_.keep_final(table_, final);
+  handover_.end();
+  HandedTask end;
+  ASSERT_EQ(handover_.next(-1, &end), Handover::Next::kEnd);
+  EXPECT_EQ(end.rank, 3);
+  EXPECT_FALSE(end.same_weights);
+  std::array<float, 2> a{};
+  std::array<float*, 2> to = {a.data(), nullptr};
+  EXPECT_EQ(handover_.copy_arriving(0, to), 0);
+  EXPECT_THAT(a, ElementsAre(4.0F, 5.0F));
+  EXPECT_EQ(to[0], nullptr);
+}
+
+TEST_F(HandoverTest, TheEndMayHaveNoFinalWeights) {
+  handover_.end();
+  HandedTask end;
+  ASSERT_EQ(handover_.next(-1, &end), Handover::Next::kEnd);
+  EXPECT_TRUE(end.same_weights);
+  std::array<float*, 2> to{};
+  EXPECT_THAT(error_of([&] { handover_.copy_arriving(0, to); }), HasSubstr("no task to"));
+}
+
 TEST_F(HandoverTest, ATensorWithoutAGradientHasZeros) {
   std::future<float> loss = train();
   ASSERT_TRUE(next());

@@ -15,11 +15,11 @@ TRAIN, EVALUATE = _library.TRAIN, _library.EVALUATE
 class FakeLibrary:
     """tasks: (kind, step, micro-batch, indices) in order. All are announced at first if `announces`."""
 
-    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0):
+    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4):
         self.process = os.getpid()
         self.tasks = list(tasks)
         self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
-                          weight_decay=0.0, task_timeout=task_timeout, same_bits=1)
+                          weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers)
         self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []
         self.tensors = []  # (name, shape, lr, weight_decay, momentum or None)
         self.heads = []
@@ -35,6 +35,7 @@ class FakeLibrary:
         self.failure = None
         self.freed = False
         self.same_weights = 0
+        self.final = None  # weights of the job's end
 
     def install(self):
         _library._loaded = self
@@ -76,8 +77,10 @@ class FakeLibrary:
     def pp_next(self, handle, timeout, task):
         if self.failure:
             return 1
+        task._obj.rank = 1
         if not self.tasks:
-            task._obj.kind = _library.END
+            task._obj.kind, task._obj.same_weights = _library.END, int(self.final is None)
+            self.weights = self.final or self.weights
             return 0
         kind, step, micro_batch, indices = self.tasks.pop(0)
         self._fill(task._obj, kind, step, micro_batch, 0, indices)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """pushpull.torch with a fake library: gradients and statistics as plain PyTorch computes them, and users' mistakes."""
+import contextlib
+import io
 import os
 import pathlib
 import random
@@ -426,9 +428,7 @@ class Mistakes(unittest.TestCase):
 
 class OwnLoop(unittest.TestCase):
     def test_gives_each_batch_as_a_micro_batch(self):
-        library = FakeLibrary([(TRAIN, step, 1, [1]) for step in range(3)], micro_batch=1).install()
-        job = pp.join()
-        model = pp.DistributedModel(network(), job)
+        library, job, model = self.begun(3)
         self.assertEqual((model.rank, model.world_size), (1, 4))
         x, y = images()[:6]
         steps = 0
@@ -439,16 +439,41 @@ class OwnLoop(unittest.TestCase):
                 break
         self.assertEqual((steps, library.losses), (3, [0.25] * 3))
         self.assertTrue(all(set(given) == set(range(7)) for given in library.given))
-        model.eval()
-        model(x)
-        model.train()
-        with self.assertRaisesRegex(pp.Error, "the job is over"):
-            model(x)
 
-    def test_needs_a_micro_batch_of_one(self):
-        FakeLibrary().install()
-        with self.assertRaisesRegex(pp.Error, "needs micro-batch = 1"):
-            pp.DistributedModel(network(), pp.join())
+    def begun(self, steps, **options):
+        library = FakeLibrary([(TRAIN, step, 1, [1]) for step in range(steps)], micro_batch=1, **options).install()
+        job = pp.join()
+        return library, job, pp.DistributedModel(network(), job)
+
+    def test_within_a_loop_over_epochs_leaves_the_final_weights_and_goes_on_to_the_scripts_end(self):
+        x, y = images()[:6]
+        for final in (True, False):
+            library, job, model = self.begun(4)
+            if final:
+                library.on_attach = lambda: setattr(library, "final", [[0.5] * len(one) for one in library.weights])
+            batches, said = 0, io.StringIO()
+            with contextlib.redirect_stderr(said):
+                for _ in range(4):
+                    for _ in range(3):
+                        F.cross_entropy(model(x), y).backward()
+                        batches += 1
+                        if not job.step():
+                            break
+            self.assertEqual((batches, len(library.losses)), (6, 4), "each epoch after the end has one batch")
+            self.assertEqual(said.getvalue().count("the job is over: from here on model(x)"), 1)
+            self.assertEqual(said.getvalue().count("without the updates since then"), int(not final))
+            tensors = (*model.module.parameters(), model.module[1].running_mean, model.module[1].running_var)
+            self.assertEqual(final, all(bool((tensor == 0.5).all()) for tensor in tensors))
+            self.assertTrue(all(parameter.grad is None for parameter in model.parameters()))
+            self.assertEqual((model.rank, model.world_size), (1, 4))
+            self.assertEqual(model.module[1].momentum, 0.1)
+
+    def test_needs_as_many_batches_from_each_worker(self):
+        for workers in (1, 2, 4):
+            self.begun(1, workers=workers)
+        with self.assertRaisesRegex(pp.Error, "global-batch is 4, expected 3 = micro-batch = 1 .of the loop. x 3 workers") as caught:
+            self.begun(1, workers=3)
+        self.assertEqual(caught.exception.code, 2)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ void AllReduceTrainer::train_to_the_end() {
     if (barriers_.is_barrier(s + 1)) barrier(s + 1);
   }
   if (barriers_.starts_at_end()) evaluate(barriers_.end_step);
+  compute_.finish(weights());
   until([] { return false; }, "the end of the job");
 }
 

@@ -92,6 +92,7 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
 
 void Compute::set_rank(int rank) {
   rank_ = rank;
+  model_.set_rank(rank);
   const bool slow = rank >= 0 && rank == job_.straggler.rank;
   straggling_.set_factor(slow ? job_.straggler.factor : 1.0);
 }

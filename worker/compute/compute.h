@@ -65,7 +65,8 @@ class Compute {
   Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
           std::function<bool()> over, PushedMemory memory = {});
 
-  // Sets the rank, which error messages and `straggler` refer to; -1 if it is not known yet.
+  // Sets the rank, which the model, error messages and `straggler` refer to; -1 if it is not known
+  // yet.
   void set_rank(int rank);
   // Adds events for each micro-batch and for copies of devices to `trace`, which is borrowed. Call
   // before the first node().
@@ -91,6 +92,9 @@ class Compute {
   // worker, step and tensor. Call begin() again after either.
   bool node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
             const WeightsNeeded& needed = {});
+
+  // Gives the model the weights after the job's last step.
+  void finish(std::span<const float> weights) { model_.keep_final(weights); }
 
   // Returns the gradients that were replaced by zeros (on-bad-gradient = skip) since the last call,
   // each with the index of its loss.

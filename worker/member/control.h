@@ -60,6 +60,7 @@ class Control {
   bool wait_joined();
   // Valid once joined; constant from then on.
   const Job& job() const { return member_.job(); }
+  int workers() const { return member_.workers(); }
   uint64_t incarnation() const { return member_.incarnation(); }
   // Enters the newest term: declare() and state() refer to it from now on. Returns its run.
   uint64_t enter_term();

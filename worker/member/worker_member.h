@@ -62,6 +62,7 @@ class WorkerMember {
   const Job& job() const { return member_.job(); }
   uint64_t run() const { return member_.run(); }
   uint64_t first_run() const { return member_.first_run(); }
+  int workers() const { return member_.workers(); }
   uint64_t incarnation() const { return member_.incarnation(); }
   // Returns the newest state; its version is -1 before the first.
   const wire::State& state() const { return member_.state(); }
