@@ -1,5 +1,6 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
 import ctypes
+import functools
 import threading
 
 import torch
@@ -7,14 +8,26 @@ import torch
 from pushpull._error import USAGE, Error
 
 
-class Exchange:
-    """Used by the thread that computes, and by autograd's threads inside its backward."""
+# Whether clipping by the functions of torch.nn.utils counts in the versions of gradients.
+_COUNTS_CLIPPING = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")
 
-    def __init__(self, session, entries):
-        self._session, self._entries = session, entries
+_scaled = False  # a backward of a loss that a GradScaler has scaled goes on
+
+
+class Exchange:
+    """Used by the thread that computes, and by autograd's threads inside its backward.
+
+    call: what ends a micro-batch, for messages.
+    """
+
+    def __init__(self, session, entries, call):
+        self._session, self._entries, self._call = session, entries, call
+        _watch_scalers()
         self._addresses_type = ctypes.c_void_p * len(entries)
         self._lent = []  # gradients that the session reads until the task has ended
+        self._is_open = False  # a task is
         self._takes = False  # hooks give gradients to the session
+        self._left = {}  # by tensor: a gradient that was given, as the script can see it, and its version
         self._given = bytearray(len(entries))
         self._hooks = [_register(index, entry.tensor, self._on_gradient)
                        for index, entry in enumerate(entries) if not entry.is_average]
@@ -33,8 +46,10 @@ class Exchange:
         same_weights: the parameters have them.
         again: the task was begun before and not ended: gradients that were given stay.
         """
+        self.check_gradients()
         self._copy_weights(averages_only=same_weights)
         self.clear()
+        self._is_open = True
         self._again = again
         if not again:
             self._given = bytearray(len(self._entries))
@@ -66,8 +81,19 @@ class Exchange:
 
     def clear(self):
         """Drops the gradients of the parameters."""
+        self._left.clear()
         for index in self._trained:
             self._entries[index].tensor.grad = None
+
+    def check_gradients(self):
+        """Raises Error if the script has changed gradients that were given: the servers do not see that."""
+        for index, (gradient, version) in self._left.items():
+            entry = self._entries[index]
+            if entry.tensor.grad is gradient and gradient._version == version:
+                continue
+            raise Error(f"[gradient] the script has changed the gradient of {entry.name} after backward, which has sent it: leave "
+                        f"out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key clip-norm; "
+                        f"values can be clipped by a hook, parameter.register_hook(lambda g: g.clamp(-1, 1))", USAGE)
 
     def take(self, takes):
         """Gradients of backward go to the session from now on, or stay in the parameters."""
@@ -76,15 +102,16 @@ class Exchange:
     def finish(self):
         """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics, which
         become those of the weights again."""
+        self.check_gradients()
         for index, entry in enumerate(self._entries):
             if entry.is_average:
                 self._give(index, entry.tensor, self._copy)
-            elif entry.tensor.grad is not None:
+            elif entry.tensor.grad is not None and index not in self._left:
                 self._on_gradient(index, entry.tensor)
         if self._copies:
             self._copies.wait()
         self.restore_averages()
-        self._takes = False
+        self._takes = self._is_open = False
 
     def ended(self):
         """Frees the gradients of a task that has ended."""
@@ -134,20 +161,26 @@ class Exchange:
                             f"{entry.elements} at the first task: change the model before it", USAGE)
 
     def _on_gradient(self, index, parameter):
+        if self._is_open and _scaled:
+            _note_end()
+            raise Error(f"[loss] a GradScaler has scaled the loss, and servers do not unscale gradients: call {self._call} without "
+                        f"scaler.scale; bfloat16 in torch.autocast needs none", USAGE)
         if not self._takes:
             return
-        gradient, parameter.grad = parameter.grad, None
+        gradient = parameter.grad
         if gradient.is_sparse:
             raise Error(f"[gradient] that of {self._entries[index].name} is sparse: servers take dense ones", USAGE)
         self._give(index, gradient, self._lend)
+        if not _COUNTS_CLIPPING:
+            gradient = parameter.grad = gradient.clone()
+        self._left[index] = gradient, gradient._version
 
     def _give(self, index, values, send):
         if self._given[index]:
             if self._again:
                 return
-            raise Error(f"[gradient] a second one of {self._entries[index].name} in one micro-batch: call "
-                        f"task.backward(loss, last=False) for all losses but the last, or add the losses; with checkpoints of "
-                        f"torch.utils, use_reentrant=False", USAGE)
+            raise Error(f"[gradient] a second one of {self._entries[index].name} in one micro-batch: {_SECOND[self._call]}, or add "
+                        f"the losses; with checkpoints of torch.utils, use_reentrant=False", USAGE)
         self._given[index] = 1
         if values.is_cuda:
             self._copies.begin(index, values)
@@ -169,6 +202,42 @@ class Exchange:
         if values.dtype != torch.float32:
             raise Error(f"[gradient] that of {self._entries[index].name} is {values.dtype}: expected float32", USAGE)
         return values.contiguous()
+
+
+BACKWARD, STEP = "task.backward(loss)", "loss.backward(), job.step(loss)"
+_SECOND = {BACKWARD: "call task.backward(loss, last=False) for all losses but the last",
+           STEP: "call job.step after each backward; to accumulate gradients, multiply global-batch"}
+
+
+def _watch_scalers():
+    """Makes the backward of a loss that a GradScaler has scaled known, from now on."""
+    scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+    plain = scaler.scale
+    if hasattr(plain, "pushpull"):
+        return
+
+    @functools.wraps(plain)
+    def scale(self, outputs):
+        scaled = plain(self, outputs)
+        for one in scaled if isinstance(scaled, (list, tuple)) else [scaled]:
+            if self.is_enabled() and one.requires_grad:
+                one.register_hook(_note_scaled)
+        return scaled
+
+    scale.pushpull = True
+    scaler.scale = scale
+
+
+def _note_scaled(_):
+    """A hook of a scaled loss: its backward begins."""
+    global _scaled
+    _scaled = True
+    torch.autograd.Variable._execution_engine.queue_callback(_note_end)
+
+
+def _note_end():
+    global _scaled
+    _scaled = False
 
 
 def _float32(shape, pinned):

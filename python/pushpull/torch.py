@@ -24,7 +24,7 @@ from pushpull._job import BaseJob, check_groups, find_group, no_indices, size_of
 from pushpull._library import EVALUATE, TRAIN
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
-from pushpull._torch_exchange import Exchange
+from pushpull._torch_exchange import BACKWARD, STEP, Exchange
 from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 
@@ -151,7 +151,7 @@ class Job(BaseJob):
         weights = tensors.flat_weights()
         self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {tensors.local_digest()}",
                       numerics(tensors.devices()))
-        self._exchange = Exchange(self._session, tensors.entries)
+        self._exchange = Exchange(self._session, tensors.entries, BACKWARD if self._batches else STEP)
         self._session.when_closed(self._exchange.close)
         self._declaration = None
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import unittest
+import warnings
 
 try:
     import torch
@@ -169,6 +170,17 @@ class Gradients(unittest.TestCase):
         for task in job.tasks():
             self.assertTrue(bool((model[0].weight == 2).all()))
             task.backward(model(task.batch[0]).mean())
+
+
+def scaler_that_scales():
+    """Returns a GradScaler that claims to scale, which those of PyTorch 1.13 do on a GPU only."""
+    class Scaler(torch.cuda.amp.GradScaler):
+        def is_enabled(self):
+            return True
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Scaler()
 
 
 class Declarations(unittest.TestCase):
@@ -343,6 +355,24 @@ class Mistakes(unittest.TestCase):
         self.refused("lr or weight_decay is -1", groups=[pp.group("*", lr=-1)])
         self.refused("metric 'f1'", metric="f1", test=images())
 
+    def test_a_scaled_loss_and_a_clipped_gradient_are_named(self):
+        def scaled(model, task):
+            task.backward(scaler_that_scales().scale(model(task.batch[0]).mean()))
+
+        def clipped(model, task):
+            task.backward(model(task.batch[0]).mean())
+            nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+        for ends, words in ((scaled, r"GradScaler has scaled the loss.*call task.backward\(loss\) without scaler.scale"),
+                            (clipped, "changed the gradient of .* after backward.* the job's key clip-norm")):
+            FakeLibrary(training((0, 0), (0, 1))).install()
+            job, model = pp.join(), network()
+            job.attach(model, train=images())
+            with self.assertRaisesRegex(pp.Error, words) as caught:
+                for task in job.tasks():
+                    ends(model, task)
+            self.assertEqual(caught.exception.code, 2)
+
     def test_attach_twice(self):
         FakeLibrary().install()
         job = pp.join()
@@ -467,6 +497,36 @@ class OwnLoop(unittest.TestCase):
             self.assertTrue(all(parameter.grad is None for parameter in model.parameters()))
             self.assertEqual((model.rank, model.world_size), (1, 4))
             self.assertEqual(model.module[1].momentum, 0.1)
+
+    def test_shows_gradients_until_its_step_and_refuses_changed_ones(self):
+        x, y = images()[:6]
+        library, job, model = self.begun(3)
+        F.cross_entropy(model(x), y).backward()
+        norm = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+        self.assertTrue(job.step())
+        want = sum(value * value for index in (0, 1, 2, 5, 6) for value in library.given[0][index]) ** 0.5
+        self.assertAlmostEqual(float(norm), want, places=4)
+        F.cross_entropy(model(x), y).backward()
+        self.assertGreater(float(nn.utils.clip_grad_norm_(model.parameters(), 1e-3)), 1e-3)
+        with self.assertRaisesRegex(pp.Error, "has changed the gradient of .* after backward.* the job's key clip-norm"):
+            job.step()
+
+    def test_names_the_way_to_accumulate_and_refuses_a_scaled_loss(self):
+        x, y = images()[:6]
+        _, job, model = self.begun(3)
+        with self.assertRaisesRegex(pp.Error, "call job.step after each backward; to accumulate gradients, multiply global-batch"):
+            for _ in range(2):
+                F.cross_entropy(model(x), y).backward()
+        scaler = scaler_that_scales()
+        _, job, model = self.begun(3)
+        with self.assertRaisesRegex(pp.Error, r"GradScaler has scaled the loss.*call loss.backward\(\), job.step\(loss\) without"):
+            scaler.scale(F.cross_entropy(model(x), y)).backward()
+        _, job, model = self.begun(3)
+        other = nn.Linear(2, 2)
+        out = model(x)
+        scaler.scale(other(torch.ones(2)).sum()).backward()
+        F.cross_entropy(out, y).backward()
+        self.assertTrue(job.step(), "another model may have a scaler")
 
     def test_needs_as_many_batches_from_each_worker(self):
         for workers in (1, 2, 4):
