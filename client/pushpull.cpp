@@ -21,6 +21,7 @@
 #include "common/host/shortage.h"
 #include "common/launch/find_job.h"
 #include "common/launch/placement.h"
+#include "common/layout/metric.h"
 #include "common/net/key_file.h"
 
 struct pp_session {
@@ -210,6 +211,8 @@ int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t fl
 int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats) {
   return guarded(session, [&] { opened(session).tasks().lend_gradient(tensor, {from, floats}); });
 }
+
+static_assert(PP_NO_LOSS == pushpull::kUnknownLoss);
 
 int pp_end(pp_session* session, float loss) {
   return guarded(session, [&] { opened(session).tasks().end_training(loss); });

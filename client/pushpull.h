@@ -21,6 +21,7 @@
 #ifndef PUSHPULL_CLIENT_PUSHPULL_H
 #define PUSHPULL_CLIENT_PUSHPULL_H
 
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -88,7 +89,7 @@ typedef enum pp_metric PP_INT {
 
 // An output of the model with a loss and a metric. The first one drives charts and targets.
 typedef struct pp_head {
-  const char* name;  // 1 to 64 of a-z, 0-9 and '-'
+  const char* name;  // 1 to 64 of a-z, A-Z, 0-9, '-' and '_'
   pp_metric metric;
 } pp_head;
 
@@ -164,6 +165,8 @@ PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, si
 // The same, but a thread of the library copies it, while the program computes others: `from` must not
 // change or be freed before pp_end has returned, or pp_free.
 PP_API int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
+// A loss for pp_end that is not known: the job shows the mean of the others, or none.
+#define PP_NO_LOSS (-FLT_MAX)
 // PP_TRAIN: ends the task with the micro-batch's mean loss. A tensor without a gradient has zeros, a
 // running statistic without a value keeps the task's weights.
 PP_API int pp_end(pp_session* session, float loss);

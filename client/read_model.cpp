@@ -130,7 +130,8 @@ std::vector<HeadInfo> read_heads(const pp_model& given) {
   for (size_t i = 0; i < given.head_count; ++i) {
     const std::string name = text(given.heads[i].name);
     if (!is_head_name(name)) {
-      throw mistake("head '" + name + "': expected a name of 1 to 64 of a-z, 0-9 and '-'");
+      throw mistake("head '" + name +
+                    "': expected a name of 1 to 64 of a-z, A-Z, 0-9, '-' and '_'");
     }
     if (!names.insert(name).second) throw mistake("two heads are called " + name);
     heads.push_back({name, metric_of_head(given.heads[i].metric, name), kMaxTargets});

@@ -86,7 +86,8 @@ bool counts_targets(Metric metric) {
 bool higher_is_better(Metric metric) { return counts_targets(metric); }
 
 bool is_head_name(const std::string& name) {
-  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
+  constexpr const char* kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
   constexpr size_t kMaxBytes = 64;
   return !name.empty() && name.size() <= kMaxBytes &&
          name.find_first_not_of(kLetters) == std::string::npos;

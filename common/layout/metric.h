@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,15 +41,19 @@ constexpr int64_t kMaxTargets = int64_t{1} << 20;  // of a sample
 // A head of a model: an output with a loss and a metric. The first head of a model drives charts and
 // targets.
 struct HeadInfo {
-  std::string name;  // "label"; unique in its model, 1 to 64 of a-z, 0-9 and '-'
+  std::string name;  // "label"; unique in its model; see is_head_name
   Metric metric = Metric::kAccuracy;
   int64_t targets = 1;  // of a sample, at most: 1, or a sequence's length
 
   friend bool operator==(const HeadInfo&, const HeadInfo&) = default;
 };
 
-// Returns whether a head may have this name: 1 to 64 of a-z, 0-9 and '-'.
+// Returns whether a head may have this name: 1 to 64 of a-z, A-Z, 0-9, '-' and '_'.
 bool is_head_name(const std::string& name);
+
+// The training loss of a micro-batch whose program does not tell it. Finite, so that no check takes
+// it for a mistake; no loss is as low.
+inline constexpr float kUnknownLoss = std::numeric_limits<float>::lowest();
 
 // Sums of a head over some samples of an evaluation. A target that is ignored is not counted.
 struct HeadSums {

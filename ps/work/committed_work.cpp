@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/job/job.h"
+#include "common/layout/metric.h"
 
 namespace pushpull {
 
@@ -102,18 +103,32 @@ bool CommittedWork::whole(const Step& step) const {
 void CommittedWork::close_steps() {
   for (auto first = open_.find(floor_); first != open_.end() && whole(first->second);
        first = open_.find(floor_)) {
-    double sum = 0.0;
-    for (const auto& [lo, losses] : first->second.losses) {
-      for (const float loss : losses) sum += loss;
-    }
-    newest_loss_ = sum / static_cast<double>(first->second.covered);
-    losses_.push_back(*newest_loss_);
-    if (losses_.size() > kMaxLosses) losses_.pop_front();
+    note_loss(first->second);
     add_counts(whole_, first->second.counts);
     open_.erase(first);
     ++floor_;
     keep_counts();
   }
+}
+
+// Takes the mean over the micro-batches whose losses are known.
+void CommittedWork::note_loss(const Step& step) {
+  double sum = 0.0;
+  int64_t known = step.covered;
+  for (const auto& [lo, losses] : step.losses) {
+    for (const float loss : losses) {
+      if (loss == kUnknownLoss) {
+        --known;
+      } else {
+        sum += loss;
+      }
+    }
+  }
+  newest_loss_.reset();
+  if (known == 0) return;
+  newest_loss_ = sum / static_cast<double>(known);
+  losses_.push_back(*newest_loss_);
+  if (losses_.size() > kMaxLosses) losses_.pop_front();
 }
 
 void CommittedWork::keep_counts() {

@@ -53,9 +53,10 @@ class CommittedWork {
   const std::map<uint64_t, PushedWork>& by_process() const { return by_process_; }
   // The first step that is incomplete at server 0.
   int64_t floor() const { return floor_; }
-  // Mean loss of the newest complete step; empty before the first.
+  // Mean loss of the newest complete step; empty before the first, or if it is not known.
   std::optional<double> newest_loss() const { return newest_loss_; }
-  // Returns the mean over the newest `steps` complete steps of this run, at most kMaxLosses.
+  // Returns the mean over the newest `steps` complete steps of this run with a known loss, at most
+  // kMaxLosses.
   std::optional<double> mean_loss(int64_t steps) const;
 
  private:
@@ -68,6 +69,7 @@ class CommittedWork {
   void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
   bool whole(const Step& step) const;
   void close_steps();
+  void note_loss(const Step& step);
   void keep_counts();
 
   int64_t micro_batch_;

@@ -105,7 +105,7 @@ _FIGURES = {"loss", "correct", "squared_error", "count"}  # of a report
 
 def _number(name, figure, value):
     try:
-        return float(value)
+        return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         shape = list(value.shape) if hasattr(value, "shape") else repr(value)
         raise Error(f"[report] {figure} of head {name} is {shape}: expected a scalar", USAGE) from None

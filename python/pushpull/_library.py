@@ -9,6 +9,7 @@ NAME = "libpushpull.so.0"
 VARIABLE = "PUSHPULL_LIBRARY"  # path of the library, in place of the package's own
 
 END, TRAIN, EVALUATE, NOTHING_YET = range(4)
+NO_LOSS = -3.4028234663852886e38  # PP_NO_LOSS
 METRICS = ("accuracy", "mean squared error", "exact match", "perplexity")  # pp_metric
 
 _int, _long, _size, _float, _double = ctypes.c_int, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float, ctypes.c_double

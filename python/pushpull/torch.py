@@ -21,7 +21,7 @@ from pushpull._checkpoint import read_checkpoint
 from pushpull._digest import data_digest
 from pushpull._error import USAGE
 from pushpull._job import BaseJob, check_groups, find_group, no_indices, size_of
-from pushpull._library import EVALUATE, TRAIN
+from pushpull._library import EVALUATE, NO_LOSS, TRAIN
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 from pushpull._torch_exchange import BACKWARD, STEP, Exchange
@@ -107,14 +107,14 @@ class Job(BaseJob):
 
         The model has the job's final weights then, and model(x) and loss.backward() leave them as they are, so that loops
         around this one may run to their end.
-        loss: of the micro-batch, for the job's metrics.
+        loss: of the micro-batch, for the job's metrics; None: they show none.
         """
         if self._over:
             self._exchange.clear()
             return False
         if self._open is None:
             raise Error("[step] no micro-batch is open: compute model(x) first", USAGE)
-        self._end_training(0.0 if loss is None else float(loss))
+        self._end_training(NO_LOSS if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
         return self._begin()
 
     def _is_training(self):
@@ -340,6 +340,7 @@ class DistributedModel(torch.nn.Module):
         self.module = module
         self._job = job
         self._rank = None
+        self._compares = job.micro_batch == 1  # the batch with the samples that the job counts, once
         self._told = False  # that the job is over
 
     @property
@@ -357,6 +358,8 @@ class DistributedModel(torch.nn.Module):
 
     def forward(self, *inputs, **options):
         if not self.training or self._job._is_training():
+            if self.training and self._compares:
+                self._compare_samples(inputs, options)
             return self.module(*inputs, **options)
         if not self._told:
             self._told = True
@@ -364,3 +367,12 @@ class DistributedModel(torch.nn.Module):
                   "False", file=sys.stderr, flush=True)
         with self._job._tensors.kept_averages():
             return self.module(*inputs, **options)
+
+    def _compare_samples(self, inputs, options):
+        """Says what to set so that the job counts the samples of a batch."""
+        self._compares = False
+        sizes = [len(one) for one in (*inputs, *options.values()) if isinstance(one, torch.Tensor) and one.dim() > 0]
+        if sizes and sizes[0] > 1 and self.rank == 0:
+            batch = self._job.global_batch * sizes[0]
+            print(f"pushpull: a batch counts as one sample (micro-batch = 1), and the first input has {sizes[0]} rows: with "
+                  f"micro-batch = {sizes[0]} and global-batch = {batch} the job shows samples", file=sys.stderr, flush=True)

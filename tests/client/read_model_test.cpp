@@ -176,6 +176,8 @@ TEST_F(ReadModelTest, MistakesInHeadsAreNamed) {
   EXPECT_THAT(mistake(), HasSubstr("two heads are called answer"));
   heads_[1].name = "Two Words";
   EXPECT_THAT(mistake(), HasSubstr("head 'Two Words': expected a name"));
+  heads_[1].name = "start_Class-2";
+  EXPECT_EQ(mistake(), "");
   heads_[1] = {"words", static_cast<pp_metric>(7)};
   EXPECT_THAT(mistake(), HasSubstr("words: there is no pp_metric 7"));
 }

@@ -258,6 +258,7 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"dataset", "text"}}, {"data-dir"}},
            {{{"dataset", "text"}, {"data-dir", "a"}, {"sampler", "weighted"}},
             {"sampler", "dataset"}},
+           {{{"model", "external"}, {"sampler", "weighted"}}, {"sampler", "model = external"}},
            {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
            {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
     const std::string text = error_of(flags);

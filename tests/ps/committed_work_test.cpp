@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/job/job.h"
+#include "common/layout/metric.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
@@ -108,6 +109,17 @@ TEST(CommittedWork, UnderBackupAStepIsWholeWithoutDroppedPushes) {
   EXPECT_EQ(committed.counts().pushes_applied, 2);
   EXPECT_EQ(committed.counts().pushes_dropped, 1);
   EXPECT_EQ(committed.counts().pushes_dropped_per_worker, (std::vector<int64_t>{0, 1, 0}));
+}
+
+TEST(CommittedWork, AnUnknownLossIsNoPartOfTheMean) {
+  CommittedWork committed(job_of(), 2, from(0));
+  committed.add(commit(0, {0, 2}, {kUnknownLoss, 3}), 0);
+  committed.add(commit(0, {2, 4}, {5, kUnknownLoss}), 1);
+  EXPECT_EQ(committed.newest_loss(), 4.0);
+  committed.add(commit(1, {0, 4}, std::vector<float>(4, kUnknownLoss)), 0);
+  EXPECT_EQ(committed.floor(), 2);
+  EXPECT_FALSE(committed.newest_loss());
+  EXPECT_EQ(committed.mean_loss(2), 4.0);
 }
 
 TEST(CommittedWork, PushOfARoundCountsForEachOfItsSteps) {

@@ -36,6 +36,7 @@ class FakeLibrary:
         self.freed = False
         self.same_weights = 0
         self.final = None  # weights of the job's end
+        self.rank = 1
 
     def install(self):
         _library._loaded = self
@@ -77,7 +78,7 @@ class FakeLibrary:
     def pp_next(self, handle, timeout, task):
         if self.failure:
             return 1
-        task._obj.rank = 1
+        task._obj.rank = self.rank
         if not self.tasks:
             task._obj.kind, task._obj.same_weights = _library.END, int(self.final is None)
             self.weights = self.final or self.weights

@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import pushpull.torch as pp
+from pushpull._library import NO_LOSS
 
 torch.set_num_threads(1)
 
@@ -497,6 +498,21 @@ class OwnLoop(unittest.TestCase):
             self.assertTrue(all(parameter.grad is None for parameter in model.parameters()))
             self.assertEqual((model.rank, model.world_size), (1, 4))
             self.assertEqual(model.module[1].momentum, 0.1)
+
+    def test_says_once_how_the_job_counts_samples_and_tells_no_loss(self):
+        x, y = images()[:6]
+        library, job, model = self.begun(2)
+        library.rank = 0
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for given in (True, False):
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                job.step(loss if given else None)
+        self.assertGreater(library.losses[0], 0)
+        self.assertEqual(library.losses[1], NO_LOSS)
+        self.assertEqual(said.getvalue().count("with micro-batch = 6 and global-batch = 24 the job shows samples"), 1)
 
     def test_shows_gradients_until_its_step_and_refuses_changed_ones(self):
         x, y = images()[:6]
