@@ -56,8 +56,7 @@ def main():
     torch.manual_seed(job.seed)
     model = Finder()
     job.attach(model, train=Questions(8000, 0), test=Questions(500, 1_000_000),
-               metric={"start": "accuracy", "end": "accuracy"},
-               groups=[pp.group("*.bias", weight_decay=0), pp.group("*norm*", weight_decay=0)])
+               metric={"start": "accuracy", "end": "accuracy"})
     for task in job.tasks():
         scores = dict(zip(("start", "end"), model(task.batch["tokens"])))
         losses = {head: F.cross_entropy(scores[head], task.batch[head]) for head in scores}

@@ -22,7 +22,7 @@ def group(pattern, lr=None, weight_decay=None):
 
     pattern: of names, with * and ?, such as "*.bias".
     lr: learning rate in place of the job's; the job's schedule multiplies it.
-    weight_decay: in place of the job's weight-decay.
+    weight_decay: in place of the job's weight-decay and no-decay.
     """
     return Group(pattern, lr, weight_decay)
 
@@ -74,6 +74,7 @@ class BaseJob:
             sizes = (ctypes.c_int64 * len(shape))(*shape)
             keep.append(sizes)
             tensor.name, tensor.shape, tensor.dimensions = name.encode(), sizes, len(shape)
+            tensor.no_decay = int(len(shape) < 2)  # biases and norms
             tensor.lr = _pointer_to(group and group.lr, keep)
             tensor.weight_decay = _pointer_to(group and group.weight_decay, keep)
             tensor.is_average, tensor.average_momentum = int(momentum is not None), momentum or 0.0

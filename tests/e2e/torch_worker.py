@@ -82,7 +82,7 @@ def main():
         model[-1] = nn.Linear(model[-1].in_features, CLASSES + 1)
     train, test = data(1.0 if given.mistake == "other-data" else 0.0)
     job.attach(model.half() if given.mistake == "half" else model, train=train, test=test, num_workers=given.loaders,
-               groups=[pp.group("*.bias", weight_decay=0), pp.group(GROUPED[given.network], lr=0.0007)])
+               groups=[pp.group(GROUPED[given.network], lr=0.0007)])
     for count, task in enumerate(job.tasks(), 1):
         begin_task(given.mistake, count, given.slow)
         x, y = task.batch

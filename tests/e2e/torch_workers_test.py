@@ -139,8 +139,8 @@ def plain_training(torch, torch_worker, make, lr):
     torch.manual_seed(JOB["seed"])
     model = torch_worker.network("convnet", 0.0)
     named = dict(model.named_parameters())
-    own = {"1.weight": dict(lr=0.0007, weight_decay=0.02)}
-    optimizer = make([dict(params=[parameter], **{"lr": lr, "weight_decay": 0.0 if name.endswith(".bias") else 0.02,
+    own = {"1.weight": dict(lr=0.0007)}
+    optimizer = make([dict(params=[parameter], **{"lr": lr, "weight_decay": 0.0 if parameter.dim() < 2 else 0.02,
                                                   **own.get(name, {})}) for name, parameter in named.items()])
     x, y = torch_worker.data()[0].tensors
     norm = model[1]

@@ -22,6 +22,7 @@ class FakeLibrary:
                           weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers)
         self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []
         self.tensors = []  # (name, shape, lr, weight_decay, momentum or None)
+        self.undecayed = []  # names of tensors without weight decay
         self.heads = []
         self.weights = []  # flat lists, by tensor
         self.model = None
@@ -63,6 +64,7 @@ class FakeLibrary:
             self.tensors.append((tensor.name.decode(), shape, tensor.lr[0] if tensor.lr else None,
                                  tensor.weight_decay[0] if tensor.weight_decay else None,
                                  tensor.average_momentum if tensor.is_average else None))
+            self.undecayed += [tensor.name.decode()] * tensor.no_decay
             self.weights.append(flat[place:place + elements])
             place += elements
         self.heads = [(head.name.decode(), head.metric) for head in model.heads[:model.head_count]]

@@ -193,6 +193,8 @@ class Declarations(unittest.TestCase):
         self.assertEqual(found["5.bias"], (None, 0.0))
         self.assertEqual(found["5.weight"], (0.5, None))
         self.assertEqual(found["0.weight"], (None, None))
+        averages = {"1.running_mean", "1.running_var"}
+        self.assertEqual(set(library.undecayed) - averages, {"1.weight", "1.bias", "5.bias"}, "biases and norms")
 
     def test_initial_weights_are_the_modules(self):
         model, library = network(), FakeLibrary()
