@@ -55,16 +55,17 @@ class Exchange:
             self._given = bytearray(len(self._entries))
         self._takes = False
 
-    def check(self):
+    def check(self, every=False):
         """Raises Error if the script has changed weights since they were copied here: the servers do not see that.
 
         A tensor is compared if its version has moved, and so that changes by way of .data are found, too, one in turn.
+        every: compares all tensors.
         """
         if self._seen is None:
             return
         turn = self._trained[self._turn % len(self._trained)]
         self._turn += 1
-        moved = [index for index in self._trained if index == turn or self._state(index) != self._seen[index]]
+        moved = [index for index in self._trained if every or index == turn or self._state(index) != self._seen[index]]
         self._check_types(moved)
         addresses, kept = self._addresses_type(), []
         for index in moved:

@@ -1,7 +1,9 @@
 """The tensors of a module that a job trains: their names, weights on the way in, gradients on the way out."""
 import contextlib
 import hashlib
+import inspect
 import operator
+import threading
 
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from pushpull._digest import add
 from pushpull._error import USAGE, Error
 
+_CALLS_ALWAYS = "always_call" in inspect.signature(nn.Module.register_forward_hook).parameters  # PyTorch 2.0
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -32,6 +35,44 @@ class _Entry:
         return self.place.get(self.key) is self.tensor
 
 
+class _NoGradients:
+    """Turns autograd off while a module or a part of it is called in evaluation mode, and only then: a loop may be left in an
+    evaluation, and a traceback keeps it open. A copy, in a copy of the module, does nothing."""
+
+    def __init__(self, module=None):
+        self._is_on = module is not None
+        self._calls = threading.local()  # .before: by open call of this thread, whether autograd was on, or None
+        always = {"always_call": True} if _CALLS_ALWAYS else {}
+        self._handles = [handle for part in (module.modules() if module else ()) for handle in
+                         (part.register_forward_pre_hook(self._begin), part.register_forward_hook(self._end, **always))]
+
+    def __reduce__(self):
+        return _NoGradients, ()
+
+    def remove(self):
+        self._is_on = False
+        for handle in self._handles:
+            handle.remove()
+        for before in getattr(self._calls, "before", [])[:1]:  # of calls that an exception has left
+            self._set(before)
+
+    def _begin(self, part, *_):
+        if not hasattr(self._calls, "before"):
+            self._calls.before = []
+        turns_off = self._is_on and not part.training
+        self._calls.before.append(torch.is_grad_enabled() if turns_off else None)
+        if turns_off:
+            torch.set_grad_enabled(False)
+
+    def _end(self, *_):
+        self._set(self._calls.before.pop())
+
+    @staticmethod
+    def _set(before):
+        if before is not None:
+            torch.set_grad_enabled(before)
+
+
 class ModelTensors:
     """The tensors that a module has now.
 
@@ -45,6 +86,7 @@ class ModelTensors:
         self._local = []  # other tensors: they stay as they are in this process
         self._frozen = []  # the parameters among them
         self._norms = []  # (module, momentum) of normalisations with statistics of the job
+        self._no_gradients = None  # in an evaluation
         modes = earlier._modes if earlier else {}
         self._modes = {one: modes.get(one, one.training) for one in module.modules()}
         seen = set()
@@ -98,6 +140,9 @@ class ModelTensors:
 
     def set_mode(self, training):
         """Puts the module into evaluation, or back into the modes that its parts had when it was attached."""
+        if self._no_gradients:
+            self._no_gradients.remove()
+        self._no_gradients = None if training else _NoGradients(self.module)
         if not training:
             self.module.eval()
             return

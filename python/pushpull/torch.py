@@ -85,8 +85,8 @@ class Job(BaseJob):
     def tasks(self):
         """Yields the tasks of this worker until the job ends: micro-batches to train, chunks of the test data to evaluate.
 
-        The weights of a task are in the model, which is in training or evaluation mode and, in an evaluation, records no
-        gradients. If a loop was left before its task had ended, the next loop begins with this task.
+        The weights of a task are in the model, which is in training or evaluation mode; in an evaluation it and its parts
+        record no gradients when they are called. If a loop was left before its task had ended, the next loop begins with this task.
         """
         if self._batches is None:
             raise Error("[tasks] the job has no model and data: call job.attach first", USAGE)
@@ -161,7 +161,6 @@ class Job(BaseJob):
         self._generation += 1
         self._first = True
         self._tensors.enter()
-        self._grad_mode = torch.is_grad_enabled()
         return self._generation
 
     def _exit(self, generation):
@@ -170,8 +169,6 @@ class Job(BaseJob):
         if self._open is not None:
             self._exchange.restore_averages()
         self._tensors.leave()
-        if self._batches:
-            torch.set_grad_enabled(self._grad_mode)
 
     def _begin(self):
         """Begins the next task, or begins the open one again. Returns False at the end of the job."""
@@ -190,9 +187,10 @@ class Job(BaseJob):
         self._tensors.set_mode(task.training)
         if self._batches:
             task.batch = self._batches.get(task.key)
-            torch.set_grad_enabled(task.training)
         same_weights = bool(self._session.task.same_weights) and not self._first
         self._first = False
+        if same_weights:
+            self._exchange.check(every=True)  # else the step would have two sets of weights
         self._exchange.begin(same_weights, again)
         if task.training:
             self._tensors.check_frozen()

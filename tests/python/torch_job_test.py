@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """pushpull.torch with a fake library: gradients and statistics as plain PyTorch computes them, and users' mistakes."""
 import contextlib
+import copy
 import io
 import os
 import pathlib
+import pickle
 import random
 import subprocess
 import sys
@@ -228,16 +230,47 @@ class Evaluations(unittest.TestCase):
         job = pp.join()
         job.attach(model, train=data, test=data)
         for task in job.tasks():
-            modes.append((model[1].training, torch.is_grad_enabled()))
-            loss = F.cross_entropy(model(task.batch[0]), task.batch[1])
+            out, part = model(task.batch[0]), model[0](task.batch[0])
+            modes.append((model[1].training, out.requires_grad, part.requires_grad))
+            loss = F.cross_entropy(out, task.batch[1])
             if task.training:
                 task.backward(loss)
             else:
                 task.report(loss=loss, correct=torch.tensor(2))
                 want = float(loss) * 3
-        self.assertEqual(modes, [(False, False), (True, True)])
+        self.assertEqual(modes, [(False, False, False), (True, True, True)])
         self.assertEqual(library.reports, [[(want, 3, 2.0)]])
         self.assertTrue(torch.is_grad_enabled())
+
+    def test_leave_autograd_on_however_a_loop_is_left(self):
+        class Fails(nn.Module):
+            def forward(self, x):
+                if x is None:
+                    raise KeyboardInterrupt
+                return x
+
+        data, model = images(), nn.Sequential(Fails(), nn.Flatten(), nn.Linear(64, 3))
+        FakeLibrary([(EVALUATE, -1, 0, [0, 1]), *training((0, 0))]).install()
+        job = pp.join()
+        job.attach(model, train=data, test=data)
+        kept = job.tasks()  # as a traceback keeps it
+        for task in kept:
+            self.assertFalse(model(task.batch[0]).requires_grad)
+            for copy_of_it in (copy.deepcopy(model), pickle.loads(pickle.dumps(nn.Sequential(*model[1:])))):
+                self.assertTrue(copy_of_it(task.batch[0]).requires_grad)
+            break
+        self.assertTrue(torch.is_grad_enabled())
+        model.train()
+        self.assertTrue(model(data[:2][0]).requires_grad)
+        model.eval()
+        with contextlib.suppress(KeyboardInterrupt):
+            model(None)
+        for task in job.tasks():
+            self.assertTrue(torch.is_grad_enabled())
+            if task.training:
+                task.backward(model(task.batch[0]).mean())
+            else:
+                task.report(loss=1, correct=0)
 
     def test_of_several_heads(self):
         library = FakeLibrary([(EVALUATE, -1, 0, [0, 1])]).install()

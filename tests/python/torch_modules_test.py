@@ -257,6 +257,16 @@ class Changes(unittest.TestCase):
         with self.assertRaisesRegex(pp.Error, "parameter 0.weight requires a gradient, but was frozen at the first task"):
             self.after_a_task(lambda model: model.requires_grad_(True), frozen)
 
+    def test_between_the_micro_batches_of_a_step_are_refused_at_once(self):
+        model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+        library, job = begun(model, [(TRAIN, 0, part, BATCH) for part in range(3)])
+        library.same_weights = 1
+        with self.assertRaisesRegex(pp.Error, "changed 1.bias after the first task"):
+            for task in job.tasks():
+                task.backward(model(task.batch[0]).square().mean())
+                model[1].bias.data.clamp_(-0.01, 0.01)  # no version counts it
+        self.assertEqual(len(library.losses), 1)
+
     def test_that_are_undone_are_none(self):
         def swapped(model):
             kept = [parameter.detach().clone() for parameter in model.parameters()]
