@@ -46,9 +46,11 @@ class Session:
         _open_sessions.add(self)
         try:
             self._join(options)
+        except Error as error:
+            self.close()
+            raise Error(str(error).replace("--join-timeout", "join(timeout=...)"), error.code) from None  # that of programs
         except BaseException as error:  # a notebook keeps it, and this session with it
-            if not isinstance(error, Error):
-                self.fail(reason_of(type(error), error, None))
+            self.fail(reason_of(type(error), error, None))
             self.close()
             raise
         self.task = _library.Task()

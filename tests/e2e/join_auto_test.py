@@ -1,9 +1,12 @@
 """Tests --join auto: real processes with the variables of launchers, a whole job, and --explain."""
 import json
+import os
 import pathlib
 import re
 import shutil
 import socket
+import subprocess
+import zipfile
 
 import lab as base
 from lab import LONG, MLP, Skipped, expect, first, free_port, summary_of
@@ -73,6 +76,67 @@ def tasks_of_mpirun_train(lab):
     summary = summary_of(out)
     expect(summary["weights_sha256"] == want and len(summary["samples_per_worker"]) == 3, f"{summary}")
     expect("--join auto: Open MPI, rank 2 of 3, first server at tcp://127.0.0.1:" in text, text)
+
+
+LOOP = """import torch, torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+import pushpull.torch as pp
+torch.set_num_threads(1)
+job = pp.join("auto")
+torch.manual_seed(job.seed)
+model = pp.DistributedModel(torch.nn.Linear(20, 2), job)
+x = torch.randn(480, 20, generator=torch.Generator().manual_seed(1))
+data = TensorDataset(x, (x.sum(1) > 0).long())
+sampler = DistributedSampler(data, model.world_size, model.rank)
+for epoch in range(9):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, batch_size=24, sampler=sampler):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        if not job.step(loss):
+            break
+if model.rank == 0:
+    torch.save(model.module.state_dict(), "saved.pt")
+"""
+
+
+def _torchrun():
+    """Returns a torchrun that works, and the Python beside it, or skips the test. Debian's does not."""
+    found = os.environ.get("PUSHPULL_TORCHRUN") or shutil.which("torchrun")
+    words = [found, "--standalone", "--nproc-per-node", "1", "--no-python", "true"]
+    if not found or subprocess.run(words, capture_output=True, timeout=120).returncode != 0:
+        raise Skipped(f"{found or 'torchrun'} does not run; PUSHPULL_TORCHRUN names that of another PyTorch")
+    return found, pathlib.Path(found).with_name("python3")
+
+
+def tasks_of_torchrun_train_with_the_wheel(lab):
+    """With the wheel in dist/ if there is one, else with this build's library."""
+    command, python = _torchrun()
+    package = lab.folder / "package"
+    wheels = sorted((ROOT / "dist").glob("pushpull-*.whl"))
+    if wheels:
+        zipfile.ZipFile(wheels[0]).extractall(package)
+    else:
+        package = ROOT / "python"
+        lab.environment["PUSHPULL_LIBRARY"] = str(lab.bin_dir.parent / "lib" / "libpushpull.so.0")
+    lab.environment.update(PYTHONPATH=str(package), OMP_NUM_THREADS="1")
+    loop, out = lab.folder / "loop.py", lab.folder / "out"
+    loop.write_text(LOOP)
+    script = task_script(lab, "task.sh")
+    script.write_text(script.read_text().replace("pushpull-worker --join auto", f"cd {lab.folder}; {python} {loop}"))
+    job = lab.job({"model": "external", "global-batch": 48, "micro-batch": 24, "steps": 45, "lr": 0.5})
+    set_variables(lab)
+    code, text = lab.call(command, "--standalone", "--nproc-per-node", 2, "--no-python", "/bin/sh", script, "--job", job, "--out",
+                          out, seconds=120)
+    expect(code == 0, f"exit code {code}: {text[-1500:]}")
+    expect("--join auto: torchrun, rank 1 of 2" in text, text)
+    summary = summary_of(out)
+    expect(len(summary["samples_per_worker"]) == 2 and summary["samples"] == 45 * 48, f"{summary}")
+    compare = """import sys, torch, pushpull.torch as pp
+saved, job = torch.load(sys.argv[1]), pp.read_checkpoint(sys.argv[2])
+sys.exit(0 if saved.keys() == job.keys() and all(torch.equal(saved[key], job[key]) for key in job) else 9)"""
+    code, text = lab.call(python, "-c", compare, lab.folder / "saved.pt", out / "checkpoints")
+    expect(code == 0, f"what the script saves is not the job's result: {code} {text[-600:]}")
 
 
 def tasks_of_tf_config_train(lab):

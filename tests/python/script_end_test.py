@@ -37,6 +37,11 @@ class AScript(unittest.TestCase):
         self.assertEqual((code, out), (0, "True True\nclosed\nFalse True\nfailure=None freed=True\n"))
         self.assertIn("[join] this program has joined tcp://h:0 before: that session ends now", err)
 
+    def test_that_finds_no_server_is_told_its_own_option(self):
+        code, _, err = self.ends("library.pp_join = lambda *_: 4\n"
+                                 "library.failure = '[join] no answer; --join-timeout sets how long to wait'\nSession()\n")
+        self.assertEqual((code, err), (4, "pushpull: error: [join] no answer; join(timeout=...) sets how long to wait\n"))
+
     def test_that_raises_tells_the_job_why_and_shows_its_traceback(self):
         code, out, err = self.ends("def part():\n    raise RuntimeError('my own\\nmistake')\npart()\n")
         self.assertEqual(code, 1)
