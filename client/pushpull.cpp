@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,7 +32,11 @@ struct pp_session {
   pushpull::HandedTask task;
   pushpull::HandedTask announced;
   mutable std::mutex mutex;
-  std::string error;  // of the last call that failed, or of pp_fail; guarded by mutex
+  // guarded by mutex
+  std::string error;  // of the last call that failed, or of pp_fail
+  // What pp_error has returned to each thread. Not thread_local: the destructor at a thread's end
+  // needs glibc 2.18, and a buffer has no room in the static TLS of a library that is loaded late.
+  mutable std::map<std::thread::id, std::string> told;
 };
 
 namespace {
@@ -244,8 +250,8 @@ const char* pp_error(const pp_session* session) {
     return "[client] the session belongs to the process that has opened it: a forked process has "
            "none";
   }
-  thread_local std::string line;  // another thread may have the next failure
   const std::lock_guard lock(session->mutex);
+  std::string& line = session->told[std::this_thread::get_id()];
   line = session->error;
   return line.c_str();
 }

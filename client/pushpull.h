@@ -189,7 +189,8 @@ PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
 // thread, once pp_open has returned.
 PP_API int pp_fail(pp_session* session, const char* why);
 
-// Returns the line of the last call that failed, or "". Valid until this thread calls pp_error again.
+// Returns the line of the last call that failed, or "". Valid until this thread calls pp_error
+// again, or pp_free.
 PP_API const char* pp_error(const pp_session* session);
 // Ends the session. If the job goes on, it loses this worker. Waits until the worker has left, which
 // takes up to a second if the servers do not answer. Accepts NULL.
