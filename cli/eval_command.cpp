@@ -92,7 +92,7 @@ void print_table(const std::string& path, const Checkpoint& checkpoint, const Jo
     const bool only = heads.size() == 1;
     const std::string of = only ? "" : " of " + printable(head.info.name);
     const std::string metric = to_string(head.info.metric) + of;
-    std::cout << std::left << std::setw(kNameWidth) << metric << " " << head.value().value_or(NAN);
+    std::cout << std::left << std::setw(kNameWidth) << metric << " " << head.text();
     if (counts_targets(head.info.metric)) {
       std::cout << " (" << correct_targets(head) << " of " << head.sums.counted << " correct)";
     }
@@ -188,9 +188,9 @@ void follow_one(CheckpointEvaluator& evaluator, const EvalFollow::Next& next,
   if (!file)
     throw Error(ErrorCode::kIo, "[eval] cannot write " + printable(metrics, kMaxPathBytes));
   const HeadResult& first = result->heads.front();
-  std::cout << "step " << next.step << "  " << to_string(first.info.metric) << " " << std::fixed
-            << std::setprecision(4) << first.value().value_or(NAN) << "  loss "
-            << first.loss().value_or(NAN) << std::endl;
+  std::cout << "step " << next.step << "  " << to_string(first.info.metric) << " " << first.text()
+            << "  loss " << std::fixed << std::setprecision(4) << first.loss().value_or(NAN)
+            << std::endl;
 }
 
 int follow(const CommandLine& line, const std::string& store) {

@@ -2,18 +2,28 @@
 
 #include <unistd.h>
 
+#include <climits>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/host/shortage.h"
 #include "common/net/address.h"
 
 namespace pushpull {
 
 namespace {
+
+// Returns PUSHPULL_RANK: the rank that the launcher numbers this worker by, or -1.
+int wanted_rank() {
+  const char* const text = std::getenv("PUSHPULL_RANK");  // NOLINT(concurrency-mt-unsafe)
+  const std::optional<int64_t> rank = parse_int64(text == nullptr ? "" : text);
+  return rank && *rank >= 0 && *rank < INT_MAX ? static_cast<int>(*rank) : -1;
+}
 
 JoinOptions join_options(const WorkerOptions& options) {
   JoinOptions out;
@@ -24,6 +34,7 @@ JoinOptions join_options(const WorkerOptions& options) {
   out.timeout_s = options.join_timeout_s;
   out.job_token = options.job_token;
   out.device = options.device;
+  out.wanted_rank = wanted_rank();
   return out;
 }
 

@@ -1,6 +1,7 @@
 // `pushpull compare`: its runs and its output.
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -360,6 +361,7 @@ void Comparison::report(const CompareRun& run) {
   } else {
     text << "FAILED: " << run.failure;
   }
+  if (const std::string load = load_text(result_, run); !load.empty()) text << ", " << load;
   if (runs_done_ < runs_planned_) text << ", ETA " << clock_text(left);
   std::cout << text.str() << std::endl;
 }
@@ -385,6 +387,12 @@ void Comparison::choose() {
   }
 }
 
+// Returns the width of the terminal; a file has 80 columns.
+size_t columns_of_output() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 void Comparison::finish() {
   result_.notes = notes_before_;
   if (signal_ != 0) {
@@ -396,7 +404,7 @@ void Comparison::finish() {
   result_.notes.insert(result_.notes.end(), after.begin(), after.end());
   result_.seconds = static_cast<double>(now_ms() - began_ms_) / 1e3;
 
-  std::cout << "\n" << compare_text(result_) << std::flush;
+  std::cout << "\n" << compare_text(result_, columns_of_output()) << std::flush;
   write_results(result_, options_.out);  // on a full disk the tables above are the only output
   std::cout << "\nwritten to " << options_.out
             << ": report.html, compare.json, compare.csv, runs (one folder each)" << std::endl;

@@ -149,21 +149,20 @@ void note_edges(const CompareResult& result, std::vector<std::string>& notes) {
   }
 }
 
-// Reports runs beside which other processes kept a tenth of the cores busy.
+// Reports the runs beside which other programs worked.
 void note_load(const CompareResult& result, std::vector<std::string>& notes) {
   const CompareRun* most = nullptr;
   int64_t count = 0;
   for (const CompareRun& run : result.runs) {
-    if (run.other_cores.value_or(0.0) < 0.1 * static_cast<double>(result.cores)) continue;
+    if (load_text(result, run).empty()) continue;
     ++count;
     if (most == nullptr || *run.other_cores > *most->other_cores) most = &run;
   }
   if (most == nullptr) return;
-  const double tenths = std::round(10.0 * *most->other_cores) / 10.0;
-  notes.push_back("other processes kept cores busy during " + plural(count, "run") + " of " +
-                  std::to_string(result.runs.size()) + ", at most " + print_real(tenths) + " of " +
-                  plural(result.cores, "core") + " (" + variant_name(*most) + ", seed " +
-                  std::to_string(most->seed) + "): speeds are too low there");
+  notes.push_back(load_text(result, *most) + " during " + variant_name(*most) + ", seed " +
+                  std::to_string(most->seed) + ", and at least a tenth of them during " +
+                  std::to_string(count) + " of " + plural(std::ssize(result.runs), "run") +
+                  ": speeds are too low there");
 }
 
 }  // namespace
@@ -196,6 +195,13 @@ std::vector<std::string> notes_before(const CompareResult& result, int64_t serve
     }
   }
   return notes;
+}
+
+std::string load_text(const CompareResult& result, const CompareRun& run) {
+  const double share =
+      run.other_cores.value_or(0.0) / static_cast<double>(std::max<int64_t>(1, result.cores));
+  if (share < 0.1) return "";
+  return "other programs used " + std::to_string(std::lround(100.0 * share)) + " % of the cores";
 }
 
 std::vector<std::string> notes_after(const CompareResult& result) {

@@ -18,6 +18,10 @@ namespace pushpull {
 std::vector<std::string> notes_before(const CompareResult& result, int64_t servers, int64_t threads,
                                       int64_t micro_batches);
 
+// Returns "other programs used 41 % of the cores", or "" if they used less than a tenth, or that is not
+// known.
+std::string load_text(const CompareResult& result, const CompareRun& run);
+
 // Returns remarks about the results.
 std::vector<std::string> notes_after(const CompareResult& result);
 
@@ -26,22 +30,25 @@ std::vector<std::string> notes_after(const CompareResult& result);
 std::vector<std::string> same_start_lines(const CompareResult& result);
 
 // A comparison as tables for a terminal: one of speed, one of learning, each with a row per
-// strategy and number of workers. Cells are medians with (min-max). At most 140 columns. Any
-// thread.
+// strategy and number of workers. Cells are medians with (min-max). Any thread.
 
-// Aligns cells in columns: the first left, the others right, separated by two blanks.
-std::string in_columns(const std::vector<std::vector<std::string>>& rows);
+constexpr size_t kAnyWidth = SIZE_MAX;
 
-std::string speed_table(const CompareResult& result);
-std::string learning_table(const CompareResult& result);
+// Aligns cells in columns: the first left, the others right, separated by two blanks. Columns that do
+// not fit into `width` follow in further tables, each of which begins with the first `names` columns.
+std::string in_columns(const std::vector<std::vector<std::string>>& rows, size_t names = 0,
+                       size_t width = kAnyWidth);
+
+std::string speed_table(const CompareResult& result, size_t width = kAnyWidth);
+std::string learning_table(const CompareResult& result, size_t width = kAnyWidth);
 
 // Returns each strategy beside sync, seed by seed: ratios of samples/s and of seconds, CPU seconds and
 // bytes to the target, and the difference of the metric. Empty if no run of sync is there to compare
 // with.
-std::string sync_table(const CompareResult& result);
+std::string sync_table(const CompareResult& result, size_t width = kAnyWidth);
 
 // Returns all that is printed at the end of a comparison: the same start, the tables, the notes.
-std::string compare_text(const CompareResult& result);
+std::string compare_text(const CompareResult& result, size_t width = kAnyWidth);
 
 // Returns "1.23 (1.10-1.40)", or "1.23" for a single value, or "-" for none. An infinite value
 // prints as "never".

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "cli/compare/compare_output.h"
 #include "cli/report/metric_style.h"
@@ -111,6 +112,11 @@ Row begin_row(const CompareResult& result, const Group& group) {
   return row;
 }
 
+// Returns the number of these cells.
+size_t names_of(const CompareResult& result) {
+  return 2 + (has_links(result) ? 1 : 0) + (result.codecs.empty() ? 0 : 1);
+}
+
 // Inserts the headings of the columns that begin_row adds after the workers.
 void add_places(const CompareResult& result, Row& header, bool names) {
   auto at = header.begin() + 2;
@@ -178,20 +184,30 @@ std::string megabytes(const CompareResult& result, const Group& group) {
 
 }  // namespace
 
-std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
+std::string in_columns(const std::vector<std::vector<std::string>>& rows, size_t names,
+                       size_t width) {
   std::vector<size_t> widths;
   for (const Row& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size() + 2);
   }
+  const auto own = widths.begin() + static_cast<std::ptrdiff_t>(std::min(names, widths.size()));
+  const size_t before = std::accumulate(widths.begin(), own, size_t{0});
   std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - row[i].size(), ' ');
-      line.append("  ").append(i == 0 ? row[i] + blanks : blanks + row[i]);
+  for (size_t begin = names, end = begin; begin < widths.size(); begin = end) {
+    size_t used = before;
+    do used += widths[end++];
+    while (end < widths.size() && used + widths[end] <= width);
+    if (begin > names) text += "\n";
+    for (const Row& row : rows) {
+      std::string line;
+      for (size_t i = 0; i < row.size(); ++i) {
+        if (i >= names && (i < begin || i >= end)) continue;
+        const std::string blanks(widths[i] - 2 - row[i].size(), ' ');
+        line.append("  ").append(i == 0 ? row[i] + blanks : blanks + row[i]);
+      }
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
     }
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
 }
@@ -206,7 +222,7 @@ std::string spread_text(const std::vector<double>& values, int digits) {
   return text;
 }
 
-std::string speed_table(const CompareResult& result) {
+std::string speed_table(const CompareResult& result, size_t width) {
   std::vector<Row> rows = {
       {"", "", "", "", "ms of a step", "", "", "", "staleness", "MB per", "CPU s", "peak MiB", ""},
       {"strategy", "workers", "samples/s", "scaling", "compute", "push", "wait", "pull", "mean/max",
@@ -237,10 +253,10 @@ std::string speed_table(const CompareResult& result) {
     row.push_back(group.runs());
     rows.push_back(row);
   }
-  return in_columns(rows);
+  return in_columns(rows, names_of(result), width);
 }
 
-std::string sync_table(const CompareResult& result) {
+std::string sync_table(const CompareResult& result, size_t width) {
   const MetricStyle metric = style_of(result.metric);
   Row header = {"strategy", "workers", "samples/s", metric.name};
   Row units = {"", "", "/ sync", "- sync"};
@@ -286,15 +302,15 @@ std::string sync_table(const CompareResult& result) {
     }
     rows.push_back(row);
   }
-  return any ? in_columns(rows) : "";
+  return any ? in_columns(rows, names_of(result), width) : "";
 }
 
-std::string compare_text(const CompareResult& result) {
+std::string compare_text(const CompareResult& result, size_t width) {
   std::string text = "same start for all\n";
   for (const std::string& line : same_start_lines(result)) text += "  " + line + "\n";
-  text += "\nspeed, median (min-max)\n" + speed_table(result) + "\nlearning, median (min-max)\n" +
-          learning_table(result);
-  const std::string beside = sync_table(result);
+  text += "\nspeed, median (min-max)\n" + speed_table(result, width) +
+          "\nlearning, median (min-max)\n" + learning_table(result, width);
+  const std::string beside = sync_table(result, width);
   if (!beside.empty()) {
     text += "\nbeside sync, median (min-max) of runs with the same seed\n" + beside;
   }
@@ -303,7 +319,7 @@ std::string compare_text(const CompareResult& result) {
   return text;
 }
 
-std::string learning_table(const CompareResult& result) {
+std::string learning_table(const CompareResult& result, size_t width) {
   const bool has_target = result.target.has_value();
   const MetricStyle metric = style_of(result.metric);
   const bool has_tuning = !result.tuning.empty();
@@ -337,7 +353,7 @@ std::string learning_table(const CompareResult& result) {
     row.push_back(group.runs());
     rows.push_back(row);
   }
-  return in_columns(rows);
+  return in_columns(rows, names_of(result), width);
 }
 
 }  // namespace pushpull

@@ -340,12 +340,12 @@ function drawTraining(parent) {
   const lines = data.metrics, frame = chartsIn(parent), time = 'time since training began (s)';
   const pauses = lines.slice(1).map((line, i) => line.seconds - lines[i].seconds).sort((a, b) => a - b);
   const long = Math.max(2, 8 * (pauses[pauses.length >> 1] ?? 0));  // an outage
-  const returns = (line, i) => i > 0 && line.step < lines[i - 1].step;
-  const isAfterGap = (line, i) => returns(line, i) || line.seconds - lines[i - 1]?.seconds > long;
+  const isAfterGap = (line, i) => i > 0 && (line.back_to_step != null || line.seconds - lines[i - 1].seconds > long);
   const overTime = key => lines.flatMap((line, i) => [
     ...(isAfterGap(line, i) ? [{ x: lines[i - 1].seconds, y: NaN }] : []), { x: line.seconds, y: line[key] ?? NaN }]);
   const overSamples = withoutRepeated(lines, line => line.step).map(line => ({ x: line.samples, y: line.loss ?? NaN }));
-  const marks = lines.filter(returns).map(({ seconds: x, step }) => ({ x, text: `server lost, back to step ${step}` }));
+  const marks = lines.filter(({ lost }) => lost).map(({ seconds: x, lost, back_to_step: step }) => (
+    { x, text: `${[lost].flat().join(', ')} lost${step == null ? '' : `, back to step ${step}`}` }));
   const draw = (title, points, x, y, extras) => {
     const values = points.map(point => point.y).filter(Number.isFinite), least = Math.min(...values);
     const log = y === 'training loss' && least > 0 && Math.max(...values) > 5 * least;

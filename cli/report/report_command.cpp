@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "cli/commands.h"
 #include "cli/report/compare_read.h"
 #include "cli/report/metric_style.h"
 #include "cli/report/report_page.h"
+#include "cli/run/ending.h"
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
 #include "common/base/text.h"
@@ -36,8 +36,8 @@ json object_in(const std::string& text) {
   return out.is_object() ? out : json::object();
 }
 
-// Returns the complete lines, thinned out if there are many. Evaluations stay, and so do the lines
-// around a return to a checkpoint.
+// Returns the complete lines, thinned out if there are many. Evaluations and losses stay, and so do
+// the lines around a return to a checkpoint.
 json read_metrics(const std::string& path) {
   std::vector<json> all;
   std::istringstream lines(read_tail(path, kMaxMetricsBytes));
@@ -48,9 +48,9 @@ json read_metrics(const std::string& path) {
   const size_t each = all.size() / kMaxLines + 1;
   json out = json::array();
   for (size_t i = 0; i < all.size(); ++i) {
-    const bool last = i + 1 == all.size() || all[i + 1]["step"] < all[i]["step"];
-    const bool first = i > 0 && all[i]["step"] < all[i - 1]["step"];
-    if (i % each == 0 || first || last || all[i].contains("test_step")) out.push_back(all[i]);
+    const bool last = i + 1 == all.size() || all[i + 1].contains("back_to_step");
+    const bool told = all[i].contains("lost") || all[i].contains("test_step");
+    if (i % each == 0 || last || told) out.push_back(all[i]);
   }
   return out;
 }
@@ -63,30 +63,18 @@ std::string field_text(const json& object, const std::string& key) {
   return value.is_number_float() ? print_real(value.get<double>()) : value.dump();
 }
 
-// Returns the entries of a list of members.json that are objects.
-std::vector<json> members_of(const json& members, const char* list) {
-  std::vector<json> out;
-  const json all = members.value(list, json::array());
-  std::ranges::copy_if(all, std::back_inserter(out), [](const json& m) { return m.is_object(); });
-  return out;
-}
-
 // Returns why a run without a summary has ended, or "" if it may go on.
-std::string failure(const std::string& folder, const std::vector<json>& left) {
+std::string failure(const std::string& folder, const json& members) {
+  const json code = members.value("exit_code", json());
+  if (code.is_number_integer()) {
+    return code_text(code.get<int>()) + ": " + field_text(members, "failure");
+  }
   std::error_code error;
   const auto written = std::filesystem::last_write_time(folder + "/members.json", error);
-  if (error || std::filesystem::file_time_type::clock::now() - written < kSilence) return "";
-  const std::string log = read_tail(folder + "/log.txt", kMaxTextBytes);
-  constexpr std::string_view kCode = "ended with exit ";
-  const size_t at = log.find(kCode);
-  std::string out;
-  if (at != std::string::npos) {
-    const size_t begin = at + kCode.size();
-    out = log.substr(begin, log.find_first_of(":;\n", begin) - begin);
-  }
-  if (left.empty()) return out.empty() ? "It ended without a summary." : out;
-  return out + (out.empty() ? "" : ": ") + field_text(left.back(), "role") + " " +
-         left.back().value("rank", json()).dump() + ": " + field_text(left.back(), "reason");
+  const bool silent = !error && std::filesystem::file_time_type::clock::now() - written >= kSilence;
+  return silent ? "its first server has written nothing since then; it was killed, or its host"
+                  " has failed"
+                : "";
 }
 
 // Returns the figures of summary.json that are not zero.
@@ -148,7 +136,6 @@ std::string run_page(const std::string& folder) {
   const bool finished = run.failure.empty();
   const std::string members_text = read_tail(folder + "/members.json", kMaxTextBytes);
   const json members = object_in(members_text);
-  const std::vector<json> left = members_of(members, "left");
   const json summary =
       object_in(finished ? read_tail(folder + "/summary.json", kMaxTextBytes) : "");
   const json metrics = read_metrics(folder + "/metrics.jsonl");
@@ -156,20 +143,17 @@ std::string run_page(const std::string& folder) {
     const json name = line.value(json::json_pointer("/heads/0/metric"), json());
     if (name.is_string() && !finished) run.metric = name.get<std::string>();
   }
-  std::set<std::string> ranks;  // of workers, those that left too
-  for (const std::vector<json>& list : {members_of(members, "members"), left}) {
-    for (const json& member : list) {
-      if (field_text(member, "role") == "worker") ranks.insert(member.value("rank", json()).dump());
-    }
-  }
-  const json workers = summary.value("workers", json());
-  run.workers = workers.is_number_integer() ? workers.get<int64_t>()
-                                            : std::max<int64_t>(1, std::ssize(ranks));
-  const std::string failed = finished ? "" : failure(folder, left);
+  const json workers = (finished ? summary : members).value("workers", json());
+  if (workers.is_number_integer()) run.workers = workers.get<int64_t>();
+  const std::string failed = finished ? "" : failure(folder, members);
   const std::string stopped = field_text(summary, "stopped_by");
-  std::string state = finished         ? stopped.empty() ? "finished" : "stopped by " + stopped
+  std::string state = finished         ? "finished"
                       : failed.empty() ? "not finished: it goes on"
                                        : "failed";
+  if (!stopped.empty()) {
+    state = "stopped at step " + field_text(summary, "steps") + " of " +
+            field_text(summary, "total_steps") + " by " + stopped;
+  }
   if (!finished && !metrics.empty()) state += ", step " + metrics.back()["step"].dump();
   std::string subtitle = job_line(job_ini) + " · seed " + std::to_string(job.seed);
   if (run.model_parameters > 0) subtitle += " · " + plural(run.model_parameters, "parameter");

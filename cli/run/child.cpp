@@ -87,6 +87,9 @@ StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::s
   if (is_worker && options.step) return plan_step(*options.step, address);
   const bool has_place = !options.places.empty();
   if (has_place) plan.words = options.places.at(slot).prefix;
+  if (is_worker) {
+    plan.environment.emplace_back("PUSHPULL_RANK", std::to_string(slot - servers));
+  }
   if (is_worker && !options.worker_command.empty()) {
     append_to(plan.words, options.worker_command);
     // PUSHPULL_INSECURE of another job must not open this one.

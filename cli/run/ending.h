@@ -7,9 +7,6 @@
 
 namespace pushpull {
 
-// Returns text such as "exit code 3 (data)".
-std::string code_text(int code);
-
 // The end of a process: by an exit code, or by a signal (then `signal` is not 0).
 struct Ending {
   int code = 0;

@@ -167,7 +167,7 @@ void Launcher::announced(const std::string& bytes) {
     int code = 0;
     std::string reason;
     if (word == "failed" && words >> code && std::getline(words >> std::ws, reason)) {
-      supervisor_.blamed(pid, code, reason);
+      if (supervisor_.blamed(pid, code, reason)) view_.will_say(reason);
     }
   }
 }
@@ -208,6 +208,8 @@ void Launcher::act(const SupervisorActions& actions) {
   }
   write_out(outputs);
   if (actions.signal_all != 0) {
+    // A job that has not begun has nothing else to say about its end.
+    if (!training_began_) view_.will_say("[job] ended by " + signal_name(actions.signal_all));
     signal_all(actions.signal_all);
     wake_all();  // a stopped process could not end
   }
@@ -411,7 +413,7 @@ void Launcher::lines_of(size_t slot, const std::vector<std::string>& lines) {
   std::vector<Output> outputs;
   for (const std::string& text : lines) {
     if (slot == 0) {
-      view_.say(text, outputs);
+      view_.line_of_server(text, outputs);
     } else if (is_step(slot)) {
       line_of_step(slot, text, outputs);
     } else {

@@ -61,6 +61,7 @@ void MergedView::end_progress(std::vector<Output>& out) {
 void MergedView::line(size_t source, const std::string& prefix, const std::string& text,
                       std::vector<Output>& out) {
   const Line line{source, prefix, text};
+  if (!repeats_ && is_told(text)) return;
   if (holding_) {
     if (held_.size() < kMaxHeld) {
       held_.push_back(line);
@@ -100,9 +101,28 @@ void MergedView::release(size_t cause, std::vector<Output>& out) {
   }
 }
 
+namespace {
+
+// Returns the part of a line that all processes of a job say alike: of its end, "[job] stopped by ...".
+std::string_view common_words(const std::string& text) {
+  const size_t tag = text.find("[job] ");
+  return std::string_view(text).substr(tag == std::string::npos ? 0 : tag);
+}
+
+}  // namespace
+
+void MergedView::line_of_server(const std::string& text, std::vector<Output>& out) {
+  if (!is_told(text) && !is_repeat({0, "", text})) say(text, out);
+}
+
+bool MergedView::is_told(const std::string& text) const {
+  return std::any_of(told_.begin(), told_.end(),
+                     [&](const std::string& told) { return text.find(told) != std::string::npos; });
+}
+
 bool MergedView::is_repeat(const Line& line) {
   const bool repeated = std::any_of(recent_.begin(), recent_.end(), [&](const Line& other) {
-    return other.source != line.source && other.text == line.text;
+    return other.source != line.source && common_words(other.text) == common_words(line.text);
   });
   if (!repeated) {
     recent_.push_back(line);

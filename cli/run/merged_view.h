@@ -54,8 +54,13 @@ class MergedView {
   // drops text that another source has already shown.
   void line(size_t source, const std::string& prefix, const std::string& text,
             std::vector<Output>& out);
-  // Takes a line of the launcher or the coordinator. It is never held or dropped.
+  // Takes a line of the coordinator. It is never held, and dropped only if another source has shown its
+  // text, or the launcher will.
+  void line_of_server(const std::string& text, std::vector<Output>& out);
+  // Takes a line of the launcher. It is never held or dropped.
   void say(const std::string& text, std::vector<Output>& out);
+  // Drops all later lines of processes that contain this text: the launcher's own lines tell it.
+  void will_say(const std::string& text) { told_.push_back(text); }
 
   // Holds all later lines of `line`, until the cause of a failure is known.
   void hold() { holding_ = true; }
@@ -72,6 +77,7 @@ class MergedView {
     std::string text;
   };
   bool is_repeat(const Line& line);
+  bool is_told(const std::string& text) const;
   void show(const Line& line, std::vector<Output>& out);
   void show_of_others(const Line& line, std::vector<Output>& out);
 
@@ -82,8 +88,9 @@ class MergedView {
   std::vector<Line> held_;
   bool holding_ = false;
   bool ending_ = false;
-  size_t cause_ = 0;       // once ending
-  int64_t allowance_ = 0;  // lines of others that may still be shown after release()
+  size_t cause_ = 0;               // once ending
+  std::vector<std::string> told_;  // by the launcher
+  int64_t allowance_ = 0;          // lines of others that may still be shown after release()
   int64_t left_out_ = 0;
 };
 

@@ -216,10 +216,13 @@ bool Supervisor::decide_one(int64_t now_ms, SupervisorActions& actions) {
   return true;
 }
 
-void Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
+bool Supervisor::blamed(int64_t pid, int code, const std::string& reason) {
   for (size_t slot = 0; slot < slots(); ++slot) {
-    if (members_[slot].pid == pid) failures_.blame({slot, code, reason});
+    if (members_[slot].pid != pid) continue;
+    failures_.blame({slot, code, reason});
+    return running() || phase_ == Phase::kSettling;
   }
+  return false;
 }
 
 void Supervisor::settle(SupervisorActions& actions) {
@@ -235,8 +238,7 @@ void Supervisor::settle(SupervisorActions& actions) {
   }
   actions.release = slot;
   const std::string how = failure ? failure->describe() : "failed with " + code_text(blame->code);
-  const bool killed = failure && failure->signal != 0;
-  actions.say.push_back(who(slot) + how + (blame && !killed ? ": " + blame->reason : "") +
+  actions.say.push_back(who(slot) + how + (blame ? ": " + blame->reason : "") +
                         (all_ended() ? "" : "; stopping the others"));
   stop(actions, SIGTERM);
 }

@@ -172,8 +172,9 @@ class Supervisor {
   SupervisorActions listens_again() const;
   SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
   // The coordinator reports that this process failed the job, with the job's exit code and the
-  // reason. All processes end with that code, so nothing else identifies the cause.
-  void blamed(int64_t pid, int code, const std::string& reason);
+  // reason. All processes end with that code, so nothing else identifies the cause. Returns true if
+  // the line about the cause will say the reason.
+  bool blamed(int64_t pid, int code, const std::string& reason);
   // The coordinator reports that it has given up this process while the job goes on: it was silent
   // or stuck, or has left. If the job waits for another, the launcher replaces the process, and
   // kills it first if it has not ended.

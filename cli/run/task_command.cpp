@@ -192,9 +192,11 @@ void add_common_words(const CommandLine& line, std::vector<std::string>& words) 
 TaskMember worker_of(const CommandLine& line, const TaskPlace& place, const std::string& dir) {
   const std::string join = line.own("join", "");
   TaskMember member;
+  member.plan.environment = {{"PUSHPULL_RANK", std::to_string(place.rank)}};
   if (!line.positional.empty()) {
     member.plan.words = line.positional;
-    member.plan.environment = {{"PUSHPULL_JOIN", join}, {"PUSHPULL_INSECURE", std::nullopt}};
+    member.plan.environment.emplace_back("PUSHPULL_JOIN", join);
+    member.plan.environment.emplace_back("PUSHPULL_INSECURE", std::nullopt);
     if (line.local.contains("insecure")) member.plan.environment.back().second = "1";
     member.users = true;
     return member;

@@ -24,6 +24,9 @@ enum class ErrorCode {
   kRefused = 77,     // no key, another key, or a role that may not do this
 };
 
+// Returns text such as "exit code 3 (data)", for the exit code of any program.
+std::string code_text(int code);
+
 // The text is one line: "[tag] the expected value, the actual one, the peer, and how to fix it".
 class Error : public std::runtime_error {
  public:

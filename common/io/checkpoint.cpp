@@ -134,6 +134,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
     json["run"] = {{"id", state.run},
                    {"samples", state.counts.samples},
                    {"samples_per_worker", state.counts.samples_per_worker},
+                   {"samples_per_process", state.counts.samples_per_process},
                    {"pushes_applied", state.counts.pushes_applied},
                    {"pushes_dropped", state.counts.pushes_dropped},
                    {"bad_gradients", state.counts.bad_gradients},

@@ -75,6 +75,9 @@ void parse_run(const nlohmann::json& json, CheckpointState& state) {
   counts.pushes_dropped = json.at("pushes_dropped").get<int64_t>();
   counts.bad_gradients = json.value("bad_gradients", int64_t{0});
   counts.samples_per_worker = json.at("samples_per_worker").get<std::vector<int64_t>>();
+  if (json.contains("samples_per_process")) {
+    counts.samples_per_process = json.at("samples_per_process").get<std::map<uint64_t, int64_t>>();
+  }
   counts.pushes_dropped_per_worker =
       json.at("pushes_dropped_per_worker").get<std::vector<int64_t>>();
   const auto hash = HashSum::from_hex(json.at("data_order_sha256").get<std::string>());

@@ -37,7 +37,7 @@ std::string holder_in(int fd) {
 FolderLock::FolderLock(const std::string& folder, const std::string& tag, const std::string& key)
     : path_(folder + "/.lock") {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  made_folder_ = std::filesystem::create_directories(folder, error);
   if (error) {
     throw Error(ErrorCode::kIo,
                 "[" + tag + "] cannot make the folder " + folder + ": " + error.message());
@@ -63,7 +63,9 @@ void FolderLock::take(const std::string& locked, const std::string& tag,
 }
 
 FolderLock::~FolderLock() {
-  if (fd_.get() >= 0) unlink(path_.c_str());
+  if (fd_.get() < 0) return;
+  unlink(path_.c_str());
+  if (made_folder_) rmdir(std::filesystem::path(path_).parent_path().c_str());
 }
 
 // Returns false if this file system does not support locks.

@@ -18,7 +18,8 @@ class FolderLock {
   FolderLock(const std::string& folder, const std::string& tag, const std::string& key);
   // The same for one file, in a folder that exists. Throws Error(kIo) if it does not.
   static FolderLock beside(const std::string& file, const std::string& tag, const std::string& key);
-  // Removes the lock's file and releases the lock.
+  // Removes the lock's file and releases the lock. Removes the folder, too, if this object has created it
+  // and it is empty.
   ~FolderLock();
   FolderLock(FolderLock&&) noexcept = default;
   FolderLock& operator=(FolderLock&&) = delete;
@@ -36,6 +37,7 @@ class FolderLock {
 
   std::string path_;
   UniqueFd fd_;
+  bool made_folder_ = false;
   std::string notice_;
 };
 

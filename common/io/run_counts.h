@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ struct EvaluationRecord {
 struct RunCounts {
   int64_t samples = 0;
   int64_t pushes_applied = 0;
-  int64_t pushes_dropped = 0;               // backup:B
-  int64_t bad_gradients = 0;                // micro-batches that count as zeros
-  std::vector<int64_t> samples_per_worker;  // by rank
+  int64_t pushes_dropped = 0;                       // backup:B
+  int64_t bad_gradients = 0;                        // micro-batches that count as zeros
+  std::vector<int64_t> samples_per_worker;          // by rank
+  std::map<uint64_t, int64_t> samples_per_process;  // by the worker's incarnation
   std::vector<int64_t> pushes_dropped_per_worker;
   HashSum data_hash;  // sum of the hashes of all samples
 

@@ -25,6 +25,7 @@ Joining::Joining(const JoinOptions& options, const std::string& data_endpoint) :
   hello->set_data_endpoint(data_endpoint);
   hello->set_device(options.device);
   hello->set_job_token(options.job_token);
+  hello->set_wanted_rank(options.wanted_rank + 1);
 }
 
 std::optional<Message> Joining::on_tick(int64_t now_ms) {

@@ -32,6 +32,7 @@ struct JoinOptions {
   double timeout_s = 60.0;     // --join-timeout
   std::string job_token = {};  // of the job that the process means to join; "": any
   std::string device = {};     // that it computes on, or keeps weights on; for users
+  int wanted_rank = -1;        // of a worker, if that is free; -1: any
 };
 
 class Joining {

@@ -26,6 +26,9 @@ class Coordinator : public TrainingObserver {
   Coordinator(const Coordinator&) = delete;  // its parts refer to each other
   Coordinator& operator=(const Coordinator&) = delete;
 
+  // Remembers the members that left in the term before this one.
+  void take_former(const Coordinator& earlier) { members_.take_former(earlier.members_); }
+
   // ---- events ----
   // Returns a refusal if the message is invalid. The caller counts and logs it.
   Checked on_message(int64_t now_ms, const PeerId& peer, const Message& message);
@@ -38,6 +41,8 @@ class Coordinator : public TrainingObserver {
   void note_transferred(int64_t slices) {
     if (training_) training_->snapshots().note_transferred(slices);
   }
+  // Sets the step of the newest whole checkpoint on disk, for messages.
+  void note_saved(const std::optional<int64_t>& step) { departures_.note_saved(step); }
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave
@@ -57,6 +62,7 @@ class Coordinator : public TrainingObserver {
   // Notices for users: joins, losses, replacements. Members that were given up in a job that goes on.
   std::vector<std::string> take_notices() { return out_.take_notices(); }
   std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
+  std::vector<std::string> take_lost() { return out_.take_lost(); }
   std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
   // Returns true once all is computed and all members have reported Stats (or a deadline passed).

@@ -153,6 +153,7 @@ CoordinatorOptions CoordinatorLoop::make_options() {
   options.servers = program_.servers;
   options.workers = program_.workers;
   options.job_token = program_.job_token;
+  options.launched = program_.announce_fd >= 0;
   options.self.incarnation = incarnation_;
   options.self.host = host_name();
   options.self.pid = getpid();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/base/text.h"
+#include "ps/coordinator/stop_request.h"
 
 namespace pushpull {
 
@@ -156,8 +157,11 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
   }
   out_.state_changed();
   if (phase_.ending()) return;
+  if (phase_.training() && member.rank >= 0) out_.lost(member);
   if (phase_.gathering()) {
-    out_.notice(lost_text(member, reason) + "; the job waits for another");
+    const std::string text = lost_text(member, reason);
+    if (!has_successor(member, code)) return fail_by(now_ms, member, code, reason, text);
+    out_.notice(text + "; the job waits for another");
     admission_.forget(member);
   } else if (member.role == wire::ROLE_SERVER) {
     lose_server(now_ms, member, reason, code);
@@ -165,6 +169,16 @@ void Departures::lose(int64_t now_ms, uint64_t incarnation, const std::string& r
     lose_worker(now_ms, member, reason, code);
   }
   if (!phase_.failed() && may_return(code)) out_.gave_up(member);
+}
+
+// Returns false if no other process can come in the place of this one before the start: `pushpull run`
+// starts a killed server again, and with on-worker-loss = wait a worker.
+bool Departures::has_successor(const MemberInfo& member, ErrorCode code) const {
+  if (!member.launched) return true;
+  const bool waits = member.role == wire::ROLE_SERVER
+                         ? job_.on_server_loss == OnServerLoss::kRestart
+                         : job_.on_worker_loss == OnWorkerLoss::kWait;
+  return waits && may_return(code);
 }
 
 void Departures::lose_server(int64_t now_ms, const MemberInfo& server, const std::string& reason,
@@ -187,13 +201,24 @@ void Departures::end_term(const std::string& text) {
   admission_.hold_servers();
 }
 
+// What is lost by on-worker-loss = abort, and the ways out.
+std::string Departures::abort_text() const {
+  std::string text =
+      "; on-worker-loss=abort: " + RunSaved{run_->committed().floor(), whole_step_}.loss();
+  if (whole_step_) text += "; the same command with --resume auto goes on";
+  // In all-reduce the job cannot wait.
+  const bool may_wait = !job_.strategy.traits().workers_update;
+  return text + (may_wait ? "; on-worker-loss = wait would wait for another worker" : "");
+}
+
 void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
                              ErrorCode code) {
   const std::string text = lost_text(worker, reason);
   totals_.add(wire::ROLE_WORKER, worker.stats);
+  if (worker.rank >= 0) ++workers_lost_;
   const bool had_work = run_->work().lose(now_ms, worker);
   if (had_work && job_.on_worker_loss == OnWorkerLoss::kAbort) {
-    return fail_by(now_ms, worker, code, reason, text + "; on-worker-loss=abort");
+    return fail_by(now_ms, worker, code, text + abort_text(), text + abort_text());
   }
   if (had_work && !run_->places().lost_worker(run_->committed().floor())) {
     return end_term(text + "; a lost server lacks its pushes");

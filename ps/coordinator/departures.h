@@ -38,6 +38,8 @@ class Departures {
   // Handles members that have gone silent or are stuck, and work that no worker has taken over in
   // time.
   void on_tick(int64_t now_ms);
+  // Sets the step of the newest whole checkpoint on disk, for messages.
+  void note_saved(const std::optional<int64_t>& whole_step) { whole_step_ = whole_step; }
   // Call when the whole job is about to stop: releases no member that was asked to end.
   void hold_members() { holds_members_ = true; }
   // Ends the job because the server in this process has failed.
@@ -49,6 +51,8 @@ class Departures {
   const std::optional<std::string>& lost_server() const { return lost_server_; }
   // The totals of workers that left or were lost, as last reported.
   const RunTotals& totals() const { return totals_; }
+  // The number of workers with a place that left or were lost in training.
+  int64_t workers_lost() const { return workers_lost_; }
   // The number of workers that left because of a bad loss or gradient while the job continued.
   int64_t quarantined() const { return std::ssize(quarantined_); }
   // The push with the loss or gradient that was not finite, if that ended the job.
@@ -67,6 +71,8 @@ class Departures {
                    ErrorCode code);
   void end_term(const std::string& text);
   std::string lost_text(const MemberInfo& member, const std::string& reason) const;
+  std::string abort_text() const;
+  bool has_successor(const MemberInfo& member, ErrorCode code) const;
 
   const Job& job_;
   Membership& members_;
@@ -77,7 +83,9 @@ class Departures {
   std::optional<StallWatch> stalls_;
   std::optional<std::string> lost_server_;
   bool holds_members_ = false;
+  std::optional<int64_t> whole_step_;
   RunTotals totals_;
+  int64_t workers_lost_ = 0;
   std::vector<wire::Applied> quarantined_;  // the work that each could not push
   std::optional<RecordedPush> failed_push_;
 };

@@ -84,6 +84,7 @@ void JobDriver::on_turn(Now now) {
 
 void JobDriver::tick(Now now) {
   coordinator_->note_transferred(transfers_.transferred());
+  coordinator_->note_saved(transfers_.whole_step());
   coordinator_->on_tick(now.awake_ms);
   effects_.members_lost(coordinator_->take_given_up());
   effects_.members_lost(term_start_->take_missing(now.awake_ms, coordinator_->members()));
@@ -201,8 +202,9 @@ void JobDriver::begin_term(Now now) {
   transfers_.end_term();
   data_.end_term(coordinator_->run());
   summary_.end_term();
-  coordinator_ = std::make_unique<Coordinator>(options_);
-  desk_ = make_desk();
+  const auto ended = std::exchange(coordinator_, std::make_unique<Coordinator>(options_));
+  coordinator_->take_former(*ended);
+  desk_ = make_desk(desk_->began_ms());
   term_start_ = std::make_unique<TermStart>(options_, true, join_timeout_s_, files_, effects_);
   // A member that misses this message learns of the term by its next heartbeat.
   for (const MemberInfo& member : members) {
@@ -216,10 +218,12 @@ void JobDriver::start_if_ready(Now now) {
 }
 
 void JobDriver::start(Now now) {
+  const bool again = history_.trained;
   history_ = term_start_->history(history_);
   coordinator_->start(now.awake_ms, term_start_->start());
   const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, *coordinator_, point);
+  if (again) summary_.went_back(coordinator_->barriers().start_step);
   const Declaration& declaration = coordinator_->declaration();
   effects_.started(declaration, coordinator_->barriers().start_step);
   const int64_t slices = transfers_.begin_term(
@@ -246,16 +250,17 @@ void JobDriver::summarise(Now now) {
   effects_.write_summary(std::move(summary));
 }
 
-std::unique_ptr<StatusDesk> JobDriver::make_desk() const {
-  return std::make_unique<StatusDesk>(coordinator_->members(), options_.self.incarnation);
+std::unique_ptr<StatusDesk> JobDriver::make_desk(int64_t began_ms) const {
+  return std::make_unique<StatusDesk>(coordinator_->members(), options_.self.incarnation, began_ms);
 }
 
 void JobDriver::publish_status(Now now) {
   if (desk_->due(now.awake_ms, coordinator_->phase())) {
     const CommittedWork* committed = coordinator_->started() ? &coordinator_->training() : nullptr;
     const wire::Stats own = data_.stats();
-    const RunFigures figures =
-        desk_->update(now.awake_ms, committed, own, summary_.figures(now.ms, *coordinator_, own));
+    RunFigures figures = summary_.figures(now.ms, *coordinator_, own);
+    figures.exit_code = exit_code();
+    figures = desk_->update(now.awake_ms, committed, own, std::move(figures));
     effects_.show_status(desk_->view(now.awake_ms, committed), figures);
   }
   if (const auto text = desk_->take_file()) effects_.show_members(*text);

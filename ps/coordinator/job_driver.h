@@ -101,7 +101,7 @@ class JobDriver {
   void show_moments(Now now, bool last);
   void summarise(Now now);
   void publish_status(Now now);
-  std::unique_ptr<StatusDesk> make_desk() const;
+  std::unique_ptr<StatusDesk> make_desk(int64_t began_ms = -1) const;
   void deliver(Now now);
   bool deliver_outgoing(Now now);
   bool deliver_here(const wire::Header& header);

@@ -202,7 +202,7 @@ RunEnd RunEnding::end_of(const Coordinator& coordinator) const {
 std::string RunEnding::stopped_text(const Coordinator& coordinator) const {
   return "[job] stopped by " + stop_.cause() + " at step " +
          std::to_string(coordinator.barriers().stop_step) +
-         ": its checkpoint is on disk, the same command with resume goes on";
+         ": its checkpoint is on disk, the same command with --resume auto goes on";
 }
 
 }  // namespace pushpull

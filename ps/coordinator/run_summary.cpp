@@ -1,6 +1,7 @@
 #include "ps/coordinator/run_summary.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/layout/slice_map.h"
 #include "common/net/join.h"
@@ -26,6 +27,21 @@ void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator, const Star
   if (initial_weights_sha256_.empty()) initial_weights_sha256_ = start.initial_weights_sha256;
   if (drawn_.empty()) drawn_ = start.drawn;
   if (unused_.empty()) unused_ = start.unused;
+}
+
+void RunSummary::note_lost() {
+  for (std::string& member : coordinator().take_lost()) lost_.push_back(std::move(member));
+}
+
+void RunSummary::end_term() {
+  note_lost();
+  coordinator_ = nullptr;
+}
+
+// A process of the coordinator that begins with a later term has lost its predecessor.
+void RunSummary::went_back(int64_t step) {
+  if (lost_.empty()) lost_.emplace_back("server 0");
+  back_to_step_ = step;
 }
 
 double RunSummary::seconds_at(int64_t ms) const {
@@ -77,8 +93,9 @@ void RunSummary::measure_rate(int64_t now_ms) {
   const int64_t samples = coordinator().training().counts().samples;
   const double rate =
       static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
-  // Smoothed, so that the estimated time of the end does not jump.
-  rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
+  // Smoothed, so that the estimated time of the end does not jump. The last evaluation is no training.
+  const bool over = coordinator().training().floor() >= coordinator().barriers().end_step;
+  if (!over) rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
   moment_ms_ = now_ms;
   moment_samples_ = samples;
 }
@@ -90,9 +107,13 @@ std::vector<RunFigures> RunSummary::moments(int64_t now_ms, const ServedData& ow
   if (due) measure_rate(now_ms);
   RunFigures now = figures(now_ms, coordinator(), own.stats());
   now.evaluation.reset();
+  // The loss of a server that ends the term is told with its return.
+  if (!coordinator().departures().lost_server()) note_lost();
   // One moment for each evaluation, and at least one.
   std::vector<RunFigures> out(std::max<size_t>(1, evaluations.size()), now);
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
+  out.front().lost = std::exchange(lost_, {});
+  out.front().back_to_step = std::exchange(back_to_step_, {});
   return out;
 }
 
@@ -123,12 +144,14 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
   f.out = options_.out;
   f.recoveries = history_.recoveries;
   f.steps_repeated = history_.steps_repeated;
+  f.workers_lost = history_.workers_lost + of.departures().workers_lost();
   f.checkpoints_failed = history_.checkpoints_failed;
   f.resumed_from_step = history_.resumed_from_step;
   if (!of.started()) return f;
   const CommittedWork& record = of.training();
   f.step = record.floor();
   f.end_step = of.barriers().end_step;
+  f.total_steps = of.total_steps();
   f.steps_per_epoch =
       std::max<int64_t>(1, steps_per_epoch(options_.job, of.declaration().train_samples));
   f.step_done = record.floor() - history_.first_step;

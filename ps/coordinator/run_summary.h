@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,9 @@ class RunSummary {
   //   knew it.
   void begin_term(int64_t now_ms, Coordinator& coordinator, const StartPoint& start);
   // Ends the term; drops the coordinator.
-  void end_term() { coordinator_ = nullptr; }
+  void end_term();
+  // Notes that a later term starts from the checkpoint of this step.
+  void went_back(int64_t step);
   // Notes that the first weights exist.
   void training_began(int64_t now_ms) {
     if (began_ms_ < 0) began_ms_ = now_ms;
@@ -55,6 +58,7 @@ class RunSummary {
   };
 
   void measure_rate(int64_t now_ms);
+  void note_lost();
   void add_evaluation(RunFigures& moment, const Evaluation& evaluation, int64_t now_ms);
   std::map<int64_t, int64_t> staleness(const wire::Stats& own) const;
   RunTotals totals(const wire::Stats& own) const;
@@ -71,6 +75,8 @@ class RunSummary {
   std::vector<std::string> drawn_;   // of the first term, as in StartPoint
   std::vector<std::string> unused_;  // likewise
   std::string weights_sha256_;
+  std::vector<std::string> lost_;        // since the newest moment
+  std::optional<int64_t> back_to_step_;  // likewise
   int64_t began_ms_ = -1;
   int64_t ended_ms_ = -1;
   int64_t moment_ms_ = 0;

@@ -52,7 +52,8 @@ std::optional<Error> StopRequest::failure(Now now, wire::Phase phase, bool train
             print_real(static_cast<double>(grace_ms_) / 1000.0) + " s";
   }
   text += "; " + saved.loss();
-  return Error(code, saved.whole_step ? text + "; the same command with resume goes on" : text);
+  return Error(code,
+               saved.whole_step ? text + "; the same command with --resume auto goes on" : text);
 }
 
 }  // namespace pushpull

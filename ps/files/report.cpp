@@ -3,15 +3,18 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
+#include "common/base/text.h"
 #include "common/base/unique_fd.h"
 #include "common/io/file.h"
 #include "ps/status/metrics_sink.h"
@@ -38,16 +41,21 @@ std::string summary_json(const RunFigures& figures) {
 }
 
 std::string summary_table(const RunFigures& figures, const std::string& out_dir) {
-  constexpr size_t kWidth = 14;
-  std::string out = "finished\n";
-  const auto add = [&](const std::string& name, const std::string& value) {
-    out += "  " + name + std::string(name.size() < kWidth ? kWidth - name.size() : 1, ' ') + value +
-           "\n";
-  };
+  Figure::Rows rows;
   for (const Figure* row : shown_figures(figures, Figure::kTable)) {
-    for (const auto& [name, value] : row->shown.table(figures)) add(name, value);
+    std::ranges::move(row->shown.table(figures), std::back_inserter(rows));
   }
-  add("written to", out_dir);
+  rows.emplace_back("written to", out_dir);
+  size_t width = 12;
+  for (const auto& [name, value] : rows) width = std::max(width, name.size());
+  std::string out = "finished\n";
+  if (figures.stopped_by) {
+    out = "stopped at " + std::to_string(figures.end_step) + " of " +
+          plural(figures.total_steps, "step") + "\n";
+  }
+  for (const auto& [name, value] : rows) {
+    out.append("  ").append(name).append(width + 2 - name.size(), ' ').append(value).append("\n");
+  }
   return out;
 }
 
@@ -139,8 +147,8 @@ void Report::progress(const RunFigures& m) {
   const int64_t step = m.step.value_or(0);
   const bool last = step >= m.end_step;
   if (!terminal && !last && m.seconds - last_plain_s_ < kPlainEverySeconds) return;
-  if (!terminal && step == last_plain_step_ && !m.evaluation) return;
-  last_plain_step_ = step;
+  if (!line_open_ && step == last_whole_step_ && !m.evaluation) return;
+  last_whole_step_ = step;
   last_plain_s_ = m.seconds;
   std::string line;
   for (const Figure* row : shown_figures(m, Figure::kProgress)) {
@@ -151,6 +159,7 @@ void Report::progress(const RunFigures& m) {
     // A narrow window cuts the line off: a wrapped line could not be overwritten.
     print(STDOUT_FILENO, kStartOfLine + (kNoWrap + line) + kWrap);
     line_open_ = true;
+    if (m.evaluation) end_line();
   } else {
     print(STDOUT_FILENO, line + "\n");
   }

@@ -81,7 +81,7 @@ class Report {
   std::string members_before_;  // the newest text before begin()
   bool members_explained_ = false;
   double last_plain_s_ = -1e9;
-  int64_t last_plain_step_ = -1;
+  int64_t last_whole_step_ = -1;  // of the newest line that stays
   bool line_open_ = false;
 };
 

@@ -51,6 +51,7 @@ TermRecord parse_term(const nlohmann::json& json) {
   if (!resumed.is_null()) out.history.resumed_from_step = resumed.get<int64_t>();
   out.history.recoveries = json.at("recoveries").get<int64_t>();
   out.history.steps_repeated = json.at("steps_repeated").get<int64_t>();
+  out.history.workers_lost = json.value("workers_lost", int64_t{0});
   out.history.quarantined = json.value("quarantined", int64_t{0});
   out.history.checkpoints_failed = json.value("checkpoints_failed", int64_t{0});
   out.history.own_weights_sha256 = json.value("own_weights_sha256", std::string());
@@ -89,6 +90,7 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
                                   : nullptr;
   json["recoveries"] = record.history.recoveries;
   json["steps_repeated"] = record.history.steps_repeated;
+  json["workers_lost"] = record.history.workers_lost;
   json["quarantined"] = record.history.quarantined;
   json["checkpoints_failed"] = record.history.checkpoints_failed;
   if (!record.history.own_weights_sha256.empty()) {

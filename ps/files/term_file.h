@@ -20,6 +20,7 @@ struct RunHistory {
   int64_t recoveries = 0;                    // terms started because a server was lost
   int64_t steps_repeated = 0;
   int64_t checkpoints_failed = 0;              // checkpoints that could not be written
+  int64_t workers_lost = 0;                    // in earlier terms
   int64_t quarantined = 0;                     // workers with a bad gradient, in earlier terms
   std::optional<EarlierDeclaration> declared;  // once some term has begun to train
   // SHA-256 of the weights that a worker gave for the run's start; "" if the run began otherwise.

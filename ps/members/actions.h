@@ -27,6 +27,9 @@ class Actions {
   // Notes that the coordinator has given up a member while the job goes on.
   void gave_up(const MemberInfo& member) { given_up_.push_back(member); }
   std::vector<MemberInfo> take_given_up() { return std::exchange(given_up_, {}); }
+  // Notes that training has lost a member with a place in it.
+  void lost(const MemberInfo& member) { lost_.push_back(member.place()); }
+  std::vector<std::string> take_lost() { return std::exchange(lost_, {}); }
 
   // Notes a change of the state, so that all members receive it. Members ignore older versions.
   void state_changed() {
@@ -48,6 +51,7 @@ class Actions {
   std::vector<Outgoing> messages_;
   std::vector<std::string> notices_;
   std::vector<MemberInfo> given_up_;
+  std::vector<std::string> lost_;
   std::set<uint64_t> lacking_;
   int64_t state_version_ = 1;
   bool state_wanted_ = true;

@@ -231,6 +231,8 @@ void Admission::add_member(const wire::Hello& hello) {
   info.pid = hello.pid();
   info.data_endpoint = hello.data_endpoint();
   info.device = hello.device();
+  info.launched = options_.launched && hello.job_token() == options_.job_token;
+  info.wanted_rank = std::max(0, hello.wanted_rank()) - 1;
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);
   newcomers_.forget(hello.incarnation());
@@ -298,7 +300,7 @@ Admission::Declared Admission::check_declaration(const PeerId& peer, const Membe
 
 void Admission::admit(MemberInfo& member, wire::Phase phase) {
   member.declared = true;
-  member.rank = free_rank();
+  member.rank = rank_for(member);
   out_.state_changed();
   if (member.rank < 0) {
     out_.notice(member.name() + " joined as a spare");
@@ -316,9 +318,12 @@ void Admission::admit(MemberInfo& member, wire::Phase phase) {
   }
 }
 
-// Returns the lowest free rank, or -1. Looks at no more ranks than there are workers, since places_
-// may be unlimited.
-int Admission::free_rank() const {
+// Returns the rank that the worker's launcher numbers it by, if it is free; else the lowest free one,
+// or -1. Looks at no more ranks than there are workers, since places_ may be unlimited.
+int Admission::rank_for(const MemberInfo& worker) const {
+  const int wanted = worker.wanted_rank;
+  const bool exists = wanted >= 0 && wanted < options_.workers;
+  if (exists && members_.find_rank(wire::ROLE_WORKER, wanted) == nullptr) return wanted;
   const int64_t most = members_.count(wire::ROLE_WORKER);
   return members_.free_rank(wire::ROLE_WORKER, static_cast<int>(std::min(places_, most)));
 }
@@ -345,7 +350,7 @@ void Admission::forget(const MemberInfo& member) {
 void Admission::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
-    member.rank = free_rank();
+    member.rank = rank_for(member);
     if (member.rank < 0) return;
     out_.notice(member.name() + (member.rank < options_.workers
                                      ? " was a spare and takes the free place"

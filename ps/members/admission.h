@@ -29,7 +29,8 @@ struct CoordinatorOptions {
   MemberInfo self;             // server 0, in this process
   std::string grant_key;       // servers verify pushes with it (Grants)
   std::string job_token = {};  // members with another one are of another job; "": admits all
-  std::string out = {};        // absolute path of the output folder; shown to users
+  bool launched = false;  // by a program that starts all members with this token, and no other one
+  std::string out = {};   // absolute path of the output folder; shown to users
   std::optional<EarlierDeclaration> declared = {};  // in earlier terms, if one has trained
   bool holds_end = false;  // members hear that the job is over after Coordinator::announce_end
 };
@@ -123,7 +124,7 @@ class Admission {
                              const wire::Declare& declare);
   void admit(MemberInfo& member, wire::Phase phase);
   bool any_declared() const;
-  int free_rank() const;
+  int rank_for(const MemberInfo& worker) const;
 
   const CoordinatorOptions& options_;
   const bool workers_meet_;  // workers exchange data, so each declares an address

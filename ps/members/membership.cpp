@@ -14,10 +14,13 @@ std::string seconds_text(int64_t ms) {
 
 DataPort MemberInfo::data_port() const { return {data_endpoint, listener_name(incarnation)}; }
 
-std::string MemberInfo::name() const {
+std::string MemberInfo::place() const {
   const std::string what = role == wire::ROLE_SERVER ? "server" : "worker";
-  const std::string number = rank < 0 ? "" : " " + std::to_string(rank);
-  return what + number + " (" + host + ", pid " + std::to_string(pid) + ")";
+  return what + (rank < 0 ? "" : " " + std::to_string(rank));
+}
+
+std::string MemberInfo::name() const {
+  return place() + " (" + host + ", pid " + std::to_string(pid) + ")";
 }
 
 Membership::Membership(double heartbeat_timeout_s)

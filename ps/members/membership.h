@@ -24,7 +24,8 @@ struct DataPort {
 
 struct MemberInfo {
   wire::Role role = wire::ROLE_UNSET;
-  int rank = -1;  // -1 for a spare worker
+  int rank = -1;         // -1 for a spare worker
+  int wanted_rank = -1;  // of a worker; -1: any
   uint64_t incarnation = 0;
   std::string host = {};
   int64_t pid = 0;
@@ -32,6 +33,7 @@ struct MemberInfo {
   std::string device = {};         // computes, or keeps weights, on this device
   std::string peer_endpoint = {};  // all-reduce: other workers connect to this address
   PeerId peer = {};                // empty for the server in the coordinator's process
+  bool launched = false;           // by the program that has started the coordinator
   bool declared = false;
   int64_t last_heard_ms = 0;
   int64_t disconnected_ms = -1;  // time its connection closed; -1 while it is open
@@ -41,6 +43,8 @@ struct MemberInfo {
   bool unheard = false;          // silent, but not yet lost
   wire::Stats stats = {};
 
+  // Returns "worker 1"; a spare is "worker".
+  std::string place() const;
   // Returns "worker 1 (host, pid 123)"; a spare is "worker (host, pid 123)".
   std::string name() const;
   // A server's data port.
@@ -65,6 +69,11 @@ class Membership {
   void remove(uint64_t incarnation) { members_.erase(incarnation); }
   // Removes a member that leaves or is lost before the job is over, and keeps it in `former`.
   void remove(uint64_t incarnation, const std::string& reason, int64_t now_ms);
+  // Keeps the former members of an earlier term, too. Call before members join.
+  void take_former(const Membership& earlier) {
+    former_ = earlier.former_;
+    forgotten_ = earlier.forgotten_;
+  }
   // Former members, newest last, at most kMaxFormer; `forgotten` counts older ones that were
   // dropped.
   const std::deque<FormerMember>& former() const { return former_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -34,6 +35,10 @@ const PushedWork& pushed_by(const MembersView& view, uint64_t incarnation) {
   if (view.committed == nullptr) return nothing;
   const auto found = view.committed->by_process().find(incarnation);
   return found == view.committed->by_process().end() ? nothing : found->second;
+}
+
+int64_t samples_of(const MembersView& view, uint64_t incarnation) {
+  return view.committed == nullptr ? 0 : view.committed->samples_of(incarnation);
 }
 
 // Returns the first incomplete step. Server 0 knows its own before it reports it.
@@ -98,7 +103,7 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   row["host"] = word(member.host);
   row["state"] = state_of(view, member);
   row["step"] = shown_step(view, member);
-  row["samples"] = work.samples;
+  row["samples"] = samples_of(view, member.incarnation);
   if (worker) {
     row["clock"] = work.clock;
     row["samples_per_second"] = json_number(view.pace->samples_per_second(member.incarnation));
@@ -125,7 +130,7 @@ ordered_json left_row(const MembersView& view, const FormerMember& former) {
   row["pid"] = former.member.pid;
   row["host"] = word(former.member.host);
   row["step"] = shown_step(view, former.member);
-  row["samples"] = pushed_by(view, former.member.incarnation).samples;
+  row["samples"] = samples_of(view, former.member.incarnation);
   row["reason"] = printable(former.reason, kMaxReasonBytes);
   row["at_seconds"] = seconds_between(view.began_ms, former.at_ms);
   return row;
@@ -152,7 +157,20 @@ std::vector<ordered_json> member_rows(const MembersView& view) {
 
 std::vector<ordered_json> left_rows(const MembersView& view) {
   std::vector<ordered_json> rows;
-  for (const FormerMember& former : view.members->former()) rows.push_back(left_row(view, former));
+  std::set<uint64_t> named;
+  for (const auto& [incarnation, member] : *view.shown) named.insert(incarnation);
+  for (const FormerMember& former : view.members->former()) {
+    rows.push_back(left_row(view, former));
+    named.insert(former.member.incarnation);
+  }
+  if (view.committed == nullptr) return rows;
+  // A coordinator that was started again knows of such a process from the checkpoint alone.
+  for (const auto& [incarnation, samples] : view.committed->counts().samples_per_process) {
+    if (named.contains(incarnation)) continue;
+    const MemberInfo unknown{.role = wire::ROLE_WORKER, .incarnation = incarnation};
+    rows.push_back(left_row(
+        view, {unknown, "it did not come back after the loss of a server", view.began_ms}));
+  }
   return rows;
 }
 
@@ -177,7 +195,7 @@ std::vector<MemberFigures> member_figures(const MembersView& view) {
     figures.host = member->host;
     figures.pid = member->pid;
     figures.step = static_cast<double>(shown_step(view, *member));
-    figures.samples = static_cast<double>(pushed_by(view, member->incarnation).samples);
+    figures.samples = static_cast<double>(samples_of(view, member->incarnation));
     figures.samples_per_second = view.pace->samples_per_second(member->incarnation);
     figures.straggler = view.pace->straggles(member->incarnation) ? 1.0 : 0.0;
     figures.heard_seconds = heard_seconds(view, *member);
@@ -190,9 +208,14 @@ std::vector<MemberFigures> member_figures(const MembersView& view) {
   return out;
 }
 
-std::string members_json(const MembersView& view) {
-  return "{\"members\": " + row_lines(member_rows(view)) +
-         ",\n \"left\": " + row_lines(left_rows(view)) + "}\n";
+std::string members_json(const MembersView& view, const RunFigures& figures) {
+  std::string out = "{\"members\": " + row_lines(member_rows(view)) +
+                    ",\n \"left\": " + row_lines(left_rows(view));
+  const ordered_json job = figures_json(figures, Figure::kMembers);
+  for (const auto& [name, value] : job.items()) {
+    out.append(",\n \"").append(name).append("\": ").append(dumped(value));
+  }
+  return out + "}\n";
 }
 
 std::string status_json(const MembersView& view, const RunFigures& figures) {

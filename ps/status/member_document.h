@@ -46,8 +46,8 @@ struct MemberFigures {
 // Returns the members in the order of the documents: servers, then workers, each by rank; members
 // without a rank come last.
 std::vector<MemberFigures> member_figures(const MembersView& view);
-// Returns {"members": [...], "left": [...]}, with one line for each member.
-std::string members_json(const MembersView& view);
+// Returns {"members": [...], "left": [...], ...}, with one line for each member.
+std::string members_json(const MembersView& view, const RunFigures& figures);
 // Returns the same on one line, with the job's figures.
 std::string status_json(const MembersView& view, const RunFigures& figures);
 

@@ -61,9 +61,7 @@ void Pace::on_tick(int64_t now_ms, const Membership& members, const CommittedWor
     worker.waits = !stats.waits_for().empty();
     std::deque<Point>& points = worker.points;
     if (!points.empty() && now_ms - points.back().at_ms < kPointMs) continue;
-    const auto pushed = committed.by_process().find(incarnation);
-    const int64_t samples = pushed == committed.by_process().end() ? 0 : pushed->second.samples;
-    points.push_back({now_ms, samples, stats.computed(),
+    points.push_back({now_ms, committed.samples_of(incarnation), stats.computed(),
                       stats.compute_seconds() + stats.push_seconds() + stats.pull_seconds(),
                       stats.wait_seconds()});
     while (points.size() > 2 && now_ms - points[1].at_ms >= kWindowMs) points.pop_front();

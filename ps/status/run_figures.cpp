@@ -136,7 +136,10 @@ const Figure kFigures[] = {
     {"version", kStatus, [](F f) -> Json { return f.version; }, {.when = kAlways}},
     {"protocol", kStatus, [](F) -> Json { return kProtocolVersion; }, {.when = kAlways}},
     {"run", kStatus, [](F f) -> Json { return run_digest(f.run); }, {.when = kAlways}},
-    {"phase", kStatus, [](F f) -> Json { return phase_name(f.phase); }, {.when = kAlways}},
+    {"phase",
+     kStatus | kMembers,
+     [](F f) -> Json { return phase_name(f.phase); },
+     {.when = kAlways}},
     {"strategy",
      kStatus | kSummary,
      [](F f) -> Json { return f.strategy; },
@@ -145,7 +148,10 @@ const Figure kFigures[] = {
         return {{"strategy", f.strategy + ", " + plural(f.workers, "worker") + ", " +
                                  plural(f.servers, "server")}};
       }}},
-    {"workers", kStatus | kSummary, [](F f) -> Json { return f.workers; }, {.when = kAlways}},
+    {"workers",
+     kStatus | kSummary | kMembers,
+     [](F f) -> Json { return f.workers; },
+     {.when = kAlways}},
     {"servers", kStatus | kSummary, [](F f) -> Json { return f.servers; }, {.when = kAlways}},
     {"host",
      kStatus,
@@ -163,8 +169,12 @@ const Figure kFigures[] = {
       .prometheus = {"up_seconds", "gauge", "Seconds since the coordinator began."}}},
     {"waiting_for", kStatus, [](F f) -> Json { return f.waiting_for; }, {.when = kAlways}},
     {"failure",
-     kStatus,
+     kStatus | kMembers,
      [](F f) -> Json { return printable(f.failure, kMaxPathBytes); },
+     {.when = kAlways}},
+    {"exit_code",
+     kMembers,
+     [](F f) -> Json { return f.phase == wire::PHASE_FAILED ? Json(f.exit_code) : Json(); },
      {.when = kAlways}},
     // A step may go back, to the checkpoint that a later term starts from: so Prometheus has gauges.
     {"step",
@@ -186,6 +196,7 @@ const Figure kFigures[] = {
                                           : std::string()) +
                      (f.stopped_early ? ", stopped early" : "")}};
       }}},
+    {"total_steps", kSummary, [](F f) -> Json { return f.total_steps; }},
     {"resumed_from_step", kSummary, [](F f) -> Json { return or_null(f.resumed_from_step); }},
     {"epoch",
      kMetrics | kStatus,
@@ -235,6 +246,13 @@ const Figure kFigures[] = {
                                    plural(f.steps_repeated, "step") + " repeated"}};
       }}},
     {"steps_repeated", kSummary, [](F f) -> Json { return f.steps_repeated; }},
+    {"workers_lost",
+     kSummary,
+     [](F f) -> Json { return f.workers_lost; },
+     {.table = [](F f) -> Rows {
+       if (f.workers_lost == 0) return {};
+       return {{"workers lost", std::to_string(f.workers_lost)}};
+     }}},
     {"stopped_early", kSummary, [](F f) -> Json { return f.stopped_early; }},
     {"best_evaluation",
      kSummary,
@@ -406,6 +424,14 @@ const Figure kFigures[] = {
       .prometheus = {"test_step", "gauge", "The step of the newest evaluation."}}},
     {"test_seconds", kMetrics, [](F f) -> Json { return f.test_seconds; }, {.when = kEvaluated}},
     {"test_samples", kMetrics, [](F f) -> Json { return f.test_samples; }, {.when = kEvaluated}},
+    {"lost",
+     kMetrics,
+     [](F f) -> Json { return f.lost.empty() ? Json() : Json(f.lost); },
+     {.when = kIfAny}},
+    {"back_to_step",
+     kMetrics,
+     [](F f) -> Json { return or_null(f.back_to_step); },
+     {.when = kIfAny}},
 };
 
 // A figure that stands elsewhere in an output: before another one, or at the end. Readers of files
@@ -428,7 +454,7 @@ constexpr Moved kMoved[] = {
     {kTensorBoard, "learning_rate", "samples_per_second"},
     {kProgress, "samples_per_second", "staleness_mean"},
     {kProgress, "eta_seconds", "staleness_mean"},
-    {kProgress, "heads", ""},
+    {kProgress, "heads", "samples_per_second"},
     {kTable, "best_evaluation", "samples"},
     {kTable, "weights_sha256", ""},
 };
@@ -452,6 +478,7 @@ std::vector<const Figure*> ordered(Figure::Output output) {
 
 bool due(const Figure& row, F f, Figure::Output output) {
   if (output == kSummary || output == kTable || row.shown.when == kAlways) return true;
+  if (row.shown.when == kIfAny) return !row.value(f).is_null();
   return row.shown.when == kTraining ? f.step.has_value() : f.evaluation.has_value();
 }
 

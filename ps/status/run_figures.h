@@ -34,12 +34,15 @@ struct RunFigures {
   int64_t up_ms = 0;           // since the coordinator began
   int64_t recoveries = 0;      // lost servers that the run has gone on without
   int64_t steps_repeated = 0;  // because of them
+  int64_t workers_lost = 0;    // during training
   int64_t checkpoints_failed = 0;
   std::optional<int64_t> resumed_from_step;
+  int exit_code = 0;  // of the job, if it has failed
 
   // ---- set once the job trains ----
   std::optional<int64_t> step;  // steps that are complete at server 0
   int64_t end_step = 0;         // end of this run, or the step at which it was stopped
+  int64_t total_steps = 0;      // of the job
   int64_t steps_per_epoch = 1;
   int64_t step_done = 0;  // steps of this run
   double seconds = 0.0;   // since training began
@@ -54,6 +57,9 @@ struct RunFigures {
   std::optional<Evaluation> evaluation;
   double test_seconds = 0.0;  // since training began, for the evaluated weights
   int64_t test_samples = 0;   // of this run, contained in the evaluated weights
+  // In a moment: what has happened since the previous moment.
+  std::vector<std::string> lost;        // "server 0", "worker 1"
+  std::optional<int64_t> back_to_step;  // of the checkpoint that all members went back to
 
   // ---- set at the end ----
   std::optional<double> train_loss;       // mean over the newest epoch, this run's steps only
@@ -83,9 +89,10 @@ struct Figure {
     kTensorBoard = 16,
     kProgress = 32,  // the progress line
     kTable = 64,     // the table at the end
+    kMembers = 128,  // members.json
   };
-  enum When { kAlways, kTraining, kEvaluated };
-  using Value = nlohmann::ordered_json;  // null: there is none
+  enum When { kAlways, kTraining, kEvaluated, kIfAny };  // kIfAny: if the value is not null
+  using Value = nlohmann::ordered_json;                  // null: there is none
   using Rows = std::vector<std::pair<std::string, std::string>>;
 
   // A metric of Prometheus' text format.
@@ -106,7 +113,7 @@ struct Figure {
   };
 
   const char* name;  // in JSON documents
-  unsigned json;     // those that have it: kMetrics, kStatus, kSummary
+  unsigned json;     // those that have it: kMetrics, kStatus, kSummary, kMembers
   Value (*value)(const RunFigures&);
   Shown shown = {};
 

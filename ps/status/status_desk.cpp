@@ -102,7 +102,7 @@ RunFigures StatusDesk::update(int64_t now_ms, const CommittedWork* committed,
   cpu_pace_.on_tick(now_ms, shown_);
   const size_t newest = fingerprint();
   if (newest != fingerprint_ || figures.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
-    file_ = members_json(view(now_ms, committed));
+    file_ = members_json(view(now_ms, committed), figures);
     phase_ = figures.phase;
     written_ms_ = now_ms;
     fingerprint_ = newest;

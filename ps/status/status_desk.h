@@ -53,7 +53,11 @@ class AnswerLimits {
 class StatusDesk {
  public:
   //   members: borrowed. self: the incarnation of the server in this process.
-  StatusDesk(const Membership& members, uint64_t self) : members_(members), self_(self) {}
+  //   began_ms: of the desk of an earlier term; -1: this is the first one.
+  StatusDesk(const Membership& members, uint64_t self, int64_t began_ms = -1)
+      : members_(members), self_(self), began_ms_(began_ms) {}
+  // Returns when the first `update` was, or -1.
+  int64_t began_ms() const { return began_ms_; }
 
   // Accepts a request. Returns a refusal if it will not be answered.
   Checked ask(int64_t now_ms, const PeerId& peer, const wire::StatusRequest& request);
@@ -92,7 +96,7 @@ class StatusDesk {
   CpuPace cpu_pace_;
   std::map<uint64_t, MemberInfo> shown_;  // by incarnation
   bool over_ = false;                     // `shown_` has the members of the last step
-  int64_t began_ms_ = -1;
+  int64_t began_ms_;
   int64_t looked_ms_ = -1;            // last check for changes
   int64_t written_ms_ = 0;            // last text for the file
   std::optional<wire::Phase> phase_;  // phase in the file; empty if there is none yet

@@ -24,6 +24,7 @@ void add_push(RunCounts& counts, const Commit& commit, int rank, int64_t samples
   counts.bad_gradients += std::ssize(commit.bad);
   counts.data_hash += commit.data_hash;
   add_at(counts.samples_per_worker, rank, samples);
+  counts.samples_per_process[commit.incarnation] += samples;
 }
 
 void add_counts(RunCounts& to, const RunCounts& more) {
@@ -33,6 +34,9 @@ void add_counts(RunCounts& to, const RunCounts& more) {
   to.data_hash += more.data_hash;
   for (size_t rank = 0; rank < more.samples_per_worker.size(); ++rank) {
     add_at(to.samples_per_worker, static_cast<int>(rank), more.samples_per_worker[rank]);
+  }
+  for (const auto& [incarnation, samples] : more.samples_per_process) {
+    to.samples_per_process[incarnation] += samples;
   }
 }
 
@@ -62,7 +66,7 @@ void CommittedWork::add(const Commit& commit, int rank) {
     add_at(counts_.pushes_dropped_per_worker, rank, 1);
   }
   const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
-  add_to_process(commit, samples);
+  add_to_process(commit);
   if (!commit.counted) return;
   add_push(counts_, commit, rank, samples);
   add_push(open_[commit.step + commit.steps - 1].counts, commit, rank, samples);
@@ -76,13 +80,12 @@ void CommittedWork::add(const Commit& commit, int rank) {
   close_steps();
 }
 
-void CommittedWork::add_to_process(const Commit& commit, int64_t samples) {
+void CommittedWork::add_to_process(const Commit& commit) {
   PushedWork& work = by_process_[commit.incarnation];
   const int64_t behind = commit.step + commit.steps;
   work.clock = std::max(work.clock, behind);
   if (!commit.counted) return;
   work.step = std::max(work.step, behind);
-  work.samples += samples;
   ++work.pushes;
   work.staleness_sum += commit.staleness;
   work.staleness_max = std::max(work.staleness_max, commit.staleness);
@@ -137,6 +140,11 @@ void CommittedWork::keep_counts() {
   kept.pushes_dropped = counts_.pushes_dropped;
   kept.pushes_dropped_per_worker = counts_.pushes_dropped_per_worker;
   if (kept_.size() > kKeptCounts) kept_.erase(kept_.begin());
+}
+
+int64_t CommittedWork::samples_of(uint64_t incarnation) const {
+  const auto found = counts_.samples_per_process.find(incarnation);
+  return found == counts_.samples_per_process.end() ? 0 : found->second;
 }
 
 const RunCounts* CommittedWork::counts_at(int64_t step) const {

@@ -17,12 +17,11 @@ namespace pushpull {
 
 struct Job;
 
-// The pushes of one process, as counted by server 0.
+// The pushes of one process in this term, as counted by server 0.
 struct PushedWork {
-  int64_t samples = 0;  // contained in the weights
-  int64_t pushes = 0;   // contained in the weights
-  int64_t step = 0;     // after the newest step of these pushes
-  int64_t clock = 0;    // after the newest step of all its pushes
+  int64_t pushes = 0;  // contained in the weights
+  int64_t step = 0;    // after the newest step of these pushes
+  int64_t clock = 0;   // after the newest step of all its pushes
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
 };
@@ -49,6 +48,8 @@ class CommittedWork {
   // Returns the counts of the steps before `step` if it is one of the newest checkpoints that the
   // floor has reached, else null.
   const RunCounts* counts_at(int64_t step) const;
+  // Returns the samples of this process in the weights, in earlier terms of the run too.
+  int64_t samples_of(uint64_t incarnation) const;
   // Work in this term by incarnation, former workers included, since ranks are reused.
   const std::map<uint64_t, PushedWork>& by_process() const { return by_process_; }
   // The first step that is incomplete at server 0.
@@ -65,7 +66,7 @@ class CommittedWork {
     int64_t covered = 0;                           // micro-batches covered
     RunCounts counts;                              // pushes that end with this step
   };
-  void add_to_process(const Commit& commit, int64_t samples);
+  void add_to_process(const Commit& commit);
   void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
   bool whole(const Step& step) const;
   void close_steps();

@@ -15,8 +15,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr size_t kColumns = 140;
-
 CompareRun run_of(const std::string& strategy, int64_t workers, uint64_t seed, double rate) {
   CompareRun run;
   run.strategy = strategy;
@@ -92,11 +90,19 @@ TEST(CompareTable, FitsATerminal) {
     run.seconds_to_target = 1234.56 + static_cast<double>(run.seed);
     run.samples_to_target = 1'000'000 + static_cast<int64_t>(run.seed);
   }
-  for (const std::string& table :
-       {speed_table(result), learning_table(result), sync_table(result)}) {
-    std::istringstream lines(table);
-    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), kColumns) << line;
+  for (const size_t columns : {80U, 140U}) {
+    for (const std::string& table : {speed_table(result, columns), learning_table(result, columns),
+                                     sync_table(result, columns)}) {
+      std::istringstream lines(table);
+      for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), columns) << line;
+    }
   }
+  const std::string narrow = speed_table(result, 80);
+  EXPECT_THAT(line_with(narrow, "sync                  2"), Not(HasSubstr("1234/1234")));
+  EXPECT_THAT(narrow, HasSubstr("  1234/1234")) << "it follows below";
+  EXPECT_THAT(line_with(narrow.substr(narrow.rfind("strategy")), "sync                  2"),
+              ::testing::EndsWith(" 2"))
+      << "the runs, beside the names again";
 }
 
 TEST(CompareTable, FailuresAreShownAsFailures) {

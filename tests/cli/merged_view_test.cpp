@@ -94,6 +94,20 @@ TEST(MergedView, AfterAFailureShowsTheCauseFirstAndAFewOthers) {
   EXPECT_EQ(view.left_out(), 3) << "sources 4 and 6, and the late line";
 }
 
+TEST(MergedView, ShowsTheEndOfTheJobOnceAndTheLaunchersLastWordsNotAtAll) {
+  MergedView view;
+  EXPECT_THAT(line(view, 1, "worker 0: [job] stopped by SIGINT"), Not(IsEmpty()));
+  EXPECT_THAT(line(view, 2, "worker 1: [job] stopped by SIGINT"), IsEmpty());
+  const auto server = [&](const std::string& text) {
+    return shown([&](auto& out) { view.line_of_server(text, out); });
+  };
+  EXPECT_THAT(server("server 0: [job] stopped by SIGINT"), IsEmpty());
+  EXPECT_THAT(server("server 0: worker 1 joined"), ElementsAre("!server 0: worker 1 joined\n"));
+  view.will_say("[data] no such folder");
+  EXPECT_THAT(server("server 0: error: [job] lost worker 1: [data] no such folder"), IsEmpty());
+  EXPECT_THAT(line(view, 2, "worker 1: error: [data] no such folder"), IsEmpty());
+}
+
 TEST(MergedView, ShowsEveryLineOfUsersProgramsUntilAFailureAndThenOfTheCause) {
   MergedView view(/*repeats=*/true);
   EXPECT_THAT(line(view, 1, "epoch 1"), ElementsAre("!1| epoch 1\n"));

@@ -192,6 +192,8 @@ def write_runs(folder):
     for i in range(1, 401):  # the server is lost after step 200; 30 s later the run goes on from step 150
         step = i if i <= 200 else i - 50
         line = {"seconds": 0.25 * i + (30 if i > 200 else 0), "step": step, "samples": 64 * step, "loss": 2 / i, "samples_per_second": 4000}
+        if i == 201:
+            line |= {"lost": ["server 0"], "back_to_step": 150}
         if step % 50 == 0:
             line |= {"test_step": step, "test_seconds": line["seconds"], "test_samples": 64 * step, "test_loss": 1 / step,
                      "heads": [{"name": "label", "metric": "accuracy", "value": 0.5 + step / 1000}]}
@@ -213,8 +215,7 @@ def write_runs(folder):
     failed = folder / "runs" / "failed"
     failed.mkdir()
     (failed / "job.ini").write_text(job)
-    (failed / "members.json").write_text(json.dumps({"members": members[:1], "left": [members[1] | {"reason": "[train] not finite <script>"}]}))
-    os.utime(failed / "members.json", (1, 1))
+    (failed / "members.json").write_text(json.dumps({"members": members[:1], "left": [], "exit_code": 7, "failure": "[train] not finite <script>"}))
 
 
 def the_browser_reports_errors_and_requests(browser, folder):
@@ -251,7 +252,7 @@ def all_sections_are_there(browser, folder):
     expect(outage["sections"] == ["results", "training", "accuracy", "steps", "staleness", "processes", "provenance"], outage["sections"])
     for words in ("mlp on digits: async, 3 workers", "its connection closed 2.0 s ago <b>&", "recoveries", "node17.a-cluster.example.org"):
         expect(words in outage["text"], f"no '{words}'")
-    expect("FAILED worker 0: [train] not finite <script>" in browser.probe("failed", LOOK)["text"], "no reason of the failure at the top")
+    expect("FAILED: exit code 7 (not finite): [train] not finite <script>" in browser.probe("failed", LOOK)["text"], "no reason of the failure at the top")
     hostile = browser.probe("hostile", LOOK)
     expect("</script><img src=x>" in hostile["text"] and "<b>x</b> on {{data}}" in hostile["text"], "hostile names are not shown as text")
 
@@ -318,7 +319,7 @@ def an_outage_is_a_gap_and_a_mark(browser, folder):
         const speed = chart("Speed over time"), evaluations = chart("Accuracy over time, 3 workers");
         return {points: speed.data.datasets[0].data.map(p => [p.x, Number.isFinite(p.y)]), marks: speed.options.plugins.extras.marks.map(m => ({...m})),
                 steps: evaluations.data.datasets.at(-1).data.length};""")
-    expect([mark["text"] for mark in found["marks"]] == ["server lost, back to step 151"], found["marks"])
+    expect([mark["text"] for mark in found["marks"]] == ["server 0 lost, back to step 150"], found["marks"])
     expect([x for x, known in found["points"] if not known] and len(found["points"]) == 401, found["points"][195:205])
     expect(found["steps"] == 7, f"{found['steps']} evaluations; a repeated one counts once")
 

@@ -133,7 +133,7 @@ TEST(ComparePage, TextFromOutsideIsNeverMarkup) {
 
 TEST(ComparePage, FailuresAreCountedAtTheTop) {
   EXPECT_THAT(compare_page(fixture({.failures = true})),
-              AllOf(HasSubstr("<b>FAILED</b> 6 of 90 runs"), HasSubstr("class=\"note loud\"")));
+              AllOf(HasSubstr("<b>FAILED</b>: 6 of 90 runs"), HasSubstr("class=\"note loud\"")));
   EXPECT_THAT(compare_page(fixture({})), Not(HasSubstr("<b>FAILED</b>")));
   parsed(compare_page(CompareResult{}));
 }
@@ -228,19 +228,21 @@ TEST_F(RunReport, DamagedFilesAreLeftOut) {
   }
 }
 
-TEST_F(RunReport, ManyLinesAreThinnedAndKeepEvaluationsAndReturns) {
+TEST_F(RunReport, ManyLinesAreThinnedAndKeepEvaluationsAndLosses) {
   std::string lines;
   for (int i = 0; i < 20'000; ++i) {
     const int step = i < 10'001 ? i : i - 500;  // a server was lost: back by 500 steps
     lines += "{\"seconds\":" + std::to_string(i) + ",\"step\":" + std::to_string(step) +
-             (i == 7777 ? ",\"test_step\":7777" : "") + "}\n";
+             (i == 7777 ? ",\"test_step\":7777" : "") +
+             (i == 9999 ? ",\"lost\":[\"worker 1\"]" : "") +
+             (i == 10'001 ? ",\"lost\":[\"server 0\"],\"back_to_step\":9500" : "") + "}\n";
   }
   put("metrics.jsonl", lines);
   const json metrics = data_of(page())["metrics"];
   EXPECT_LT(metrics.size(), 5000U);
   std::vector<int> seconds;
   for (const json& line : metrics) seconds.push_back(line["seconds"]);
-  for (const int kept : {0, 7777, 10'000, 10'001, 19'999}) {
+  for (const int kept : {0, 7777, 9999, 10'000, 10'001, 19'999}) {
     EXPECT_THAT(seconds, ::testing::Contains(kept));
   }
 }
@@ -256,25 +258,30 @@ TEST_F(RunReport, TextOfMembersIsEscaped) {
 
 TEST_F(RunReport, CountsOfFaultsAreShownIfThereAreAny) {
   put("summary.json", R"({"samples_per_second":5,"workers":3,"servers":2,"recoveries":2,
-      "checkpoints_failed":0,"rejected_by_reason":{"push-share":4,"x":"y"},"stopped_by":"SIGTERM"})");
+      "checkpoints_failed":0,"rejected_by_reason":{"push-share":4,"x":"y"}})");
   const std::string text = page();
   EXPECT_EQ(data_of(text)["workers"], 3);
   EXPECT_THAT(text, AllOf(HasSubstr("<dt>recoveries</dt><dd>2</dd>"),
                           HasSubstr("<dt>rejected: push-share</dt><dd>4</dd>"),
-                          HasSubstr("stopped by SIGTERM"), HasSubstr("async, 3 workers"),
-                          Not(HasSubstr("checkpoints failed"))));
+                          HasSubstr("async, 3 workers"), Not(HasSubstr("checkpoints failed"))));
 }
 
 TEST_F(RunReport, ARunThatFailedSaysSoAtTheTopWithItsReason) {
-  put("members.json",
-      R"({"members":[{"role":"server","rank":0},{"role":"worker","rank":1}],
-          "left":[{"role":"worker","rank":0,"reason":"[train] the loss is not finite"}]})");
-  EXPECT_THAT(page(), AllOf(HasSubstr("not finished: it goes on"), Not(HasSubstr("FAILED"))));
+  put("members.json", R"({"members":[],"left":[],"workers":2,"exit_code":null,"failure":""})");
+  EXPECT_THAT(page(), AllOf(HasSubstr("not finished: it goes on"), HasSubstr("async, 2 workers"),
+                            Not(HasSubstr("FAILED"))));
   stops();
-  EXPECT_THAT(page(), AllOf(HasSubstr("<b>FAILED</b> worker 0: [train] the loss is not finite"),
-                            HasSubstr("async, 2 workers"), Not(HasSubstr("goes on"))));
-  put("log.txt", "[run] worker 0 (pid 7) ended with exit code 7 (not finite): [train] the loss\n");
-  EXPECT_THAT(page(), HasSubstr("<b>FAILED</b> code 7 (not finite): worker 0: [train] the loss"));
+  EXPECT_THAT(page(),
+              AllOf(HasSubstr("<b>FAILED</b>: its first server"), Not(HasSubstr("goes on"))));
+  put("members.json", R"({"workers":3,"exit_code":7,"failure":"[train] the loss is not finite"})");
+  EXPECT_THAT(page(), AllOf(HasSubstr("<b>FAILED</b>: exit code 7 (not finite): [train] the loss"),
+                            HasSubstr("async, 3 workers")));
+}
+
+TEST_F(RunReport, ARunThatWasStoppedSaysWhere) {
+  put("summary.json", R"json({"samples_per_second":5,"steps":392,"total_steps":1600,
+      "stopped_by":"SIGINT (server 0 (vm, pid 7))"})json");
+  EXPECT_THAT(page(), HasSubstr("stopped at step 392 of 1600 by SIGINT (server 0 (vm, pid 7))"));
 }
 
 }  // namespace

@@ -79,6 +79,8 @@ TEST(RunCommand, EachProcessKnowsItsNumberInItsRoleAndItsCores) {
   EXPECT_EQ(variable(1, "PUSHPULL_LOCAL_RANK"), "1");
   EXPECT_EQ(variable(1, "PUSHPULL_LOCAL_WORLD_SIZE"), "2");
   EXPECT_EQ(variable(2, "PUSHPULL_LOCAL_RANK"), "0");
+  EXPECT_EQ(variable(2, "PUSHPULL_RANK"), "0");
+  EXPECT_EQ(variable(4, "PUSHPULL_RANK"), "2") << "its number in lines of the launcher";
   EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_RANK"), "2");
   EXPECT_EQ(variable(4, "PUSHPULL_LOCAL_WORLD_SIZE"), "3");
   EXPECT_EQ(variable(4, "PUSHPULL_CORES"), std::to_string(std::max(1, read_cores().count() / 3)));

@@ -98,7 +98,7 @@ TEST_F(SupervisorTest, ANamedProcessThatWasKilledReturnsItsSignal) {
   supervisor.blamed(103, 5, "its connection closed 2.0 s ago");
   EXPECT_THAT(supervisor.tick(1000).say,
               ElementsAre("[run] worker 1 (pid 103) was killed by signal "
-                          "9 (SIGKILL); stopping the others"));
+                          "9 (SIGKILL): its connection closed 2.0 s ago; stopping the others"));
   EXPECT_EQ(supervisor.exit_code(), 137);
 }
 

@@ -56,6 +56,17 @@ TEST(FolderLock, ReleaseLeavesNoFile) {
   EXPECT_EQ(refusal_of(folder.path()), "");
 }
 
+TEST(FolderLock, AFolderThatItMadeGoesWithItIfNothingIsInIt) {
+  const ScratchFolder folder;
+  { const FolderLock lock(folder / "out", "out", "--out"); }
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  {
+    const FolderLock lock(folder / "out", "out", "--out");
+    std::filesystem::create_directory(folder / "out/checkpoints");
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/checkpoints"));
+}
+
 TEST(FolderLock, ADeadProcessHoldsNoLockEvenIfItsFileRemains) {
   const ScratchFolder folder;
   const pid_t child = fork();

@@ -100,6 +100,7 @@ def sync_continues_without_a_worker_to_the_same_bits(lab):
     lost = kill(cluster.workers[2])
     summary = cluster.ends_well(but=(lost,))
     expect("the others go on" in cluster.servers[0].output(), cluster.servers[0].output()[-600:])
+    expect(summary["workers_lost"] == 1 and "workers lost  1" in cluster.servers[0].output(), f"{summary}")
     expect(summary["weights_sha256"] == calm, "the weights differ from the undisturbed run")
 
 

@@ -1,11 +1,12 @@
 """Tests servers, including the coordinator, that die during training and are replaced: nothing is lost."""
+import json
 import os
 import pathlib
 import shutil
 import signal
 
 import lab as base
-from lab import LONG, MLP, expect, first, free_port, living_below, summary_of
+from lab import LONG, MLP, expect, first, free_port, living_below, metrics_of, summary_of
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "digits"
 PEER_LOST, PROTOCOL = 5, 6
@@ -86,6 +87,12 @@ def a_run_restarts_killed_servers(lab):
     same(want, got, "weights_sha256")
     expect(got["recoveries"] == 2, f"recoveries {got['recoveries']}")
     expect(got["steps_repeated"] > 0, "nothing was repeated: were they killed in the middle?")
+    losses = [line for line in metrics_of(run.out) if "lost" in line]
+    expect([line["lost"] for line in losses] == [["server 1"], ["server 0"]], f"{losses}")
+    expect(all(line["back_to_step"] % keys["checkpoint-every"] == 0 for line in losses), f"{losses}")
+    document = json.loads((run.out / "members.json").read_text())
+    by_process = [row["samples"] for row in document["members"] + document["left"]]
+    expect(sum(by_process) == got["samples"], f"{document}")
     expect(not (run.out / "term.json").exists(), "the run's term is left behind")
 
 

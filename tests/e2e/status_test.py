@@ -33,7 +33,7 @@ def members_are_those_of_the_last_step(lab):
     cluster = lab.cluster(lab.job({**MLP, "steps": lab.steps(3000), "eval-every": 500}), servers=2)
     summary = cluster.ends_well()
     document = members_of(cluster.out)
-    expect(set(document) == {"members", "left"}, f"it has {set(document)}")
+    expect(set(document) == {"members", "left", "phase", "workers", "failure", "exit_code"}, f"it has {set(document)}")
     expect(pids_of(document) == sorted(p.pid for p in cluster.all()), f"other members: {document}")
     expect(document["left"] == [], f"a member has left: {document['left']}")
     for member in document["members"]:

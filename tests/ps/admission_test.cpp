@@ -90,6 +90,22 @@ TEST_F(AdmissionTest, IsCompleteWhenEveryPlaceIsTaken) {
   EXPECT_FALSE(admission().complete());
 }
 
+TEST_F(AdmissionTest, AWorkerHasTheRankThatItsLauncherGivesItIfThatIsFree) {
+  const auto rank_of = [&](uint64_t who, int wanted_rank) {
+    wire::Hello wanting = hello_of(who);
+    wanting.set_wanted_rank(wanted_rank + 1);
+    hello(wanting);
+    declare(declaration_of(who));
+    return members_.find(who)->rank;
+  };
+  EXPECT_EQ(rank_of(11, 1), 1) << "although it is the first";
+  EXPECT_EQ(rank_of(12, 1), 0) << "another has it";
+  members_.remove(11);
+  EXPECT_EQ(rank_of(13, 2), 1) << "there are two workers";
+  members_.remove(12);
+  EXPECT_EQ(rank_of(14, INT32_MIN), 0);
+}
+
 TEST_F(AdmissionTest, RepeatedHelloGivesOneMemberAndTwoAnswers) {
   hello(hello_of(kAnna));
   hello(hello_of(kAnna));

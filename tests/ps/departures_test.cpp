@@ -101,13 +101,28 @@ class DeparturesTest : public testing::Test {
 TEST_F(DeparturesTest, JobsPolicyDecidesAboutALostWorker) {
   make("on-worker-loss = abort\n");
   start();
+  departures_->note_saved(0);
   leave(kBert, 1, "killed");
   EXPECT_TRUE(phase_.failed());
-  EXPECT_EQ(phase_.failure_text(),
-            "[job] lost worker 1 (node, pid 1102) at step 0: killed; on-worker-loss=abort");
+  EXPECT_EQ(
+      phase_.failure_text(),
+      "[job] lost worker 1 (node, pid 1102) at step 0: killed; on-worker-loss=abort: the newest "
+      "checkpoint is that of step 0: no step is lost; the same command with --resume auto goes on; "
+      "on-worker-loss = wait would wait for another worker");
   ASSERT_TRUE(phase_.culprit());
   EXPECT_EQ(phase_.culprit()->pid, 1102);
   EXPECT_TRUE(given_up().empty()) << "the job does not go on without it";
+}
+
+TEST_F(DeparturesTest, AWorkerOfALauncherThatStartsNoOtherFailsTheJobBeforeTheStart) {
+  make("on-worker-loss = abort\n");
+  leave(kAnna, 3, "[data] no such folder");
+  EXPECT_THAT(notices(), HasSubstr("the job waits for another"));
+  members_.find(kBert)->launched = true;
+  leave(kBert, 3, "[data] no such folder");
+  EXPECT_TRUE(phase_.failed());
+  EXPECT_EQ(phase_.failure_code(), ErrorCode::kData);
+  EXPECT_THAT(phase_.failure_text(), testing::EndsWith("before the start: [data] no such folder"));
 }
 
 TEST_F(DeparturesTest, SpareTakesTheShareAtOnce) {

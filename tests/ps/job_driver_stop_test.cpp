@@ -105,7 +105,7 @@ TEST_F(JobDriverTest, JobThatMissesItsCutLeavesWithItsNewestCheckpointAndSaysWha
       driver_->coordinator().failure_text(),
       HasSubstr("ended by SIGTERM (server 0 (head, pid 1)); the next consistent cut was not "
                 "on disk within the grace of 5 s; the newest checkpoint is that of step 2: 1 "
-                "step since then is lost; the same command with resume goes on"));
+                "step since then is lost; the same command with --resume auto goes on"));
   EXPECT_EQ(driver_->exit_code(), 75);
   EXPECT_EQ(driver_->coordinator().failure_code(), ErrorCode::kStopped) << "members end with it";
   turn();

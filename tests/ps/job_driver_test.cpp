@@ -238,7 +238,7 @@ TEST_F(JobDriverTest, MembersFileIsWrittenBeforeTheFirstStepAndAtTheEnd) {
   make();
   turn();
   ASSERT_EQ(members_.size(), 1U);
-  EXPECT_EQ(members_[0].find("worker"), std::string::npos);
+  EXPECT_EQ(members_[0].find("\"worker\""), std::string::npos);
   join();
   turn(60);
   EXPECT_THAT(members_.back(), HasSubstr(R"("role":"worker","rank":0)"));
@@ -314,6 +314,7 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
 
   join(run);
   EXPECT_EQ(started_, 1) << "a server is still missing";
+  EXPECT_THAT(members_.back(), HasSubstr("it was ended by SIGTERM")) << "of the term before";
   join_server(run);
   turn();
   turn();
@@ -321,6 +322,13 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_EQ(history_.recoveries, 1);
   EXPECT_EQ(driver_->coordinator().run(), run);
   EXPECT_NE(data_.server(), nullptr);
+  moments_.clear();
+  turn(250);
+  ASSERT_EQ(moments_.size(), 1U);
+  EXPECT_EQ(moments_[0].lost, std::vector<std::string>{"server 1"});
+  EXPECT_EQ(moments_[0].back_to_step, 0);
+  turn(250);
+  EXPECT_TRUE(moments_.back().lost.empty()) << "once";
 }
 
 TEST_F(JobDriverTest, WorkerThatDeclaresOtherDataFirstInTheNextTermIsRefused) {

@@ -146,9 +146,17 @@ TEST(SummaryTable, ShowsTheMainFigures) {
         std::string("0.2500"), std::string("mean 1.25"), std::string(64, 'a'),
         std::string("compute 40.00, push 10.00, wait 20.00, pull 5.00 ms"),
         std::string("80 applied, 12 dropped (per worker: 0 2 10)"),
-        std::string("1.50 s servers, 2.25 s workers"), std::string("/tmp/out")}) {
+        std::string("1.50 s servers, 2.25 s workers"), std::string("  /tmp/out")}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
+}
+
+TEST(SummaryTable, SaysWhereARunWasStopped) {
+  RunFigures s = some_summary();
+  s.total_steps = 1600;
+  EXPECT_THAT(summary_table(s, ""), testing::StartsWith("finished\n"));
+  s.stopped_by = "SIGINT";
+  EXPECT_THAT(summary_table(s, ""), testing::StartsWith("stopped at 40 of 1600 steps\n"));
 }
 
 RunFigures moment_at(double seconds, int64_t step) {
@@ -244,6 +252,18 @@ TEST(Report, TerminalShowsOneLineThatIsRewritten) {
   EXPECT_THAT(text, HasSubstr("640 samples/s"));
   EXPECT_THAT(text, HasSubstr("staleness 0.5 (max 2)"));
   EXPECT_THAT(text, HasSubstr("ETA 0:10")) << "98 steps of 64 samples at 640 a second";
+}
+
+TEST(Report, TerminalKeepsTheLineOfAnEvaluation) {
+  const ScratchFolder folder;
+  Report report(folder.path(), ProgressStyle::kTerminal);
+  begin(report, "");
+  RunFigures tested = moment_at(2.0, 100);
+  tested.evaluation = some_summary().evaluation;
+  const std::string text = printed(report, {moment_at(1.0, 50), tested, moment_at(2.1, 100)});
+  EXPECT_THAT(text, testing::EndsWith("\033[?7h\n"));
+  EXPECT_THAT(text.substr(text.rfind('\r')), HasSubstr("accuracy 94.99 %"))
+      << "no line takes its place at the end";
 }
 
 TEST(Report, FileGetsPlainLinesRarelyAndTheLastOne) {

@@ -27,6 +27,7 @@ RunFigures full_figures() {
   f.strategy = "sync";
   f.resumed_from_step = 3;
   f.recoveries = 1;
+  f.workers_lost = 3;
   f.checkpoints_failed = 2;
   f.step = 7;
   f.end_step = 9;
@@ -36,6 +37,8 @@ RunFigures full_figures() {
   f.counts.samples = 40;
   f.samples_per_second = 20.0;
   f.counts.bad_gradients = 5;
+  f.lost = {"server 1"};
+  f.back_to_step = 5;
   f.staleness = {{0, 3}, {2, 1}};
   f.evaluation = Evaluation{6, {{{"label", Metric::kAccuracy, 1}, {1.0, 4, 3.0}}}};
   f.best = {"accuracy", 6, 6, 0.75, 0};
@@ -57,16 +60,16 @@ TEST(RunFigures, EachOutputHasItsOrder) {
   const RunFigures f = full_figures();
   EXPECT_EQ(names(Figure::kMetrics, f),
             "seconds step epoch samples samples_per_second learning_rate loss staleness_mean "
-            "staleness_max test_step test_seconds test_samples heads");
+            "staleness_max test_step test_seconds test_samples lost back_to_step heads");
   EXPECT_EQ(status_names(f),
             "version protocol run phase strategy servers workers host pid out up_seconds "
             "waiting_for failure step steps epoch samples samples_per_second learning_rate loss "
             "staleness_mean staleness_max seconds eta_seconds");
   EXPECT_EQ(
       names(Figure::kSummary, f),
-      "strategy workers servers steps resumed_from_step samples samples_per_worker "
+      "strategy workers servers steps total_steps resumed_from_step samples samples_per_worker "
       "pushes_applied pushes_dropped pushes_dropped_per_worker seconds recoveries "
-      "steps_repeated stopped_early best_evaluation stopped_by checkpoints_failed "
+      "steps_repeated workers_lost stopped_early best_evaluation stopped_by checkpoints_failed "
       "bad_gradients samples_per_second train_loss heads model_parameters arena_bytes slots "
       "initial_weights_sha256 drawn_tensors unused_tensors data_digest numerics "
       "other_numerics data_order_sha256 weights_sha256 slices_per_server staleness bytes_pushed "
@@ -79,11 +82,12 @@ TEST(RunFigures, EachOutputHasItsOrder) {
   EXPECT_EQ(names(Figure::kTensorBoard, f),
             "loss learning_rate samples_per_second epoch staleness_mean staleness_max");
   EXPECT_EQ(names(Figure::kProgress, f),
-            "step epoch loss samples_per_second eta_seconds staleness_mean heads");
-  EXPECT_EQ(names(Figure::kTable, f),
-            "strategy steps best_evaluation samples pushes_applied seconds recoveries "
-            "checkpoints_failed bad_gradients train_loss heads staleness bytes_pushed split "
-            "cpu_seconds peak_rss_mib weights_sha256");
+            "step epoch loss heads samples_per_second eta_seconds staleness_mean");
+  EXPECT_EQ(
+      names(Figure::kTable, f),
+      "strategy steps best_evaluation samples pushes_applied seconds recoveries "
+      "workers_lost checkpoints_failed bad_gradients train_loss heads staleness bytes_pushed split "
+      "cpu_seconds peak_rss_mib weights_sha256");
 }
 
 TEST(RunFigures, AreShownOnceTheyExist) {

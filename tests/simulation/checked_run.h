@@ -203,9 +203,7 @@ class Run {
     for (const char* list : {"members", "left"}) {
       for (const auto& row : document.at(list)) samples += row.at("samples").get<int64_t>();
     }
-    // after a loss of servers, only of the steps since the checkpoint
-    const int64_t all = cluster_->coordinator().training().counts().samples;
-    if (cluster_->recoveries == 0 && samples != all) {
+    if (samples != cluster_->coordinator().training().counts().samples) {
       return complain("the members have computed " + std::to_string(samples) +
                       " samples: " + cluster_->members_json);
     }
