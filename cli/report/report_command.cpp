@@ -11,7 +11,6 @@
 #include "cli/report/compare_read.h"
 #include "cli/report/metric_style.h"
 #include "cli/report/report_page.h"
-#include "cli/run/ending.h"
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
 #include "common/base/text.h"

@@ -335,12 +335,6 @@ void check_strategy(const Job& job, const Settings& given) {
                setting_text(job, given, "model") +
                ": only the program of the workers has the model; remove record");
   }
-  if (job.sampler == SamplerKind::kWeighted && job.model == "external") {
-    refuse_job(setting_text(job, given, "sampler") + " needs the class of each sample, and with " +
-               setting_text(job, given, "model") +
-               " only the program of the workers has it: take sampler = uniform, or weight the "
-               "losses in the program");
-  }
   // error feedback: a replay would need every push of every incarnation, even of lost ones
   if (!job.record.empty() && job.encodes_pushes()) {
     refuse_job(setting_text(job, given, "record") + " cannot be kept with " +

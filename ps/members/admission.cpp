@@ -231,7 +231,8 @@ void Admission::add_member(const wire::Hello& hello) {
   info.pid = hello.pid();
   info.data_endpoint = hello.data_endpoint();
   info.device = hello.device();
-  info.launched = options_.launched && hello.job_token() == options_.job_token;
+  info.launched =
+      options_.launched && !options_.job_token.empty() && hello.job_token() == options_.job_token;
   info.wanted_rank = std::max(0, hello.wanted_rank()) - 1;
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);

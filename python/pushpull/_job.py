@@ -70,11 +70,12 @@ class BaseJob:
         """
         tensors = (_library.Tensor * len(entries))()
         keep = []  # memory that the array points to
+        groups_decide = any(group and group.weight_decay is not None for _, _, group, _ in entries)
         for tensor, (name, shape, group, momentum) in zip(tensors, entries):
             sizes = (ctypes.c_int64 * len(shape))(*shape)
             keep.append(sizes)
             tensor.name, tensor.shape, tensor.dimensions = name.encode(), sizes, len(shape)
-            tensor.no_decay = int(len(shape) < 2)  # biases and norms
+            tensor.no_decay = int(len(shape) < 2 and not groups_decide)  # biases and norms
             tensor.lr = _pointer_to(group and group.lr, keep)
             tensor.weight_decay = _pointer_to(group and group.weight_decay, keep)
             tensor.is_average, tensor.average_momentum = int(momentum is not None), momentum or 0.0

@@ -60,11 +60,6 @@ TEST(Job, ARecordNeedsAModelThatReplayCanCompute) {
                                         HasSubstr("model = external (--model)")));
 }
 
-TEST(Job, WeightedSamplesNeedClassesThatTheWorkersKnow) {
-  EXPECT_THAT(error_of({{"sampler", "weighted"}, {"model", "external"}}),
-              HasSubstr("sampler = weighted (--sampler) needs the class of each sample"));
-}
-
 TEST(Job, ReadsEveryKindOfValue) {
   const Job job = parse_job_text(
       "# a comment\n"

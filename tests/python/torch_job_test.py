@@ -195,6 +195,9 @@ class Declarations(unittest.TestCase):
         self.assertEqual(found["5.bias"], (None, 0.0))
         self.assertEqual(found["5.weight"], (0.5, None))
         self.assertEqual(found["0.weight"], (None, None))
+        self.assertEqual(library.undecayed, [], "groups say which tensors decay")
+        library = FakeLibrary()
+        run(library, network(), groups=[pp.group("5.*", lr=0.5)])
         averages = {"1.running_mean", "1.running_var"}
         self.assertEqual(set(library.undecayed) - averages, {"1.weight", "1.bias", "5.bias"}, "biases and norms")
 
