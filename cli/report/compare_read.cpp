@@ -124,6 +124,9 @@ std::string words_of_failed(const std::string& line,
                             const std::string& other) {
   const size_t pid = line.find(" (pid ");
   if (pid == std::string::npos || line.find(" ended with ") == std::string::npos) return other;
+  if (const size_t reason = line.find("): ["); reason != std::string::npos) {
+    return line.substr(reason + 3);  // as the coordinator knows it
+  }
   const auto last = last_of.find(line.substr(kLauncherTag.size(), pid - kLauncherTag.size()));
   const bool early = line.find(" before training began") != std::string::npos;
   return last == last_of.end() || early ? line.substr(0, line.find("; ")) : last->second;

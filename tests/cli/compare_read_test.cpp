@@ -233,6 +233,11 @@ TEST(CompareRead, TheLastErrorOfTheLogIsTheReasonOfAFailure) {
                          "worker must join; stopping the others\n",
                          1),
             "[run] worker 1 (pid 7) ended with exit code 0 before training began (exit code 1)");
+  EXPECT_EQ(
+      failure_line("worker 0 | worker 0: shared memory with server 0\n"
+                   "[run] worker 0 (pid 7) ended with exit code 7 (not finite): [train] nan\n",
+                   7),
+      "[train] nan (exit code 7)");
   EXPECT_THAT(failure_line("", 137), HasSubstr("137"));
   EXPECT_THAT(failure_line("error: [x] \x1b[31m\x01 odd\n", 1), Not(HasSubstr("\x1b")));
 }

@@ -245,7 +245,7 @@ def every_report_opens_silently_and_fits_every_width(browser, folder):
 def all_sections_are_there(browser, folder):
     full = browser.probe("full", LOOK)
     expect(full["sections"] == ["results", "pairs", "accuracy", "speed", "steps", "staleness", "costs", "links", "reading", "provenance"], full["sections"])
-    for words in ("convnet on digits: strategies compared", "FAILED 10 of 162 runs", "Failures: 10 of 162 runs", "tuned: lr=0.05",
+    for words in ("convnet on digits: strategies compared", "FAILED: 10 of 162 runs", "Failures: 10 of 162 runs", "tuned: lr=0.05",
                   "Gloo is not built into this worker", "The textbook model beside the measurement", "All 162 runs, in the order"):
         expect(words in full["text"], f"no '{words}'")
     outage = browser.probe("outage", LOOK)

@@ -124,7 +124,7 @@ def an_absent_coordinator_is_code_4_and_names_the_address(lab):
     code, text = status(lab, address, "--join-timeout", 1)
     expect(code == 4 and address in text, f"exit code {code}: {text}")
     code, text = status(lab, "here", "--join-timeout", 1)
-    expect(code == 2 and "--join here" in text, f"exit code {code}: {text}")
+    expect(code == 2 and "--join tcp://here" in text, f"exit code {code}: {text}")
 
 
 def training_continues_if_members_cannot_be_written(lab):

@@ -116,7 +116,7 @@ def without_a_terminal_it_prints_once(lab):
     code, text = lab.call("pushpull", "top", "--join", "tcp://127.0.0.1:1", "--join-timeout", 0.5)
     expect(code == 4 and "tcp://127.0.0.1:1" in text, f"exit code {code}: {text}")
     code, text = lab.call("pushpull", "top")
-    expect(code == 2 and "--join" in text, f"exit code {code}: {text}")
+    expect(code == 2 and "HOST:PORT" in text, f"exit code {code}: {text}")
 
 
 def it_works_in_tmux(lab):
