@@ -28,6 +28,7 @@
 #include "tests/models/initial_weights.h"
 #include "tests/models/queued_backend.h"
 #include "worker/compute/compute.h"
+#include "worker/compute/device_team.h"
 #include "worker/compute/evaluate.h"
 
 namespace pushpull {

@@ -6,54 +6,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "common/base/hash_sum.h"
 #include "common/layout/slice_map.h"
 #include "common/update/range_update.h"
 #include "datasets/dataset.h"
-#include "datasets/loader.h"
 #include "models/model.h"
-#include "worker/compute/device_sum.h"
-#include "worker/compute/device_team.h"
-#include "worker/compute/gradient_sum.h"
+#include "worker/compute/gradient_source.h"
 #include "worker/member/time_split.h"
 #include "worker/member/trace.h"
 
 namespace pushpull {
-
-// Slows a worker down on purpose (`straggler`): after each piece of computing it waits until the
-// piece has taken FACTOR times as long. It sleeps rather than spins, because it emulates a slower
-// machine and must not take cores from other processes. Single-threaded.
-class Straggling {
- public:
-  // clock: in seconds, monotonic. sleep: sleeps for at most the given seconds.
-  Straggling(std::function<double()> clock, std::function<void(double)> sleep);
-
-  // 1 = no slowdown.
-  void set_factor(double factor) { factor_ = factor; }
-
-  // Starts or resumes the clock of computing.
-  void resume();
-  // Stops it and sleeps for the time owed.
-  void lag();
-
- private:
-  std::function<double()> clock_;
-  std::function<void(double)> sleep_;
-  double factor_ = 1.0;
-  double resumed_s_ = 0.0;
-  double owed_s_ = 0.0;  // negative after sleeping too long
-};
-
-// Hash of the samples that a run actually drew, which shows that two runs saw the same data:
-// SHA-256 of each micro-batch's place and indices, added up in any order. Thread-safe.
-
-// Returns the hash of one micro-batch. indices: of its samples in the training split, in order.
-HashSum data_hash(int64_t step, int64_t micro_batch, std::span<const int64_t> indices);
 
 struct Job;
 
@@ -70,9 +35,9 @@ class Compute {
   void set_rank(int rank);
   // Adds events for each micro-batch and for copies of devices to `trace`, which is borrowed. Call
   // before the first node().
-  void set_trace(Trace& trace);
+  void set_trace(Trace& trace) { source_->set_trace(trace); }
   // Counts micro-batches in `activity`, which is borrowed. Call before the first node().
-  void set_activity(Activity& activity) { activity_ = &activity; }
+  void set_activity(Activity& activity) { batches_.set_activity(activity); }
 
   // Begins a task: each call of node() computes the next of these nodes of `step`.
   //   weights: the flat vector. It must not change until the last node() has returned, because a
@@ -98,74 +63,34 @@ class Compute {
 
   // Returns the gradients that were replaced by zeros (on-bad-gradient = skip) since the last call,
   // each with the index of its loss.
-  std::vector<wire::BadGradient> take_bad() {
-    return skipped_ ? skipped_->take_found() : std::vector<wire::BadGradient>();
-  }
+  std::vector<wire::BadGradient> take_bad() { return source_->take_bad(); }
   // Returns the hash of the samples of all nodes since the last call.
-  HashSum take_data_hash() { return std::exchange(data_hash_, {}); }
+  HashSum take_data_hash() { return batches_.take_hash(); }
 
   // Returns the whole sum of the last node, which must be in host memory. Valid until the next
   // node().
-  std::span<const float> sum() const { return team_ ? team_->sum() : gradient_->sum(); }
+  std::span<const float> sum() const { return source_->sum(); }
   // Returns the squared norm of the mean gradient, for clipping.
   //   sum: flat vector, summed over `micro_batches`.
   double squares(std::span<const float> sum, int64_t micro_batches) const;
 
  private:
-  struct Work {
+  struct Task {
     int64_t step = -1;
     std::vector<Range> nodes;
   };
-  // Arguments of node().
-  struct Node {
-    int64_t step = 0;
-    Range range;
-    bool is_first = false;  // first of the task's nodes
-    const GradientSum::SliceReady& ready;
-    WeightsNeeded needed;
-  };
-  // A micro-batch copied to a device ahead of its use.
-  struct Ahead {
-    int64_t step = -1;  // -1 if there is none
-    int64_t micro_batch = -1;
-    HashSum hash;
-  };
 
-  bool traced() const { return trace_ != nullptr && trace_->on(); }
-  bool compute(const Node& node, std::vector<float>& losses);
-  void stage(size_t device, int64_t step, int64_t micro_batch);
-  void stage_ahead();
-  void stage_ahead(size_t device, int64_t step, int64_t micro_batch);
-  bool on_host(const Node& node, std::vector<float>& losses);
-  bool on_device(const Node& node, std::vector<float>& losses);
-  bool on_devices(const Node& node, std::vector<float>& losses);
-  void add_losses(const Node& node, std::span<const float> all, std::vector<float>& losses) const;
-  void sleep(double seconds) const;
-  void count(int64_t micro_batches);
-  float check_loss(int64_t step, int64_t micro_batch, float loss) const;
   void check_finite(int64_t step, int slice, const Payload& part) const;
 
-  const Job& job_;
   Model& model_;
-  SliceMap map_;
+  const SliceMap map_;
   RangeUpdate whole_;
-  Loader loader_;
-  const std::vector<DeviceStep*> devices_;  // of the model; empty if it computes on the CPU
-  std::unique_ptr<GradientSum> gradient_;   // null if there are several devices
-  std::unique_ptr<DeviceTeam> team_;        // set if there are several devices
-  std::vector<Ahead> ahead_;                // by device
-  Work work_;                               // given to begin()
-  size_t next_ = 0;                         // index in work_.nodes
+  MicroBatches batches_;
+  const std::unique_ptr<GradientSource> source_;
+  Task task_;        // given to begin()
+  size_t next_ = 0;  // index in task_.nodes
   std::span<const float> weights_;
-  Work hinted_;
-  std::function<bool()> over_;
-  Straggling straggling_;
-  HashSum data_hash_;
-  std::optional<SkippedGradients> skipped_;  // on-bad-gradient = skip
-  int rank_ = -1;
-  Trace* trace_ = nullptr;
-  Activity* activity_ = nullptr;               // null if there is none
-  std::unique_ptr<DeviceTrace> device_trace_;  // set for a single traced device
+  Task hinted_;
 };
 
 }  // namespace pushpull

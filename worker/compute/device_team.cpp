@@ -63,10 +63,43 @@ void TeamModel::choose(const std::string& choices) {
   }
 }
 
+// ---- StagedInputs ----
+
+StagedInputs::StagedInputs(std::vector<DeviceStep*> devices, MicroBatches& batches)
+    : devices_(std::move(devices)), batches_(batches), ahead_(devices_.size()) {}
+
+void StagedInputs::stage(size_t device, int64_t step, int64_t micro_batch) {
+  const Ahead ahead = std::exchange(ahead_[device], {});
+  if (ahead.step == step && ahead.micro_batch == micro_batch) {
+    batches_.add_hash(ahead.hash);
+    return;
+  }
+  if (ahead.step >= 0) devices_[device]->unstage();
+  devices_[device]->stage(batches_.get(step, micro_batch).view());
+}
+
+void StagedInputs::stage_ahead(size_t device, int64_t step, Range node, int64_t index) {
+  const int64_t micro_batch = node.lo + index;
+  Ahead& ahead = ahead_[device];
+  if (node.size() == 0 || ahead.step >= 0 || !batches_.loader().ready(step, micro_batch)) return;
+  const MicroBatch& batch = batches_.loader().get(step, micro_batch);
+  devices_[device]->stage(batch.view());
+  ahead = {step, micro_batch, data_hash(step, micro_batch, batch.indices)};
+}
+
+void StagedInputs::clear() {
+  for (DeviceStep* device : devices_) device->unstage();
+  ahead_.assign(devices_.size(), {});
+}
+
+// ---- DeviceTeam ----
+
 DeviceTeam::DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable& table,
-                       const SliceMap& map, FloatAllocator memory)
+                       const SliceMap& map, MicroBatches& batches, FloatAllocator memory)
     : table_(table),
       map_(map),
+      batches_(batches),
+      inputs_(steps, batches),
       threads_(static_cast<int>(steps.size())),
       pool_(static_cast<size_t>(table.total), std::move(memory)),
       finite_(static_cast<size_t>(map.slices())) {
@@ -77,6 +110,8 @@ DeviceTeam::~DeviceTeam() { drain(); }
 
 void DeviceTeam::set_trace(Trace& trace) {
   PP_ASSERT(leaves_ == 0);
+  if (!trace.on()) return;
+  trace_ = &trace;
   std::vector<std::string> names;
   for (Member& member : members_) {
     member.trace = std::make_unique<DeviceTrace>(trace, *member.step, map_,
@@ -84,12 +119,6 @@ void DeviceTeam::set_trace(Trace& trace) {
     names.push_back(member.step->device()->name());
   }
   trace.set_devices(std::move(names));
-}
-
-void DeviceTeam::trace(int64_t step, int64_t first) {
-  for (const Member& member : members_) {
-    if (!member.parts.empty()) member.trace->end(step, first + member.parts.front().leaves.lo);
-  }
 }
 
 // Each device takes a share of the leaves, as workers take shares of a step.
@@ -120,11 +149,16 @@ void DeviceTeam::plan(int64_t leaves) {
   }
 }
 
-bool DeviceTeam::enqueue(const Part& part, size_t device, const Stage& stage) {
+bool DeviceTeam::enqueue(const NodeWork& work, const Part& part, size_t device) {
   const GradientSum::SliceReady nothing_yet = [](int, const Payload&) { PP_ASSERT(false); };
   part.sum->begin(part.leaves.size());
   for (int64_t leaf = part.leaves.lo; leaf < part.leaves.hi; ++leaf) {
-    if (!stage(device, leaf)) return false;
+    {
+      const std::lock_guard lock(reading_);
+      if (batches_.over()) return false;
+      inputs_.stage(device, work.step, work.range.lo + leaf);
+      batches_.count_computed(1);
+    }
     part.step->run(part.sum->leaf().data(), [&](size_t tensor) {
       if (part.sum->in_last_leaf()) part.sum->tensor_ready(tensor, nothing_yet);
     });
@@ -133,51 +167,72 @@ bool DeviceTeam::enqueue(const Part& part, size_t device, const Stage& stage) {
   return true;
 }
 
-std::optional<int64_t> DeviceTeam::first_leaf(size_t device, int64_t leaves) const {
-  const Range share =
-      share_range(static_cast<int64_t>(device), static_cast<int64_t>(members_.size()), leaves);
-  return share.size() == 0 ? std::nullopt : std::optional(share.lo);
+// Each device enqueues its parts on a thread. Returns false if the work was over before the end.
+bool DeviceTeam::enqueue(const NodeWork& work) {
+  std::atomic<bool> over = false;
+  threads_.run(std::ssize(members_), [&](int64_t index, int /*thread*/) {
+    const auto device = static_cast<size_t>(index);
+    Member& member = members_[device];
+    if (member.parts.empty()) return;
+    if (!std::exchange(member.has_begun, true)) member.step->begin(work.weights);
+    for (const Part& part : member.parts) {
+      if (!enqueue(work, part, device)) over = true;
+      if (over) return;
+    }
+  });
+  return !over;
 }
 
-void DeviceTeam::begin(std::span<const float> weights) {
-  weights_ = weights;
-  for (Member& member : members_) member.has_begun = false;
+// The first micro-batch of each device in the next node.
+void DeviceTeam::stage_ahead(const NodeWork& work) {
+  const auto members = static_cast<int64_t>(members_.size());
+  for (int64_t i = 0; i < members; ++i) {
+    const Range share = share_range(i, members, work.next.size());
+    if (share.size() == 0) continue;
+    inputs_.stage_ahead(static_cast<size_t>(i), work.next_step, work.next, share.lo);
+  }
 }
 
-bool DeviceTeam::node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
-                      const GradientSum::SliceReady& ready, std::vector<float>& losses) {
-  plan(leaves);
+bool DeviceTeam::node(const NodeWork& work, std::vector<float>& losses) {
+  const double begin_s = trace_ != nullptr ? now_seconds() : 0.0;
+  if (work.is_first()) {
+    for (size_t tensor = 0; work.needed && tensor < table_.tensors.size(); ++tensor) {
+      work.needed(tensor);
+    }
+    for (Member& member : members_) member.has_begun = false;
+  }
+  plan(work.range.size());
   for (const Member& member : members_) {
     if (member.trace) member.trace->begin();
   }
-  std::atomic<bool> over = false;
+  bool whole = false;
   try {
-    threads_.run(std::ssize(members_), [&](int64_t index, int /*thread*/) {
-      const auto device = static_cast<size_t>(index);
-      Member& member = members_[device];
-      if (member.parts.empty()) return;
-      if (!std::exchange(member.has_begun, true)) member.step->begin(weights_);
-      for (const Part& part : member.parts) {
-        if (!enqueue(part, device, stage)) over = true;
-        if (over) return;
-      }
-    });
-    if (!over) {
-      enqueued();
-      add_up(ready);
+    whole = enqueue(work);
+    if (whole) {
+      stage_ahead(work);
+      add_up(work.ready);
     }
   } catch (...) {
     drain();  // no work of an abandoned node may leak into the next one
     throw;
   }
-  if (over) {
+  if (!whole) {
     drain();
     return false;
   }
+  std::vector<float> all;
   for (const Member& member : members_) {
     if (member.parts.empty()) continue;
     const std::span<const float> some = member.step->wait();
-    losses.insert(losses.end(), some.begin(), some.end());
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  stage_ahead(work);
+  batches_.add_checked(work.step, work.range, all, losses);
+  if (trace_ == nullptr) return true;
+  trace_->add(Trace::kPart, work.step, work.range.lo, begin_s, now_seconds());
+  for (const Member& member : members_) {
+    if (member.parts.empty()) continue;
+    member.trace->end(work.step, work.range.lo + member.parts.front().leaves.lo);
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "common/base/thread_pool.h"
 #include "common/update/range_update.h"
 #include "models/device_step.h"
+#include "worker/compute/gradient_source.h"
 #include "worker/compute/gradient_sum.h"
 #include "worker/member/trace.h"
 
@@ -48,6 +50,35 @@ class DeviceTrace {
   std::vector<Slice> slices_;
 };
 
+// The inputs of devices. A device's next micro-batch is copied in while it computes.
+// Single-threaded.
+class StagedInputs {
+ public:
+  // Borrows both.
+  StagedInputs(std::vector<DeviceStep*> devices, MicroBatches& batches);
+
+  // Stages this micro-batch as the input of the device's next run.
+  void stage(size_t device, int64_t step, int64_t micro_batch);
+  // Stages the micro-batch of `node` with this index for the device's next node, if it has been read
+  // by now: slices that are ready to push must not wait for it. Does nothing without a node. Called
+  // between nodes, and once all micro-batches of a node are enqueued.
+  void stage_ahead(size_t device, int64_t step, Range node, int64_t index);
+  // Forgets what is staged.
+  void clear();
+
+ private:
+  // A micro-batch copied to a device ahead of its use.
+  struct Ahead {
+    int64_t step = -1;  // -1 if there is none
+    int64_t micro_batch = -1;
+    HashSum hash;
+  };
+
+  const std::vector<DeviceStep*> devices_;
+  MicroBatches& batches_;
+  std::vector<Ahead> ahead_;  // by device
+};
+
 // Several devices of one worker. Each computes and sums a part of a node's micro-batches; the host
 // adds the parts along the same tree (P1), slice by slice, as a server does. Called by the thread
 // that computes; runs one more thread for each further device.
@@ -76,39 +107,25 @@ class TeamModel final : public Model {
   std::vector<std::unique_ptr<Model>> members_;
 };
 
-class DeviceTeam {
+class DeviceTeam final : public GradientSource {
  public:
-  // Stages a leaf of the node on this device. Returns false if the work is over. Called by several
-  // threads.
-  using Stage = std::function<bool(size_t device, int64_t leaf)>;
-
-  // Borrows `steps`. memory: where the sum is written and sent from.
+  // Borrows `steps`, `table` and `batches`. memory: where the sum is written and sent from.
   DeviceTeam(const std::vector<DeviceStep*>& steps, const TensorTable& table, const SliceMap& map,
-             FloatAllocator memory);
-  ~DeviceTeam();
+             MicroBatches& batches, FloatAllocator memory);
+  ~DeviceTeam() override;
   DeviceTeam(const DeviceTeam&) = delete;
   DeviceTeam& operator=(const DeviceTeam&) = delete;
 
-  // Adds each device's events to `trace`, which is borrowed. Call before the first node.
-  void set_trace(Trace& trace);
-
-  // Begins a task: all nodes until the next begin() use these weights, which must be complete.
-  void begin(std::span<const float> weights);
-  // Computes a node of `leaves` micro-batches, passes the slices of its sum to `ready` and appends
-  // the losses in the order of the leaves. `ready` may throw; the node is then abandoned.
-  //   enqueued: called once all micro-batches of the node are staged.
-  // Returns false if the work was over before the end.
-  bool node(int64_t leaves, const Stage& stage, const std::function<void()>& enqueued,
-            const GradientSum::SliceReady& ready, std::vector<float>& losses);
-  // Adds the events of the last node. first: index of its first micro-batch in the step.
-  void trace(int64_t step, int64_t first);
-  // Returns the first micro-batch of this device in a node of `leaves`, or nothing if it has no
-  // share.
-  std::optional<int64_t> first_leaf(size_t device, int64_t leaves) const;
-
-  // See GradientSum; for the last node.
-  std::span<const float> sum() const { return {sum_.get(), static_cast<size_t>(map_.total())}; }
-  bool finite(int slice) const { return finite_[static_cast<size_t>(slice)]; }
+  void set_trace(Trace& trace) override;
+  // Waits for all weights first: with several devices, waiting layer by layer gains little.
+  bool node(const NodeWork& work, std::vector<float>& losses) override;
+  void abandon() override { inputs_.clear(); }
+  std::span<const float> sum() const override {
+    return {sum_.get(), static_cast<size_t>(map_.total())};
+  }
+  bool finite(int slice, const Payload& /*part*/) const override {
+    return finite_[static_cast<size_t>(slice)];
+  }
 
  private:
   // A subtree that one device computes.
@@ -127,17 +144,22 @@ class DeviceTeam {
   };
 
   void plan(int64_t leaves);
-  static bool enqueue(const Part& part, size_t device, const Stage& stage);
+  bool enqueue(const NodeWork& work);
+  bool enqueue(const NodeWork& work, const Part& part, size_t device);
+  void stage_ahead(const NodeWork& work);
   void add_up(const GradientSum::SliceReady& ready);
   void add_slice(int slice, const std::vector<Payload>& payloads);
   void drain() noexcept;
 
   const TensorTable& table_;
-  SliceMap map_;
+  const SliceMap map_;
+  MicroBatches& batches_;
+  StagedInputs inputs_;
+  std::mutex reading_;  // guards batches_ and inputs_ while threads enqueue
   std::vector<Member> members_;
   ThreadPool threads_;
   BufferPool pool_;
-  std::span<const float> weights_;
+  Trace* trace_ = nullptr;  // null unless traced
   std::shared_ptr<float[]> sum_;
   std::vector<bool> finite_;     // by slice
   std::optional<TreeSum> tree_;  // set by the first sum

@@ -21,13 +21,6 @@ std::span<T> part_of(std::span<T> whole, const TensorInfo& tensor) {
 
 }  // namespace
 
-SkippedGradients::SkippedGradients(const TensorTable& table, bool on_host) : table_(table) {
-  if (on_host) return;
-  throw Error(ErrorCode::kUsage,
-              "[train] on-bad-gradient = skip needs gradients in host memory, and this "
-              "worker computes on a device: use abort or quarantine, or --device cpu");
-}
-
 float SkippedGradients::take(const MicroBatch& computed, std::span<const float> weights,
                              const WeightsNeeded& needed) {
   const std::vector<TensorInfo>& tensors = table_.tensors;

@@ -30,9 +30,8 @@ struct TensorTable;
 // micro-batches are spread over workers. Single-threaded.
 class SkippedGradients {
  public:
-  // Borrows `table`. on_host: the gradients are in host memory. Throws Error(kUsage) if they are
-  // not.
-  SkippedGradients(const TensorTable& table, bool on_host);
+  // Borrows `table`.
+  explicit SkippedGradients(const TensorTable& table) : table_(table) {}
 
   struct MicroBatch {
     std::span<float> gradient;  // flat vector
