@@ -34,7 +34,7 @@ struct pp_session {
   mutable std::mutex mutex;
   // guarded by mutex
   std::string error;  // of the last call that failed, or of pp_fail
-  // What pp_error has returned to each thread. Not thread_local: the destructor at a thread's end
+  // The text that pp_error returned last, by thread. Not thread_local: the destructor at a thread's end
   // needs glibc 2.18, and a buffer has no room in the static TLS of a library that is loaded late.
   mutable std::map<std::thread::id, std::string> told;
 };

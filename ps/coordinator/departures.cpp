@@ -201,7 +201,7 @@ void Departures::end_term(const std::string& text) {
   admission_.hold_servers();
 }
 
-// What is lost by on-worker-loss = abort, and the ways out.
+// Returns what on-worker-loss = abort loses, and the settings that avoid it.
 std::string Departures::abort_text() const {
   std::string text =
       "; on-worker-loss=abort: " + RunSaved{run_->committed().floor(), whole_step_}.loss();
