@@ -135,7 +135,7 @@ std::optional<std::string> find_job(const JobSearch& search, const Keys& keys,
           (!unknown.empty() ? "; " + unknown + ";"
            : others.empty() ? "; is it running there?"
                             : "; " + others.begin()->first + ": " + others.begin()->second) +
-          " --join-timeout, in Python timeout=, sets how long to wait");
+          " --join-timeout sets how long to wait");
 }
 
 std::optional<std::string> address_of_job(const Placement& placement, const Keys& keys,

@@ -34,11 +34,10 @@ std::optional<Message> Joining::on_tick(int64_t now_ms) {
   if (!began_ms_ || std::exchange(answered_, false)) began_ms_ = now_ms;
   const int64_t waited_ms = now_ms - *began_ms_;
   if (waited_ms > static_cast<int64_t>(options_.timeout_s * 1000)) {
-    throw Error(
-        ErrorCode::kUnreachable,
-        "[join] no server has answered at " + options_.coordinator + " for " +
-            std::to_string(waited_ms / 1000) +
-            " s; is it running there? --join-timeout, in Python timeout=, sets how long to wait");
+    throw Error(ErrorCode::kUnreachable,
+                "[join] no server has answered at " + options_.coordinator + " for " +
+                    std::to_string(waited_ms / 1000) +
+                    " s; is it running there? --join-timeout sets how long to wait");
   }
   if (!repeat_.due(now_ms)) return std::nullopt;
   return hello_;
