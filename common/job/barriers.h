@@ -26,6 +26,9 @@ struct Barriers {
   // No step after an evaluation begins before its result is known, and its weights are gathered.
   bool awaits_evaluations = false;
   std::vector<int64_t> chosen = {};  // the newest added ones, ascending
+  // The first step that may not begin yet, because some member does not know of a change there; 0
+  // for none.
+  int64_t held_step = 0;
 
   // Adds a checkpoint at `step`, which must be the end of a round. Ignores a step that is not after
   // the newest one.
@@ -45,6 +48,12 @@ struct Barriers {
            std::ranges::find(chosen, step) != chosen.end();
   }
   bool stops_at(int64_t step) const { return stop_step > 0 && step == stop_step; }
+  // Returns true while this step may not begin yet.
+  bool holds(int64_t step) const { return held_step > 0 && step >= held_step; }
+  // Returns true if the step does not begin, at least not yet: it is held, or the run stops before it.
+  bool is_held_back(int64_t step) const {
+    return holds(step) || (stop_step > 0 && step >= stop_step);
+  }
   // Returns whether server 0 gets a copy of the other servers' weights. A checkpoint includes such
   // a copy.
   bool copy_due(int64_t step) const { return copy_every > 0 && due(step, copy_every); }

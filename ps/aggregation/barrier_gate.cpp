@@ -14,11 +14,14 @@ constexpr size_t kMaxSnapshots = 2;
 
 }  // namespace
 
-BarrierGate::BarrierGate(const Barriers& barriers, Shard& shard, TrainingObserver& observer)
-    : barriers_(barriers), shard_(shard), observer_(observer), open_(barriers.start_step) {}
+BarrierGate::BarrierGate(Barriers barriers, Shard& shard, TrainingObserver& observer)
+    : barriers_(std::move(barriers)),
+      shard_(shard),
+      observer_(observer),
+      open_(barriers_.start_step) {}
 
 bool BarrierGate::passes_with_update(int64_t step) const {
-  if (held_back(step)) return false;
+  if (barriers_.is_held_back(step)) return false;
   const int64_t barrier = barriers_.last(step);
   if (open_ >= barrier) return true;
   if (barriers_.next(open_) != barrier) return false;
@@ -74,8 +77,8 @@ bool BarrierGate::on_state(const wire::State& state) {
   // snapshot. No later update can have been applied.
   const bool lacks_snapshot = open_ > barriers_.start_step && find(open_) == nullptr;
   if (lacks_snapshot && wants_snapshot(open_)) --open_;
-  const int64_t held = std::exchange(held_, state.held_step());
-  return held > 0 && held_ != held;
+  const int64_t held = std::exchange(barriers_.held_step, state.held_step());
+  return held > 0 && barriers_.held_step != held;
 }
 
 const Snapshot* BarrierGate::find(int64_t step) const {

@@ -1,5 +1,6 @@
 // The barriers at one server: the newest open one, and the snapshots kept for processes that fetch
-// them. A snapshot references the shard's memory and copies nothing. Not thread-safe.
+// them. The gate owns the server's `Barriers`, and other parts ask it. A snapshot references the
+// shard's memory and copies nothing. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct Snapshot {
 class BarrierGate {
  public:
   // Borrows shard and observer.
-  BarrierGate(const Barriers& barriers, Shard& shard, TrainingObserver& observer);
+  BarrierGate(Barriers barriers, Shard& shard, TrainingObserver& observer);
 
   const Barriers& barriers() const { return barriers_; }
   // The newest barrier that is open.
@@ -34,12 +35,14 @@ class BarrierGate {
   int64_t evaluated() const { return evaluated_; }
   // Returns true if the last barrier at or before `step` is open and the coordinator does not hold
   // the step.
-  bool passed(int64_t step) const { return !held_back(step) && open_ >= barriers_.last(step); }
+  bool passed(int64_t step) const {
+    return !barriers_.is_held_back(step) && open_ >= barriers_.last(step);
+  }
   // Like `passed`, or if the update that makes the step's weights is sure to open its barrier.
   bool passes_with_update(int64_t step) const;
   // Returns true while the coordinator holds this step because not all members know of a change
   // there.
-  bool holds(int64_t step) const { return held_ > 0 && step >= held_; }
+  bool holds(int64_t step) const { return barriers_.holds(step); }
   // Returns true if `step` is a barrier that is still closed.
   bool due(int64_t step) const { return step > open_ && barriers_.is_barrier(step); }
 
@@ -63,18 +66,13 @@ class BarrierGate {
   Snapshot take(int64_t step, int64_t updates, bool state);
   bool wants_snapshot(int64_t step) const;
   bool room_for_snapshot() const;
-  // Held, or at or after the step at which the run stops.
-  bool held_back(int64_t step) const {
-    return holds(step) || (barriers_.stop_step > 0 && step >= barriers_.stop_step);
-  }
 
-  Barriers barriers_;  // stop_step and chosen checkpoints as reported by the coordinator
+  Barriers barriers_;  // what changes (stop_step, held_step, chosen) is as the coordinator reports
   Shard& shard_;
   TrainingObserver& observer_;
   int64_t open_;
   int64_t released_ = -1;
   int64_t evaluated_ = 0;
-  int64_t held_ = 0;  // first step to release no weights for (State.held_step); 0 for none
   Snapshot start_;
   Snapshot kept_;
   std::deque<Snapshot> snapshots_;  // with optimizer state, oldest first

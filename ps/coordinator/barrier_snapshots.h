@@ -1,5 +1,9 @@
-// The cuts of a run: the snapshot at each open barrier, and the checkpoints that are added during
-// training.
+// Tracks the barriers that server 0 has opened and the snapshot at each checkpoint and copy among
+// them: requested, gathered (servers may then free it), and for a checkpoint written. Part of the
+// coordinator's state machine. Not thread-safe.
+//
+// The start counts as the first barrier: its weights are gathered only to be hashed. If the run
+// starts at its end, that barrier is the last one, too.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +13,8 @@
 #include <vector>
 
 #include "common/job/barriers.h"
-#include "ps/members/actions.h"
-#include "ps/members/membership.h"
 
 namespace pushpull {
-
-// Tracks the barriers that server 0 has opened and the snapshot at each checkpoint and copy among
-// them: requested, gathered (servers may then free it), and for a checkpoint written. Part of the
-// coordinator's state machine. Not thread-safe.
-//
-// The start counts as the first barrier: its weights are gathered only to be hashed. If the run
-// starts at its end, that barrier is the last one, too.
 
 // A barrier that server 0 has opened: it has exactly the updates of all steps before `step`.
 struct OpenedBarrier {
@@ -30,15 +25,9 @@ struct OpenedBarrier {
 
 class BarrierSnapshots {
  public:
-  BarrierSnapshots() = default;
+  // Borrows the barriers of the run.
   explicit BarrierSnapshots(const Barriers& barriers);
 
-  // Makes the run stop with a checkpoint at `step`, which must not be open yet.
-  void stop_at(int64_t step) { barriers_.stop_step = step; }
-  // Makes the run end at `step`, the newest open barrier, whose weights are gathered.
-  void end_at(int64_t step) { barriers_.end_step = step; }
-  // Adds a checkpoint at `step`, which training must not have reached.
-  void choose(int64_t step) { barriers_.choose(step); }
   // Notes that the weights of barrier `step` exist. Returns false if it was open already and opens
   // again because it has become a checkpoint meanwhile.
   bool open(int64_t step, int64_t samples);
@@ -80,7 +69,7 @@ class BarrierSnapshots {
   bool complete() const { return written_barrier_ >= barriers_.end_step; }
 
  private:
-  Barriers barriers_;
+  const Barriers& barriers_;
   std::vector<OpenedBarrier> opened_;
   std::deque<int64_t> requests_;
   int64_t newest_open_;
@@ -90,40 +79,6 @@ class BarrierSnapshots {
   int64_t transferred_ = 0;
   int64_t written_barrier_ = -1;
   bool has_waited_ = false;
-};
-
-// Checkpoints that the coordinator adds during training (checkpoint-every = auto): tracks when all
-// members concerned know of the newest one. Part of the coordinator's state machine. Not
-// thread-safe.
-//
-// A checkpoint is a cut between the same two steps on all members, so no member may pass it without
-// knowing of it. It is announced before any worker can have begun the step after it; until all
-// members confirm it, servers hold back the weights for that step and no lease of it is drawn.
-class ChosenCheckpoints {
- public:
-  // Borrows members and out.
-  //   workers: workers must know, too: with leases, and if they keep the weights. Otherwise it is
-  //   enough that servers hold workers back.
-  ChosenCheckpoints(const Membership& members, bool workers, Actions& out)
-      : members_(members), workers_(workers), out_(out) {}
-
-  // Adds a checkpoint at a step that no worker can have begun.
-  void choose(int64_t step);
-  // Returns true once all members know of the newest checkpoint.
-  bool on_tick();
-  // Returns true while some member does not know of it yet.
-  bool held() const { return held_; }
-  int64_t newest() const { return newest_; }  // -1 if there is none
-
- private:
-  bool all_confirmed() const;
-
-  const Membership& members_;
-  const bool workers_;
-  Actions& out_;
-  int64_t newest_ = -1;
-  int64_t announced_version_ = -1;  // first State with the newest one
-  bool held_ = false;
 };
 
 }  // namespace pushpull

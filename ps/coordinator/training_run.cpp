@@ -22,10 +22,6 @@ Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps
   return barriers_of(job, start.step, end_of_run(job, start.evaluation, start.step, total_steps));
 }
 
-bool concerns_workers(const StrategyTraits& traits) {
-  return traits.leases || traits.workers_update;
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
@@ -45,8 +41,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
-      grants_(options.grant_key),
-      chosen_(members, concerns_workers(options.job.strategy.traits()), out) {
+      grants_(options.grant_key) {
   const Job& job = options.job;
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
@@ -99,17 +94,34 @@ void TrainingRun::on_checkpoint_waits(int64_t step) {
               " is faster than the disk; raise it if that matters");
 }
 
+// A checkpoint is a cut between the same two steps on all members, so no member may pass it without
+// knowing of it. It is announced before any worker can have begun the step after it; until all
+// members confirm it, servers hold back the weights for that step and no lease of it is drawn.
 std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
-  if (chosen_.held()) return std::nullopt;
+  if (choosing()) return std::nullopt;
   const int64_t first = std::max(work_->first_unbegun_step(), committed_.floor() + steps_ahead);
   const int64_t step = barriers_.end_of_round_at(first);
   if (step <= barriers_.start_step || step >= barriers_.end_step) return std::nullopt;
   barriers_.choose(step);
-  committed_.choose(step);
-  snapshots_.choose(step);
-  chosen_.choose(step);
-  work_->on_chosen(step, true);
+  barriers_.held_step = step;
+  out_.state_changed();
+  chosen_version_ = out_.state_version();
   return step;
+}
+
+// Returns true if all members that it concerns know of the newest chosen checkpoint. Workers must
+// know with leases, and if they keep the weights; otherwise it is enough that servers hold them
+// back. The server in the coordinator's process receives each State at once. A spare has no rank
+// and gets its first work with a State that names the checkpoint.
+bool TrainingRun::all_know() const {
+  const StrategyTraits& traits = options_.job.strategy.traits();
+  const bool concerns_workers = traits.leases || traits.workers_update;
+  const auto& all = members_.all();
+  return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+    const MemberInfo& member = entry.second;
+    if (member.role == wire::ROLE_WORKER && !concerns_workers) return true;
+    return member.peer.empty() || member.rank < 0 || member.state_version >= chosen_version_;
+  });
 }
 
 void TrainingRun::checkpoint_gathered(int64_t step) {
@@ -124,7 +136,9 @@ void TrainingRun::checkpoint_done(int64_t step) {
 
 void TrainingRun::on_tick() {
   work_->on_tick();
-  if (chosen_.on_tick()) work_->on_chosen(chosen_.newest(), false);
+  if (!choosing() || !all_know()) return;
+  barriers_.held_step = 0;
+  out_.state_changed();
 }
 
 Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {
@@ -160,12 +174,12 @@ void TrainingRun::on_evaluation(const Evaluation& evaluation) {
   work_->on_evaluated(evaluation.step);
 }
 
-// No worker has begun this step, and no server needs to know: its weights are gathered.
+// No worker has begun this step, and no server needs to know: its weights are gathered. Parts that
+// divide work see the new end and begin nothing: no lease is drawn, no share is cut. The steps that
+// shares and grants name reach beyond it and stay.
 void TrainingRun::end_at(int64_t step) {
   barriers_.end_step = step;
   barriers_.stop_step = 0;
-  committed_.end_at(step);
-  snapshots_.end_at(step);
   out_.notice(followed_.text());
 }
 
@@ -235,9 +249,6 @@ bool TrainingRun::stop() {
   if (may_move && barriers_.keeps_evaluated(step) && !barriers_.evaluation_due(next)) step = next;
   if (step >= barriers_.end_step) return false;
   barriers_.stop_step = step;
-  committed_.stop_at(step);
-  snapshots_.stop_at(step);
-  work_->stop_at(step);
   out_.state_changed();
   return true;
 }
@@ -306,7 +317,7 @@ void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& serv
   places_.add_start_to(state, server);
   state->set_released_barrier(snapshots_.gathered_barrier());
   state->set_stop_step(barriers_.stop_step);
-  if (chosen_.held()) state->set_held_step(chosen_.newest());
+  state->set_held_step(barriers_.held_step);
   work_->add_to_server_state(state);
 }
 

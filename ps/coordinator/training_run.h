@@ -83,7 +83,7 @@ class TrainingRun {
   // not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
   // Returns true while some member does not know of the newest one yet: none can be added.
-  bool choosing() const { return chosen_.held(); }
+  bool choosing() const { return barriers_.held_step > 0; }
   // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
   void checkpoint_gathered(int64_t step);
   // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
@@ -136,6 +136,7 @@ class TrainingRun {
 
  private:
   int64_t nearest_cut();
+  bool all_know() const;
   void add_to_state(wire::State* state) const;
   void report_bad(const Commit& commit);
   void on_evaluation(const Evaluation& evaluation);
@@ -146,6 +147,8 @@ class TrainingRun {
   const Membership& members_;
   Actions& out_;
   const int64_t total_steps_;
+  // The only ones at the coordinator: all its parts see each change at once. They change in
+  // choose_checkpoint, on_tick, stop and end_at.
   Barriers barriers_;
   const int shares_;
   const TensorTable table_;
@@ -158,7 +161,7 @@ class TrainingRun {
   const Grants grants_;
   std::unique_ptr<ServerLogs> logs_;
   std::unique_ptr<WorkAssignment> work_;
-  ChosenCheckpoints chosen_;
+  int64_t chosen_version_ = -1;  // first State with the newest chosen checkpoint
 };
 
 }  // namespace pushpull

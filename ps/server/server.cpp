@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/job/barriers.h"
 #include "common/layout/slice_map.h"
 #include "common/net/model_wire.h"
 #include "ps/aggregation/aggregation.h"
@@ -21,7 +22,8 @@ ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnatio
   setup.servers = servers;
   setup.job = job;
   setup.table = from_wire(state.tensors());
-  setup.barriers = barriers_of(job, state.start_step(), state.end_step());
+  setup.start_step = state.start_step();
+  setup.end_step = state.end_step();
   setup.total_steps = state.total_steps();
   setup.updates = state.updates();
   setup.shares = state.shares();
@@ -58,7 +60,7 @@ Shard shard_of(const ServerSetup& setup) {
               setup.engine ? setup.engine : host_engine(setup.memory),
               CodecMap(setup.table, setup.job.codec, setup.job.codec_tensors));
   if (!setup.load) shard.initialise(setup.job.seed);
-  shard.set_start(setup.barriers.start_step, setup.updates);
+  shard.set_start(setup.start_step, setup.updates);
   return shard;
 }
 
@@ -84,8 +86,8 @@ PullQueueSetup Server::pull_setup(const SliceMap& map) const {
   out.slice_elements = setup_.table.total == 0 ? 0 : map.elements(0).size();
   out.servers = setup_.servers;
   // a worker that has just joined may ask for weights from before this replacement
-  out.start_step = setup_.replays ? 0 : setup_.barriers.start_step;
-  out.end_step = setup_.barriers.end_step;
+  out.start_step = setup_.replays ? 0 : setup_.start_step;
+  out.end_step = setup_.end_step;
   out.encode = setup_.job.pull_codec.kind != CodecKind::kFp32;
   int64_t elements = 0;
   for (const int slice : out.slices) elements += shard_.elements(slice);
@@ -99,9 +101,9 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
       observer_(observer == nullptr ? no_observer_ : *observer),
       parallel_(parallel == nullptr ? serial_ : *parallel),
       shard_(shard_of(setup_)),
-      gate_(setup_.barriers, shard_, observer_),
+      gate_(barriers_of(setup_.job, setup_.start_step, setup_.end_step), shard_, observer_),
       aggregation_(make_aggregation(aggregation_setup())),
-      pushes_(setup_.shares, setup_.job.micro_batches(), Grants(setup_.grant_key), setup_.barriers,
+      pushes_(setup_.shares, setup_.job.micro_batches(), Grants(setup_.grant_key), gate_.barriers(),
               shard_, *aggregation_),
       early_(max_early_bytes(setup_, shard_)),
       pulls_(pull_setup(map_of(setup_)), *aggregation_, observer_,

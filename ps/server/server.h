@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "common/base/buffer_pool.h"
-#include "common/job/barriers.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/message.h"
@@ -42,7 +41,8 @@ struct ServerSetup {
   int servers = 1;
   Job job;
   TensorTable table;
-  Barriers barriers;
+  int64_t start_step = 0;
+  int64_t end_step = 0;
   int64_t total_steps = 0;              // horizon of the learning rate's schedule
   int64_t updates = 0;                  // of the loaded state
   int shares = 1;                       // of a step

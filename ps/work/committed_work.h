@@ -32,16 +32,11 @@ class CommittedWork {
   static constexpr size_t kMaxLosses = size_t{1} << 20;
 
   //   workers: number at the start of the job; more may join.
+  //   barriers: of the run; borrowed.
   //   counts: of the run before the first step of `barriers`.
   CommittedWork(const Job& job, int workers, const Barriers& barriers, RunCounts counts = {});
 
   void add(const Commit& commit, int rank);
-  // Makes the run stop with a checkpoint at `step`, which the floor must not have reached.
-  void stop_at(int64_t step) { barriers_.stop_step = step; }
-  // Makes the run end at `step`, which is the floor.
-  void end_at(int64_t step) { barriers_.end_step = step; }
-  // Adds a checkpoint at `step`, which the floor must not have reached.
-  void choose(int64_t step) { barriers_.choose(step); }
 
   // Counts of the pushes in the weights, and of those dropped by backup:B, at server 0.
   const RunCounts& counts() const { return counts_; }
@@ -76,7 +71,7 @@ class CommittedWork {
   int64_t micro_batch_;
   int64_t leaves_;
   int64_t pushes_of_step_;  // pushes of a complete step; 0 if all micro-batches must be covered
-  Barriers barriers_;
+  const Barriers& barriers_;
   RunCounts counts_;                   // over all commits
   RunCounts whole_;                    // over the steps before the floor
   std::map<int64_t, RunCounts> kept_;  // by barrier

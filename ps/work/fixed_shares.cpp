@@ -147,9 +147,10 @@ void FixedShares::fill_vacant() {
 // During an evaluation the shares' owners evaluate.
 std::vector<uint64_t> FixedShares::unfinished(int64_t step) const {
   std::set<uint64_t> found;
+  const int64_t last = table_.all().back().steps.hi;
   for (const ShareOwner& share : table_.all()) {
     const uint64_t worker = share.owner != 0 ? share.owner : share.evaluator;
-    const bool done = share.clock >= share.steps.hi && share.steps.hi < setup().barriers.end_step;
+    const bool done = share.clock >= share.steps.hi && share.steps.hi < last;  // others follow
     if (worker != 0 && share.clock <= step && !done) found.insert(worker);
   }
   return {found.begin(), found.end()};

@@ -24,11 +24,10 @@ std::optional<wire::Lease> LeasePool::draw() {
     first_.pop_front();
     return lease;
   }
+  // No step begins at the end, even if an evaluation has moved it here.
+  if (step_ >= barriers_.end_step || barriers_.is_held_back(step_)) return std::nullopt;
   // Steps behind a barrier wait until every server has passed it.
   if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
-  if (step_ >= barriers_.end_step) return std::nullopt;
-  if (barriers_.stop_step > 0 && step_ >= barriers_.stop_step) return std::nullopt;
-  if (held_step_ > 0 && step_ >= held_step_) return std::nullopt;
   if (!barriers_.may_begin(step_, evaluated_)) return std::nullopt;
   // Servers keep the weights of one barrier, so its evaluation must end before the next one opens.
   if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;

@@ -20,8 +20,10 @@ namespace pushpull {
 
 class LeasePool {
  public:
+  // Borrows barriers and grants.
+  //   barriers: of the run. They may change while the pool is used.
   //   shares: leases per step, and groups of chunks per evaluation.
-  //   grants: makes the leases' grants; borrowed.
+  //   grants: makes the leases' grants.
   LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
             const Grants& grants);
 
@@ -37,15 +39,8 @@ class LeasePool {
   // Notes that steps after the evaluation at `step` may begin (Barriers::may_begin).
   void evaluated(int64_t step) { evaluated_ = step; }
   // Returns the first step without a drawn lease, such that no server can have opened its barrier
-  // without a checkpoint. After stop_at no lease is drawn from that step on.
+  // without a checkpoint.
   int64_t nearest_cut() const;
-  void stop_at(int64_t step) { barriers_.stop_step = step; }
-  // Adds a barrier at `step`.
-  //   held: leases behind it are not drawn even if it is open.
-  void choose(int64_t step, bool held) {
-    barriers_.choose(step);
-    held_step_ = held ? step : 0;
-  }
   // Returns the first step without a drawn lease.
   int64_t undrawn() const { return share_ == 0 ? step_ : step_ + 1; }
   // Notes that server 0 has accepted a push.
@@ -75,7 +70,7 @@ class LeasePool {
   bool evaluating() const;
   const Holder* find(uint64_t incarnation) const;
 
-  Barriers barriers_;
+  const Barriers& barriers_;
   int shares_;
   int64_t micro_batches_;
   int64_t chunks_;
@@ -83,8 +78,7 @@ class LeasePool {
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;
-  int64_t held_step_ = 0;  // 0 if there is none
-  int64_t evaluated_;      // barrier of the newest evaluation, or start_step
+  int64_t evaluated_;  // barrier of the newest evaluation, or start_step
   // Drawn before the pool: returned leases and evaluations, by work_order. A server cannot hand out
   // the weights of an evaluation before it has all earlier leases.
   std::deque<wire::Lease> first_;
@@ -113,9 +107,7 @@ class LeasedWork final : public WorkAssignment {
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
   int64_t nearest_cut() const override { return pool_.nearest_cut(); }
-  void stop_at(int64_t step) override { pool_.stop_at(step); }
   int64_t first_unbegun_step() const override { return pool_.undrawn(); }
-  void on_chosen(int64_t step, bool held) override { pool_.choose(step, held); }
 
  private:
   // Workers draw leases themselves, but not while all that they hold wait for a returned one.

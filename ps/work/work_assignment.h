@@ -30,7 +30,7 @@ struct Job;
 // The inputs of an assignment. References must outlive it.
 struct WorkSetup {
   const Job& job;
-  Barriers barriers;
+  const Barriers& barriers;     // of the run; they may change
   int workers = 1;              // number of ranks
   int shares = 1;               // shares per step
   int servers_with_slices = 1;  // servers that take part in a step
@@ -82,13 +82,8 @@ class WorkAssignment {
   // Returns the nearest step, or a later one, that no worker can have begun: there every server can
   // still pause with exactly the updates of all earlier steps.
   virtual int64_t nearest_cut() const = 0;
-  // Begins no work of steps from `step` on.
-  virtual void stop_at(int64_t /*step*/) {}
   // Returns the first step that no worker can have begun to compute or push.
   virtual int64_t first_unbegun_step() const = 0;
-  // Adds a checkpoint at `step`, which no worker has begun.
-  //   held: not all members know of it yet.
-  virtual void on_chosen(int64_t /*step*/, bool /*held*/) {}
 
   // Add the State's fields that depend on the division of work.
   virtual void add_to_worker_state(wire::State* /*state*/, const MemberInfo& /*worker*/) const {}

@@ -6,17 +6,19 @@ namespace pushpull {
 namespace {
 
 // Evaluations every 2 steps, checkpoints every 4, steps 0 to 10.
-Barriers barriers() { return {2, 4, 0, 10, 1}; }
+const Barriers kBarriers = {2, 4, 0, 10, 1};
 
 TEST(BarrierSnapshots, InitialWeightsAreTheFirstSnapshot) {
-  BarrierSnapshots snapshots({0, 4, 6, 10, 1});
+  const Barriers barriers{0, 4, 6, 10, 1};
+  BarrierSnapshots snapshots(barriers);
   EXPECT_EQ(snapshots.gathered_barrier(), 5) << "servers keep the initial weights";
   EXPECT_EQ(snapshots.take_request(), 6);
   EXPECT_FALSE(snapshots.take_request());
 }
 
 TEST(BarrierSnapshots, ServerZeroOpensTheOnlyBarrierOfARunAtItsEnd) {
-  BarrierSnapshots snapshots({0, 4, 10, 10, 1});
+  const Barriers barriers{0, 4, 10, 10, 1};
+  BarrierSnapshots snapshots(barriers);
   EXPECT_FALSE(snapshots.take_request());
   EXPECT_TRUE(snapshots.open(10, 80));
   EXPECT_EQ(snapshots.take_opened(), (std::vector<OpenedBarrier>{{10, 80}}));
@@ -28,7 +30,7 @@ TEST(BarrierSnapshots, ServerZeroOpensTheOnlyBarrierOfARunAtItsEnd) {
 }
 
 TEST(BarrierSnapshots, OnlyCheckpointsAreGathered) {
-  BarrierSnapshots snapshots(barriers());
+  BarrierSnapshots snapshots(kBarriers);
   snapshots.take_request();
   for (const int64_t step : {2, 4, 6, 8, 10}) snapshots.open(step, step * 8);
   EXPECT_EQ(snapshots.take_request(), 4);
@@ -38,7 +40,7 @@ TEST(BarrierSnapshots, OnlyCheckpointsAreGathered) {
 }
 
 TEST(BarrierSnapshots, EachOpenedBarrierIsReportedOnce) {
-  BarrierSnapshots snapshots(barriers());
+  BarrierSnapshots snapshots(kBarriers);
   snapshots.open(2, 16);
   snapshots.open(4, 32);
   EXPECT_EQ(snapshots.take_opened(), (std::vector<OpenedBarrier>{{2, 16}, {4, 32}}));
@@ -46,11 +48,12 @@ TEST(BarrierSnapshots, EachOpenedBarrierIsReportedOnce) {
 }
 
 TEST(BarrierSnapshots, BarrierThatBecomesACheckpointIsGatheredOnce) {
-  BarrierSnapshots snapshots(barriers());
+  Barriers barriers = kBarriers;
+  BarrierSnapshots snapshots(barriers);
   snapshots.take_request();
   EXPECT_TRUE(snapshots.open(2, 16));
   EXPECT_FALSE(snapshots.take_request());
-  snapshots.choose(2);
+  barriers.choose(2);
   EXPECT_FALSE(snapshots.open(2, 16));
   EXPECT_FALSE(snapshots.open(2, 16));
   EXPECT_EQ(snapshots.take_request(), 2);
@@ -59,7 +62,7 @@ TEST(BarrierSnapshots, BarrierThatBecomesACheckpointIsGatheredOnce) {
 }
 
 TEST(BarrierSnapshots, ServersReleaseGatheredSnapshotsAndTheEndIsTheWrittenOne) {
-  BarrierSnapshots snapshots(barriers());
+  BarrierSnapshots snapshots(kBarriers);
   snapshots.gathered(10);
   EXPECT_EQ(snapshots.gathered_barrier(), 10);
   EXPECT_FALSE(snapshots.complete()) << "the snapshot is not on disk";
@@ -71,7 +74,7 @@ TEST(BarrierSnapshots, ServersReleaseGatheredSnapshotsAndTheEndIsTheWrittenOne) 
 }
 
 TEST(BarrierSnapshots, GatheredSnapshotIsWritingUntilItIsOnDisk) {
-  BarrierSnapshots snapshots(barriers());
+  BarrierSnapshots snapshots(kBarriers);
   snapshots.take_request();
   EXPECT_FALSE(snapshots.writing()) << "still gathering";
   snapshots.gathered(0);
@@ -81,7 +84,7 @@ TEST(BarrierSnapshots, GatheredSnapshotIsWritingUntilItIsOnDisk) {
 }
 
 TEST(BarrierSnapshots, WaitIsReportedOnce) {
-  BarrierSnapshots snapshots(barriers());
+  BarrierSnapshots snapshots(kBarriers);
   EXPECT_TRUE(snapshots.waits());
   EXPECT_FALSE(snapshots.waits());
 }

@@ -85,7 +85,7 @@ ServerSetup server_setup(const Job& job, int64_t elements, int rank, int servers
   setup.servers = servers;
   setup.job = job;
   setup.table = table_of(elements);
-  setup.barriers = barriers_of(job, 0, job.steps);
+  setup.end_step = job.steps;
   setup.total_steps = job.steps;
   setup.shares = shares;
   return setup;
@@ -140,8 +140,7 @@ Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t num
     }
   }
   push->set_parts_total(push->parts_size());
-  *push->mutable_grant() =
-      Grants(setup.grant_key).make(incarnation, share, {0, setup.barriers.end_step});
+  *push->mutable_grant() = Grants(setup.grant_key).make(incarnation, share, {0, setup.end_step});
   for (int64_t i = 0; i < share.size(); ++i) push->add_losses(0.5F);
   return message;
 }

@@ -23,8 +23,11 @@ Barriers from(int64_t step) {
   return barriers;
 }
 
+const Barriers kFromStart = from(0);
+const Barriers kFromThree = from(3);
+
 TEST(CommittedWork, CountsSamplesByRankAndOnce) {
-  CommittedWork committed(job_of(), 2, from(0));
+  CommittedWork committed(job_of(), 2, kFromStart);
   committed.add(commit(0, {0, 2}, {1, 1}), 0);
   committed.add(commit(0, {2, 4}, {1, 1}), 1);
   committed.add(commit(0, {2, 4}, {1, 1}, false), 1);
@@ -36,7 +39,7 @@ TEST(CommittedWork, CountsSamplesByRankAndOnce) {
 }
 
 TEST(CommittedWork, CountsTheWorkOfEachProcess) {
-  CommittedWork committed(job_of(), 2, from(0));
+  CommittedWork committed(job_of(), 2, kFromStart);
   committed.add(commit(0, {0, 2}, {1, 1}), 0);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
   Commit dropped = commit(3, {0, 2}, {1, 1}, false);
@@ -68,7 +71,7 @@ TEST(CommittedWork, SumsTheHashesOfCommittedPushes) {
     bytes.back() = static_cast<char>(last);
     return HashSum::from_bytes(bytes);
   };
-  CommittedWork committed(job_of(), 2, from(0));
+  CommittedWork committed(job_of(), 2, kFromStart);
   Commit first = commit(0, {0, 2}, {1, 1});
   first.data_hash = number(5);
   Commit again = commit(0, {0, 2}, {1, 1}, false);
@@ -80,7 +83,7 @@ TEST(CommittedWork, SumsTheHashesOfCommittedPushes) {
 }
 
 TEST(CommittedWork, LossIsTheMeanOfTheNewestWholeStep) {
-  CommittedWork committed(job_of(), 2, from(3));
+  CommittedWork committed(job_of(), 2, kFromThree);
   EXPECT_FALSE(committed.newest_loss());
   EXPECT_FALSE(committed.mean_loss(5));
   committed.add(commit(4, {0, 4}, {4, 4, 4, 4}), 0);
@@ -95,7 +98,7 @@ TEST(CommittedWork, LossIsTheMeanOfTheNewestWholeStep) {
 }
 
 TEST(CommittedWork, UnderBackupAStepIsWholeWithoutDroppedPushes) {
-  CommittedWork committed(job_of("strategy = backup:1\n"), 3, from(0));  // shares of 1, 1 and 2
+  CommittedWork committed(job_of("strategy = backup:1\n"), 3, kFromStart);  // shares of 1, 1 and 2
   committed.add(commit(0, {2, 4}, {3, 4}), 2);
   EXPECT_FALSE(committed.newest_loss());
   committed.add(commit(0, {0, 1}, {2}), 0);
@@ -111,7 +114,7 @@ TEST(CommittedWork, UnderBackupAStepIsWholeWithoutDroppedPushes) {
 }
 
 TEST(CommittedWork, AnUnknownLossIsNoPartOfTheMean) {
-  CommittedWork committed(job_of(), 2, from(0));
+  CommittedWork committed(job_of(), 2, kFromStart);
   committed.add(commit(0, {0, 2}, {kUnknownLoss, 3}), 0);
   committed.add(commit(0, {2, 4}, {5, kUnknownLoss}), 1);
   EXPECT_EQ(committed.newest_loss(), 4.0);
@@ -122,7 +125,7 @@ TEST(CommittedWork, AnUnknownLossIsNoPartOfTheMean) {
 }
 
 TEST(CommittedWork, PushOfARoundCountsForEachOfItsSteps) {
-  CommittedWork committed(job_of("strategy = local:2\n"), 2, from(0));
+  CommittedWork committed(job_of("strategy = local:2\n"), 2, kFromStart);
   Commit round = commit(0, {0, 2}, {1, 2, 10, 20});
   round.steps = 2;
   committed.add(round, 0);
@@ -138,7 +141,7 @@ TEST(CommittedWork, PushOfARoundCountsForEachOfItsSteps) {
 }
 
 TEST(CommittedWork, CheckpointHasTheCountsOfTheStepsBeforeIt) {
-  CommittedWork committed(job_of(), 2, from(0));
+  CommittedWork committed(job_of(), 2, kFromStart);
   for (int64_t step = 0; step < 2; ++step) committed.add(commit(step, {0, 4}, {1, 1, 1, 1}), 0);
   committed.add(commit(3, {0, 2}, {1, 1}), 1);  // a later step, not in the weights of step 3
   EXPECT_EQ(committed.counts_at(3), nullptr) << "step 2 is incomplete";
@@ -149,7 +152,7 @@ TEST(CommittedWork, CheckpointHasTheCountsOfTheStepsBeforeIt) {
   EXPECT_EQ(committed.counts_at(3)->samples_per_worker, (std::vector<int64_t>{16, 8}));
   EXPECT_EQ(committed.counts_at(2), nullptr) << "no checkpoint is due there";
 
-  CommittedWork again(job_of(), 2, from(3), *committed.counts_at(3));
+  CommittedWork again(job_of(), 2, kFromThree, *committed.counts_at(3));
   again.add(commit(3, {0, 4}, {1, 1, 1, 1}), 0);
   EXPECT_EQ(again.counts().samples, 32);
   EXPECT_EQ(again.counts().samples_per_worker, (std::vector<int64_t>{24, 8}));
@@ -158,7 +161,7 @@ TEST(CommittedWork, CheckpointHasTheCountsOfTheStepsBeforeIt) {
 }
 
 TEST(CommittedWork, VeryLongRunKeepsOnlyTheNewestLosses) {
-  CommittedWork committed(job_of(), 1, from(0));
+  CommittedWork committed(job_of(), 1, kFromStart);
   for (int64_t step = 0; step <= static_cast<int64_t>(CommittedWork::kMaxLosses); ++step) {
     committed.add({kAnna, step, {0, 4}, std::vector<float>(4, step == 0 ? 1e9F : 1.0F), true}, 0);
   }

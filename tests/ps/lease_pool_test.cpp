@@ -162,7 +162,8 @@ using Work = std::tuple<int64_t, int32_t, int32_t>;  // step, lo, hi
 Work work_of(const wire::Lease& lease) { return {lease.step(), lease.lo(), lease.hi()}; }
 
 TEST(LeasePool, GrantsTwoLeasesInOrderAndRepeatsThemUntilTheyAreDone) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
+  const Barriers barriers{0, 0, 0, 10};
+  LeasePool pool(barriers, 2, 8, 0, key_of_run());
   const auto first = pool.grant(kAnna);
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(work_of(first[0]), (Work{0, 0, 4}));
@@ -182,7 +183,8 @@ TEST(LeasePool, GrantsTwoLeasesInOrderAndRepeatsThemUntilTheyAreDone) {
 }
 
 TEST(LeasePool, FinishingTwiceOrForAnotherChangesNothing) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
+  const Barriers barriers{0, 0, 0, 10};
+  LeasePool pool(barriers, 2, 8, 0, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kBert, 0, {0, 4});
   pool.finish_training(kAnna, 5, {0, 4});
@@ -206,7 +208,8 @@ TEST(LeasePool, StepsAfterAnAwaitedEvaluationWaitForItsResult) {
 }
 
 TEST(LeasePool, StepsAfterABarrierWaitUntilItIsOpen) {
-  LeasePool pool({3, 0, 0, 6}, 1, 8, 4, key_of_run());
+  const Barriers barriers{3, 0, 0, 6};
+  LeasePool pool(barriers, 1, 8, 4, key_of_run());
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
   EXPECT_EQ(pool.grant(kBert).size(), 1U) << "only three steps precede the barrier";
   for (int64_t step = 0; step < 2; ++step) pool.finish_training(kAnna, step, {0, 8});
@@ -221,7 +224,8 @@ TEST(LeasePool, StepsAfterABarrierWaitUntilItIsOpen) {
 }
 
 TEST(LeasePool, BarrierWithoutEvaluationOnlyReleasesSteps) {
-  LeasePool pool({0, 2, 0, 4}, 1, 8, 4, key_of_run());
+  const Barriers barriers{0, 2, 0, 4};
+  LeasePool pool(barriers, 1, 8, 4, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 8});
   pool.finish_training(kAnna, 1, {0, 8});
@@ -230,7 +234,8 @@ TEST(LeasePool, BarrierWithoutEvaluationOnlyReleasesSteps) {
 }
 
 TEST(LeasePool, EvaluationLeaseIsDoneWithAnyOfItsChunks) {
-  LeasePool pool({0, 0, 0, 1}, 2, 8, 6, key_of_run());
+  const Barriers barriers{0, 0, 0, 1};
+  LeasePool pool(barriers, 2, 8, 6, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.finish_training(kAnna, 0, {4, 8});
@@ -243,7 +248,8 @@ TEST(LeasePool, EvaluationLeaseIsDoneWithAnyOfItsChunks) {
 }
 
 TEST(LeasePool, FewerChunksThanSharesGiveNoEmptyLease) {
-  LeasePool pool({0, 0, 0, 1}, 4, 8, 2, key_of_run());
+  const Barriers barriers{0, 0, 0, 1};
+  LeasePool pool(barriers, 4, 8, 2, key_of_run());
   for (int share = 0; share < 4; ++share) {
     pool.grant(kAnna);
     pool.finish_training(kAnna, 0, {share * 2, share * 2 + 2});
@@ -258,7 +264,8 @@ TEST(LeasePool, FewerChunksThanSharesGiveNoEmptyLease) {
 }
 
 TEST(LeasePool, LeasesAndLastPushOfALostWorkerAreDrawnFirst) {
-  LeasePool pool({0, 0, 0, 10}, 1, 8, 0, key_of_run());
+  const Barriers barriers{0, 0, 0, 10};
+  LeasePool pool(barriers, 1, 8, 0, key_of_run());
   pool.grant(kAnna);  // 0, 1
   pool.finish_training(kAnna, 0, {0, 8});
   pool.grant(kAnna);  // 1, 2
@@ -277,7 +284,8 @@ TEST(LeasePool, LeasesAndLastPushOfALostWorkerAreDrawnFirst) {
 // Two servers; the last push of a worker has reached server 0 only. A worker that draws an
 // evaluation first waits for the other server, which waits for the returned lease.
 TEST(LeasePool, ReturnedLeasesAreDrawnBeforeTheEvaluationsBehindThem) {
-  LeasePool pool({1, 0, 0, 10}, 2, 8, 2, key_of_run());
+  const Barriers barriers{1, 0, 0, 10};
+  LeasePool pool(barriers, 2, 8, 2, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.finish_training(kAnna, 0, {4, 8});
@@ -291,7 +299,8 @@ TEST(LeasePool, ReturnedLeasesAreDrawnBeforeTheEvaluationsBehindThem) {
 }
 
 TEST(LeasePool, WorkerWithLeasesBehindABarrierOnlyGetsOneReturnedLeaseMore) {
-  LeasePool pool({1, 0, 0, 10}, 2, 8, 2, key_of_run());
+  const Barriers barriers{1, 0, 0, 10};
+  LeasePool pool(barriers, 2, 8, 2, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {4, 8});
   pool.grant(kBert);
@@ -354,13 +363,15 @@ TEST(LeasePool, EachShareIsComputedDespiteDeaths) {
 }
 
 TEST(LeasePool, LeasesAfterAChosenCheckpointWaitForItAndForAllToKnow) {
-  LeasePool pool({0, 0, 0, 10}, 2, 8, 0, key_of_run());
+  Barriers barriers{0, 0, 0, 10};
+  LeasePool pool(barriers, 2, 8, 0, key_of_run());
   EXPECT_EQ(pool.undrawn(), 0);
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.grant(kAnna);
   EXPECT_EQ(pool.undrawn(), 2) << "a share of step 1 is drawn";
-  pool.choose(2, true);
+  barriers.choose(2);
+  barriers.held_step = 2;
   pool.finish_training(kAnna, 0, {4, 8});
   EXPECT_EQ(work_of(pool.grant(kAnna).back()), (Work{1, 4, 8}));
   pool.finish_training(kAnna, 1, {0, 4});
@@ -368,7 +379,7 @@ TEST(LeasePool, LeasesAfterAChosenCheckpointWaitForItAndForAllToKnow) {
   EXPECT_TRUE(pool.grant(kAnna).empty()) << "the barrier is closed";
   pool.open_barrier(2);
   EXPECT_TRUE(pool.grant(kAnna).empty()) << "not all members know it";
-  pool.choose(2, false);
+  barriers.held_step = 0;
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
 }
 

@@ -131,7 +131,8 @@ class PaceTest : public testing::Test {
   }
 
   Membership members_{5.0};
-  CommittedWork progress_{job_of(), 3, Barriers{}};
+  const Barriers barriers_;
+  CommittedWork progress_{job_of(), 3, barriers_};
   Pace pace_;
   int64_t now_ = 1'000'000;
   int64_t step_ = 0;

@@ -33,7 +33,7 @@ class RuleTest : public testing::Test {
                                      server_optimizer(job_));
     shard_->initialise(1);
     shard_->set_start(0, 0);
-    gate_ = std::make_unique<BarrierGate>(setup.barriers, *shard_, observer_);
+    gate_ = std::make_unique<BarrierGate>(barriers_of(job_, 0, job_.steps), *shard_, observer_);
     AggregationSetup rule{job_, *shard_, *gate_, serial_, observer_};
     rule.record = [this](wire::Applied applied) { applied_.push_back(std::move(applied)); };
     rule.shares = 2;

@@ -13,7 +13,7 @@ class Replaced : public ServerTest {
  protected:
   void begin(const std::string& keys, bool replays = true) {
     setup_ = server_setup(job_of(keys), kServerElements);
-    setup_.barriers.start_step = 4;
+    setup_.start_step = 4;
     setup_.replays = replays;
     make_from_setup();
   }

@@ -23,7 +23,7 @@ class Client : public testing::Test {
     for (int rank = 0; rank < kServers; ++rank) {
       ServerSetup setup = server_setup(job_, kElements, rank, kServers);
       setup.load = true;
-      setup.barriers = {0, 0, 0, 1};
+      setup.end_step = 1;
       servers_.push_back(std::make_unique<Server>(setup, nullptr));
       servers_.back()->on_state(state_with_workers({kAnna, kBert}));
     }
@@ -123,7 +123,8 @@ TEST_F(Client, SlicesOfOneServerAreFetchedAndLoadedIntoAnother) {
   EXPECT_TRUE(copy->slices[0].empty()) << "slice 0 belongs to server 0";
   ServerSetup setup = server_setup(job_, kElements, 1, kServers);
   setup.load = true;
-  setup.barriers = {0, 0, 1, 2};
+  setup.start_step = 1;
+  setup.end_step = 2;
   setup.updates = copy->updates;
   servers_[1] = std::make_unique<Server>(setup, nullptr);
   servers_[1]->on_state(state_with_workers({kAnna, kBert}));

@@ -108,7 +108,8 @@ class StatusDeskTest : public testing::Test {
 
   Membership members_{5.0};
   StatusDesk desk_{members_, kSelf};
-  CommittedWork progress_{job_of(), 2, Barriers{}};
+  const Barriers barriers_;
+  CommittedWork progress_{job_of(), 2, barriers_};
   wire::Stats own_;
   RunFigures facts_;
   int64_t now_ = 1'000'000;

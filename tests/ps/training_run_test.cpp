@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
@@ -38,6 +39,7 @@ class TrainingRunTest : public testing::Test {
     declaration.table = table_of(elements);
     declaration.train_samples = 64;
     declaration.test_samples = 8;
+    declaration.heads = heads_;
     run_.emplace(options_, declaration, start, members_, out_);
     return *run_;
   }
@@ -45,7 +47,12 @@ class TrainingRunTest : public testing::Test {
     wire::EvalResult result;
     result.set_incarnation(kAnna);
     result.set_step(step);
-    for (int64_t i = 0; i < run_->evaluations().chunks(); ++i) result.add_chunks()->set_chunk(i);
+    for (int64_t i = 0; i < run_->evaluations().chunks(); ++i) {
+      result.add_chunks()->set_chunk(i);
+      for (size_t head = 0; head < heads_.size(); ++head) {
+        result.mutable_chunks()->rbegin()->add_sums()->set_counted(1);
+      }
+    }
     return reason_of(run_->on_eval_result("worker", result));
   }
   std::string record_part(uint64_t server, int64_t first) {
@@ -58,6 +65,7 @@ class TrainingRunTest : public testing::Test {
   CoordinatorOptions options_;
   Membership members_{10};
   Actions out_;
+  std::vector<HeadInfo> heads_;
   std::optional<TrainingRun> run_;
 };
 
@@ -97,6 +105,63 @@ TEST_F(TrainingRunTest, ChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
   run.on_barrier_open(2);
   EXPECT_EQ(run.snapshots().take_request(), 2) << "the checkpoint is gathered";
   EXPECT_EQ(run.choose_checkpoint(5), 5);
+}
+
+TEST_F(TrainingRunTest, WithLeasesAChosenCheckpointIsHeldUntilAllWithARankKnow) {
+  TrainingRun& run = make("checkpoint-every = auto\nstrategy = async\n");
+  members_.add({.role = wire::ROLE_WORKER, .rank = -1, .incarnation = kBert, .peer = "spare"});
+  const auto acknowledge = [&](uint64_t who) {
+    members_.find(who)->state_version = out_.state_version();
+    run.on_tick();
+  };
+  acknowledge(kAnna);
+  out_.take_state_wanted();
+  EXPECT_EQ(run.choose_checkpoint(4), 4);
+  EXPECT_TRUE(out_.take_state_wanted()) << "members hear it at once";
+  run.on_tick();
+  EXPECT_TRUE(run.choosing()) << "an older State does not count";
+  acknowledge(50);
+  EXPECT_TRUE(run.choosing()) << "the worker does not know it yet";
+  acknowledge(kAnna);
+  EXPECT_FALSE(run.choosing());
+  EXPECT_TRUE(out_.take_state_wanted()) << "servers may release it";
+  run.on_tick();
+  EXPECT_FALSE(out_.take_state_wanted()) << "only once";
+}
+
+TEST_F(TrainingRunTest, WithServersThatHoldWorkersBackWorkersNeedNotKnowAChosenCheckpoint) {
+  TrainingRun& run = make("checkpoint-every = auto\n");
+  EXPECT_EQ(run.choose_checkpoint(4), 4);
+  members_.find(50)->state_version = out_.state_version();
+  run.on_tick();
+  EXPECT_FALSE(run.choosing());
+}
+
+// The pool, the counts and the snapshots follow the run's own barriers.
+TEST_F(TrainingRunTest, EvaluationThatEndsTheRunLetsNoLeaseBeDrawn) {
+  heads_ = {{"label", Metric::kAccuracy, 1}};
+  TrainingRun& run = make("strategy = async\neval-every = 2\nstop-when = loss:1\n");
+  const auto steps_drawn = [&] {
+    std::vector<int64_t> steps;
+    for (const wire::Lease& lease : run.work().leases(*members_.find(kAnna))) {
+      if (!lease.evaluate()) steps.push_back(lease.step());
+    }
+    return steps;
+  };
+  for (int64_t step = 0; step < 4; ++step) {
+    EXPECT_EQ(steps_drawn().front(), step);
+    run.on_commit({kAnna, step, {0, 4}, {}, true});
+    if (step % 2 == 0) continue;
+    run.on_barrier_open(step + 1);
+    EXPECT_EQ(steps_drawn(), std::vector<int64_t>{}) << "they wait for the result";
+    EXPECT_EQ(result(step + 1), "");
+  }
+  EXPECT_TRUE(run.followed().stopped_early()) << "the second loss is no better";
+  EXPECT_EQ(run.barriers().end_step, 4);
+  EXPECT_EQ(steps_drawn(), std::vector<int64_t>{});
+  EXPECT_NE(run.committed().counts_at(4), nullptr);
+  EXPECT_FALSE(run.stop()) << "the run has ended";
+  EXPECT_FALSE(run.choose_checkpoint(0));
 }
 
 TEST_F(TrainingRunTest, EndNeedsNoChosenCheckpoint) {

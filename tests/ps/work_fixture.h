@@ -23,7 +23,7 @@ class WorkTest : public testing::Test {
     barriers_ = barriers_of(job_, 0, 10);
     members_.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1, .host = "head"});
     for (int rank = 0; rank < workers; ++rank) join(rank);
-    progress_ = std::make_unique<CommittedWork>(job_, workers, Barriers{});
+    progress_ = std::make_unique<CommittedWork>(job_, workers, barriers_);
     evaluations_ = std::make_unique<Evaluations>(16, job_.micro_batch, std::vector<HeadInfo>());
     const int shares = std::min(workers, 4);
     work_ = make_work_assignment({job_, barriers_, workers, shares, servers, members_, *progress_,
