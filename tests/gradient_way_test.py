@@ -16,7 +16,7 @@ class Functions(unittest.TestCase):
     def test_parameters_decide_not_the_rest_of_the_name(self):
         for name in ("pushpull::Server::take(std::string const&, pushpull::Message)",
                      "pushpull::(anonymous namespace)::add_range(float const*, float*, long, long)",
-                     "pushpull::Links::exchange(std::function<void (pushpull::Message const&)> const&)",
+                     "pushpull::SocketLinks::exchange(std::function<void (pushpull::Message const&)> const&)",
                      "pushpull::Router::receive[abi:cxx11](std::vector<zmq::message_t>&)",
                      "pushpull::GradientTasks::run(int)::{lambda(int, pushpull::Payload)#1}::operator()(int, pushpull::Payload) const"):
             self.assertTrue(way.handed(name), name)

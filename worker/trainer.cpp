@@ -70,40 +70,42 @@ std::unique_ptr<TaskComputer> make_task_computer(const Job& job, const TensorTab
   return std::make_unique<GradientTasks>(compute, encoder, clips_pushes);
 }
 
-Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
-                 zmq::context_t& context, Trace& trace)
-    : control_(control),
+PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& model) {
+  PushPullSetup setup =
+      push_pull_setup(run, model.table().total, Evaluator(run.job, dataset, model).chunks());
+  setup.memory = weights_memory(model);
+  // a device copies directly from pages that are registered with it, and only `memory` is
+  setup.side_by_side = model.device_step() == nullptr;
+  return setup;
+}
+
+Trainer::Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset, Model& model,
+                 CoordinatorLink& coordinator, const MakeLinks& make_links, Trace& trace)
+    : coordinator_(coordinator),
       table_(model.table()),
       evaluation_(
-          {run.job, dataset, model}, run.incarnation, [this] { return control_.over(); },
-          control.activity(), &trace),
-      push_pull_([&] {
-        PushPullSetup setup = push_pull_setup(run, model.table().total, evaluation_.chunks());
-        setup.memory = weights_memory(model);
-        // a device copies directly from pages that are registered with it, and only `memory` is
-        setup.side_by_side = model.device_step() == nullptr;
-        return setup;
-      }()),
-      links_(run, push_pull_, control, context, weights_mapped(model),
-             device_to_share(model, run.job)),
-      compute_(run.job, dataset, model, push_pull_.slices(), [this] { return control_.over(); },
-               {links_.gradients(),
+          {run.job, dataset, model}, run.incarnation, [this] { return coordinator_.over(); },
+          coordinator.activity(), &trace),
+      push_pull_(std::move(setup)),
+      links_(make_links(push_pull_)),
+      compute_(run.job, dataset, model, push_pull_.slices(), [this] { return coordinator_.over(); },
+               {links_->gradients(),
                 [this] {
-                  return computer_->holds_back_pushes() ? nullptr : links_.device_gradients();
+                  return computer_->holds_back_pushes() ? nullptr : links_->device_gradients();
                 }}),
       encoder_(run.job, model.table(), push_pull_.slices()),
       computer_(
           make_task_computer(run.job, model.table(), push_pull_.slices(), run.state.total_steps(),
-                             {links_.gradients(), weights_memory(model)}, compute_, encoder_)),
+                             {links_->gradients(), weights_memory(model)}, compute_, encoder_)),
       trace_(trace) {
   compute_.set_rank(run.state.rank());
   compute_.set_trace(trace);
-  compute_.set_activity(control.activity());
+  compute_.set_activity(coordinator.activity());
   trace_.set_rank(run.state.rank());
   trace_.set_tensors(table_);
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();
-  links_.set_listener([this](const wire::State& news) {
+  links_->set_listener([this](const wire::State& news) {
     compute_.set_rank(news.rank());
     trace_.set_rank(news.rank());
   });
@@ -113,7 +115,7 @@ Trainer::Trainer(const JobView& run, const Dataset& dataset, Model& model, Contr
 
 // Receives all messages, resends overdue ones and sends new ones.
 void Trainer::exchange() {
-  links_.exchange([this](const Message& message) {
+  links_->exchange([this](const Message& message) {
     if (trace_.on()) note_weights(message);
     if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
       split_.enter(TimeSplit::kPull);
@@ -132,8 +134,8 @@ void Trainer::note_weights(const Message& message) {
 }
 
 void Trainer::wait() {
-  control_.activity().wait([this] { return push_pull_.waiting_for(); });
-  links_.wait();
+  coordinator_.activity().wait([this] { return push_pull_.waiting_for(); });
+  links_->wait();
 }
 
 JobEnd Trainer::run() {
@@ -150,18 +152,18 @@ JobEnd Trainer::run() {
 // Waits until servers no longer read this worker's gradients.
 void Trainer::let_go() {
   try {
-    links_.wait_for_readers();
+    links_->wait_for_readers();
   } catch (const Error& error) {
     Log("worker").warn(error.what());
   }
 }
 
 JobEnd Trainer::train() {
-  links_.attach();
-  while (!control_.over()) {
+  links_->attach();
+  while (!coordinator_.over()) {
     exchange();
-    const Task task = push_pull_.next(now_ms());
-    links_.send();
+    const Task task = push_pull_.next(links_->now_ms());
+    links_->send();
     if (task.kind == Task::kCompute) {
       compute(task);
     } else if (task.kind == Task::kEvaluate) {
@@ -173,7 +175,7 @@ JobEnd Trainer::train() {
       wait();
     }
   }
-  return *control_.end();
+  return *coordinator_.end();
 }
 
 // In strategies whose versions are no steps, the newest weights of a worker are older ones.
@@ -221,7 +223,7 @@ void Trainer::await(int64_t number, const std::function<bool()>& here) {
   while (true) {
     exchange();
     // a restarted pull may place the weights in other memory
-    if (control_.over() || !push_pull_.is_current(task_) ||
+    if (coordinator_.over() || !push_pull_.is_current(task_) ||
         push_pull_.weights_of(task_).data() != weights_.data()) {
       throw Dropped{};
     }
@@ -260,7 +262,7 @@ void Trainer::push(Range node, int slice, Payload part, bool may_go) {
   const auto bytes = std::ssize(encoded.bytes);
   push_pull_.add_part(slice, node, std::move(encoded));
   // weights of the next pull may be arriving already, and servers wait for their acknowledgement
-  if (may_go) push_pull_.pulls_while_pushing() ? exchange() : links_.send();
+  if (may_go) push_pull_.pulls_while_pushing() ? exchange() : links_->send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, slice, begin_s, now_seconds(), bytes);
   split_.enter(TimeSplit::kCompute);
 }
@@ -268,13 +270,13 @@ void Trainer::push(Range node, int slice, Payload part, bool may_go) {
 void Trainer::finish_push(const TaskComputer::Result& result) {
   split_.enter(TimeSplit::kPush);
   const double begin_s = trace_.on() ? now_seconds() : 0.0;
-  push_pull_.end_push(result.losses, result.squares, now_ms(), compute_.take_data_hash().bytes(),
-                      compute_.take_bad());
-  links_.send();
+  push_pull_.end_push(result.losses, result.squares, links_->now_ms(),
+                      compute_.take_data_hash().bytes(), compute_.take_bad());
+  links_->send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, -1, begin_s, now_seconds());
   split_.enter(TimeSplit::kWait);
   split_.count_tasks(task_.steps);
-  control_.set_times(split_.totals());
+  coordinator_.set_times(split_.totals());
 }
 
 // The versions are known only once all weights have arrived.
@@ -286,7 +288,7 @@ void Trainer::note_not_finite() {
   if (push_pull_.all_here()) {
     for (const int64_t version : push_pull_.read_versions()) push.add_read_versions(version);
   }
-  control_.note_failed(std::move(push));
+  coordinator_.note_failed(std::move(push));
 }
 
 // ---- an evaluation ----
@@ -294,11 +296,11 @@ void Trainer::note_not_finite() {
 void Trainer::evaluate(const Task& task) {
   end_wait(task);
   split_.enter(TimeSplit::kOther);
-  control_.set_times(split_.totals());
+  coordinator_.set_times(split_.totals());
   auto result = evaluation_.run(task.step, task.range, push_pull_.evaluation_weights());
   if (trace_.on()) waits_since_s_ = now_seconds();
   if (!result) return;
-  control_.report(std::move(*result));
+  coordinator_.report(std::move(*result));
   push_pull_.finish_evaluation();
 }
 

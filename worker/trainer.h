@@ -19,7 +19,7 @@
 #include "worker/exchange/local_steps.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/share_list.h"
-#include "worker/member/control.h"
+#include "worker/member/coordinator_link.h"
 #include "worker/member/time_split.h"
 #include "worker/member/trace.h"
 
@@ -84,13 +84,17 @@ class LocalRounds : public TaskComputer {
   LocalSteps steps_;
 };
 
+// Returns the setup of PushPull for a trainer of this model.
+PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& model);
+
 // The training loop of a worker: takes the next task from PushPull, computes it and pushes the
-// result, which is usually the sum of the task's gradients. Single-threaded.
+// result, which is usually the sum of the task's gradients. Knows neither sockets nor the clock: the
+// simulation drives it too. Single-threaded.
 class Trainer : private TaskHost {
  public:
-  // Borrows all references.
-  Trainer(const JobView& run, const Dataset& dataset, Model& model, Control& control,
-          zmq::context_t& context, Trace& trace);
+  // setup: of trainer_setup, or a changed one. Borrows all references.
+  Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset, Model& model,
+          CoordinatorLink& coordinator, const MakeLinks& make_links, Trace& trace);
 
   // Trains until the job is over. Throws Error if this worker fails: a loss or gradient is not
   // finite, or a server does not answer.
@@ -125,11 +129,11 @@ class Trainer : private TaskHost {
   void finish_push(const TaskComputer::Result& result);
   void evaluate(const Task& task);
 
-  Control& control_;
+  CoordinatorLink& coordinator_;
   const TensorTable& table_;
   EvaluationShare evaluation_;
   PushPull push_pull_;
-  Links links_;
+  const std::unique_ptr<Links> links_;
   Compute compute_;
   Encoder encoder_;
   std::unique_ptr<TaskComputer> computer_;

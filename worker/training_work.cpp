@@ -17,6 +17,8 @@
 #include "datasets/tokenizer.h"
 #include "worker/all_reduce/all_reduce_trainer.h"
 #include "worker/all_reduce/collective.h"
+#include "worker/compute/device_memory.h"
+#include "worker/exchange/socket_links.h"
 #include "worker/trainer.h"
 
 namespace pushpull {
@@ -131,7 +133,15 @@ JobEnd TrainingWork::run(const JobView& view) {
   Control& control = parts_.control;
   // this worker chose its kernels itself; the job may have begun with other choices
   if (view.state.choices() != model.choices()) model.choose(view.state.choices());
-  if (!peers_) return Trainer(view, dataset, model, control, parts_.context, parts_.trace).run();
+  if (!peers_) {
+    const MakeLinks connect = [&](PushPull& push_pull) {
+      return std::make_unique<SocketLinks>(view, push_pull, control, parts_.context,
+                                           weights_mapped(model), device_to_share(model, view.job));
+    };
+    return Trainer(view, trainer_setup(view, dataset, model), dataset, model, control, connect,
+                   parts_.trace)
+        .run();
+  }
   if (view.state.assigned_size() == 0) return wait_for_share();
   return AllReduceTrainer(view, dataset, model, control, parts_.context, std::move(peers_)).run();
 }

@@ -134,7 +134,7 @@ class Run {
         const Range share = share_range(i, coordinator.shares(), scenario_.job.micro_batches());
         if (std::count(set.begin(), set.end(), share.lo) == 0) continue;
         micro_batches += share.size();
-        for (int64_t m = share.lo; m < share.hi; ++m) drawn += Toy::data_hash(step, m);
+        for (int64_t m = share.lo; m < share.hi; ++m) drawn += toy_.data_hash(step, m);
       }
     }
     const int64_t steps = barriers.end_step - scenario_.start_step;
@@ -189,7 +189,7 @@ class Run {
     if (backup()) return;  // backup counts only the chosen pushes
     HashSum drawn;
     for (int64_t step = scenario_.start_step; step < barriers.end_step; ++step) {
-      for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += Toy::data_hash(step, m);
+      for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += toy_.data_hash(step, m);
     }
     if (cluster_->coordinator().training().counts().data_hash != drawn)
       complain("another data hash");

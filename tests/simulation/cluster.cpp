@@ -160,7 +160,7 @@ JoinOptions Cluster::join_options(wire::Role role, int number) {
 wire::Declare Cluster::declaration(const std::string& digest) const {
   wire::Declare out;
   to_wire(toy_.table(), out.mutable_tensors());
-  out.set_train_samples(1000);
+  out.set_train_samples(Toy::kTrainSamples);
   out.set_test_samples(scenario_.test_samples);
   out.set_data_digest(digest);
   out.set_numerics("numerics");

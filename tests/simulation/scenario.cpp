@@ -21,7 +21,6 @@ enum class Part : uint64_t {
   kFaults = 2,
   kAccidents = 3,
   kRecord = 4,
-  kEarly = 5,
   kLanes = 6,
   kCodec = 7,
   kSharing = 8,
@@ -146,7 +145,6 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   s.write_us = dice.chance(0.3) ? 500'000 : 2'000;
   if (dice.chance(0.1)) s.write_us = 15'000'000;  // longer than the replacement of a worker takes
   if (dice.chance(0.5)) s.flush_bytes = 1;
-  s.early = dice_for(seed, Part::kEarly).chance(0.8);
   if (job.strategy.kind == StrategyKind::kBackup) draw_backups(s, dice);
   if (job.strategy.kind == StrategyKind::kLocal) {
     job.outer_momentum = dice.chance(0.5) ? 0.9 : 0.0;

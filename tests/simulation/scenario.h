@@ -101,7 +101,6 @@ struct Scenario {
   int64_t file_us = 0;            // time of work on other files
   double write_fails = 0.0;  // probability that a checkpoint other than the last cannot be written
   size_t flush_bytes = 1 << 20;  // of a push's message
-  bool early = true;             // workers begin before all their weights have arrived
   int64_t window_bytes = 0;      // of a pull; 0 = no window
   Sharing sharing;
   bool on_device = false;  // servers keep weights on devices if the job allows it

@@ -87,7 +87,6 @@ TEST(Simulation, ForwardBeginsEarlyAndLayersWait) {
   int64_t waits = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Scenario scenario = draw(seed, "sync");
-    scenario.early = true;
     scenario.servers = 3;
     scenario.elements += 3000;
     scenario.job.slice_bytes = 4096;

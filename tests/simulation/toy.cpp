@@ -1,15 +1,14 @@
 #include "tests/simulation/toy.h"
 
-#include <array>
 #include <bit>
 #include <cmath>
 
 #include "common/base/random.h"
 #include "common/layout/slice_map.h"
-#include "common/net/model_wire.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer.h"
 #include "common/update/optimizer_options.h"
+#include "worker/compute/gradient_source.h"
 
 namespace pushpull::sim {
 
@@ -45,7 +44,7 @@ OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo
 }
 
 Toy::Toy(const Job& job, int64_t elements, bool counting)
-    : leaves_(job.micro_batches()), counting_(counting) {
+    : leaves_(job.micro_batches()), counting_(counting), sampler_(job, kTrainSamples) {
   const bool own = job.model == "external";
   if (own) own_weights_.resize(static_cast<size_t>(elements));
   if (counting_) {
@@ -90,27 +89,19 @@ float Toy::loss(int64_t step, int64_t micro_batch) {
   return noise(7, static_cast<uint32_t>(step), static_cast<uint32_t>(micro_batch));
 }
 
-HashSum Toy::data_hash(int64_t step, int64_t micro_batch) {
-  std::array<float, HashSum::kBytes / sizeof(float)> numbers{};
-  for (uint32_t i = 0; i < numbers.size(); ++i) {
-    numbers[i] = noise(i, static_cast<uint32_t>(step), static_cast<uint32_t>(micro_batch));
-  }
-  return HashSum(std::as_bytes(std::span(numbers)).first<HashSum::kBytes>());
+HashSum Toy::data_hash(int64_t step, int64_t micro_batch) const {
+  return pushpull::data_hash(step, micro_batch, sampler_.indices(step, micro_batch));
 }
 
-wire::ChunkResult Toy::evaluate(std::span<const float> weights, int64_t chunk) const {
-  wire::ChunkResult out;
-  out.set_chunk(chunk);
+std::array<HeadSums, 2> Toy::evaluate(std::span<const float> weights, int64_t chunk) {
   uint64_t hash = static_cast<uint64_t>(chunk);
   double loss = 0.0;
   for (auto i = static_cast<size_t>(chunk % 3); i < weights.size(); i += 3) {
     hash = (hash ^ std::bit_cast<uint32_t>(weights[i])) * 0x100000001b3ULL;
     loss += weights[i];
   }
-  const HeadSums label{loss, 1 + chunk % 2, static_cast<double>(hash >> 63U)};
-  const HeadSums span{2.0 * loss, static_cast<int64_t>(hash >> 62U), loss / 3.0};
-  to_wire(std::array{label, span}, &out);
-  return out;
+  return {HeadSums{loss, 1 + chunk % 2, static_cast<double>(hash >> 63U)},
+          HeadSums{2.0 * loss, static_cast<int64_t>(hash >> 62U), loss / 3.0}};
 }
 
 std::vector<HeadInfo> Toy::heads() {
@@ -283,10 +274,8 @@ Evaluation Reference::evaluation_of(const FlatState& state) const {
   out.step = state.step;
   for (const HeadInfo& head : Toy::heads()) out.heads.push_back({head, {}});
   for (int64_t chunk = 0; chunk * job_.micro_batch < test_samples_; ++chunk) {
-    const wire::ChunkResult result = toy_.evaluate(state.weights, chunk);
-    for (size_t i = 0; i < out.heads.size(); ++i) {
-      out.heads[i].sums.add(from_wire(result.sums(static_cast<int>(i))));
-    }
+    const auto sums = Toy::evaluate(state.weights, chunk);
+    for (size_t i = 0; i < out.heads.size(); ++i) out.heads[i].sums.add(sums.at(i));
   }
   return out;
 }

@@ -8,6 +8,7 @@
 // tell which micro-batches they contain.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -22,6 +23,7 @@
 #include "common/net/flat_state.h"
 #include "common/net/message.h"
 #include "common/update/optimizer_options.h"
+#include "datasets/sampler.h"
 #include "ps/work/evaluations.h"
 
 namespace pushpull::sim {
@@ -33,6 +35,8 @@ OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo
 
 class Toy {
  public:
+  static constexpr int64_t kTrainSamples = 1000;
+
   Toy(const Job& job, int64_t elements, bool counting);
 
   const TensorTable& table() const { return table_; }
@@ -42,10 +46,12 @@ class Toy {
   void gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
                 std::span<float> out) const;
   static float loss(int64_t step, int64_t micro_batch);
-  static HashSum data_hash(int64_t step, int64_t micro_batch);
+  // Returns the hash of the samples that a worker draws for a micro-batch.
+  HashSum data_hash(int64_t step, int64_t micro_batch) const;
   // Returns two heads whose counted targets differ from chunk to chunk.
   static std::vector<HeadInfo> heads();
-  wire::ChunkResult evaluate(std::span<const float> weights, int64_t chunk) const;
+  // Returns the sums of these heads.
+  static std::array<HeadSums, 2> evaluate(std::span<const float> weights, int64_t chunk);
 
   // Counting form: checks that `weights` contain all micro-batches of steps below `from`, some of
   // those below `to`, none from there on, and none twice. Returns the error, or "" if there is
@@ -61,6 +67,7 @@ class Toy {
   std::vector<float> own_weights_;
   int64_t leaves_;
   bool counting_;
+  mutable Sampler sampler_;
 };
 
 // Training without servers and workers.

@@ -3,30 +3,133 @@
 #include <csignal>
 
 #include "tests/simulation/describe.h"
+#include "tests/simulation/worker_links.h"
+#include "worker/trainer.h"
 
 namespace pushpull::sim {
 
+namespace {
+
+constexpr int64_t kReasonMs = 5000;  // as in worker/member/control.cpp
+
+}  // namespace
+
 WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
-    : WorkerTerms(cluster, *this, number, newcomer),
+    : Process(cluster, "worker " + std::to_string(number)),
       cluster_(cluster),
+      number_(number),
+      newcomer_(newcomer),
+      member_(cluster.join_options(wire::ROLE_WORKER, number), [this] { return stats(); }),
+      activity_([&clock = cluster.clock()] { return clock.now_ms(); }),
+      checks_(cluster, member_, number),
+      data_(cluster.scenario().test_samples, newcomer.digest),
       control_(cluster.network().add_dealer(
           cluster.control_router(),
-          [this](const Message& message) { happen([this, message] { take(message); }); })) {
+          [this](const Message& message) { happen([this, message] { take(message); }); })),
+      thread_(*this, [this] { run_terms(); }),
+      model_(cluster, thread_, checks_, number) {
   cluster_.on_control_closed(control_, member_.incarnation(),
                              [this] { happen([this] { member_.on_closed(now_ms()); }); });
   cluster_.watch().began(member_.incarnation(), {wire::ROLE_WORKER, number, newcomer.digest});
   later(cluster_.dice().between(0, 30'000), [this] { tick(); });
 }
 
+WorkerNode::~WorkerNode() { thread_.abandon(); }
+
+// ---- the trainer's thread ----
+
+// As WorkerLife does.
+void WorkerNode::run_terms() {
+  while (!member_.joined()) thread_.wait();
+  while (true) {
+    run_ = member_.run();
+    thread_.sleep(cluster_.dice().between(0, 50'000));  // reads the data
+    member_.declare(run_, cluster_.declaration(newcomer_.digest));
+    member_.offer_weights(model_.own_weights());
+    send();
+    const std::optional<wire::State> state = wait_for_training();
+    if (!state) continue;
+    try {
+      train(*state);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kUnreachable || !wait_for_reason()) throw;
+    }
+    close_links();
+  }
+}
+
+void WorkerNode::train(const wire::State& state) {
+  terms_.push_back(std::make_unique<Term>());
+  Term& term = *terms_.back();
+  term.state = state;
+  const JobView view{cluster_.scenario().job, run_, member_.incarnation(), term.state};
+  PushPullSetup setup = trainer_setup(view, data_, model_);
+  setup.flush_bytes = cluster_.scenario().flush_bytes;
+  setup.window_bytes = cluster_.scenario().window_bytes;
+  CoordinatorLink& coordinator = *this;
+  const MakeLinks connect = [&](PushPull& push_pull) {
+    return std::make_unique<WorkerLinks>(cluster_, *this, checks_, push_pull, term.state);
+  };
+  term.trainer = std::make_unique<Trainer>(view, std::move(setup), data_, model_, coordinator,
+                                           connect, trace_);
+  term.trainer->run();
+}
+
+// Returns the state with which training begins, or nothing if the term is over first.
+std::optional<wire::State> WorkerNode::wait_for_training() {
+  while (!over()) {
+    const wire::State& state = member_.state();
+    if (state.phase() >= wire::PHASE_TRAINING && state.phase() <= wire::PHASE_FINISHED) {
+      return state;
+    }
+    activity_.wait([] { return std::string("the start"); });
+    thread_.wait();
+  }
+  return std::nullopt;
+}
+
+// Same as Control::wait_for_reason.
+bool WorkerNode::wait_for_reason() {
+  int64_t waited_ms = 0;
+  for (int64_t last_ms = now_ms(); !over() && waited_ms < kReasonMs;) {
+    thread_.wait();
+    const int64_t now = now_ms();
+    if (!member_.misses_coordinator(now)) waited_ms += now - last_ms;
+    last_ms = now;
+  }
+  return over();
+}
+
+bool WorkerNode::over() const { return member_.end().has_value() || member_.run() != run_; }
+
+std::optional<JobEnd> WorkerNode::end() const {
+  if (member_.end()) return member_.end();
+  JobEnd end;
+  end.next_term = true;
+  return end;
+}
+
+void WorkerNode::report(wire::EvalResult result) {
+  if (result.chunks_size() > 0) checks_.count(result.step(), true);
+  cluster_.watch().reports(member_.incarnation());
+  member_.report(run_, std::move(result));
+  member_.on_tick(now_ms());
+  send();
+}
+
+// ---- events ----
+
+wire::Stats WorkerNode::stats() const {
+  wire::Stats stats;
+  activity_.put(&stats);
+  return stats;
+}
+
 // A server that does not answer may end the worker. Any other error is a failed check.
 bool WorkerNode::ends_with(const Error& error) {
   if (error.code() != ErrorCode::kUnreachable) return false;
-  if (!cluster_.scenario().server_losses.empty()) {
-    stop_and_wait_for_reason(error);
-    return true;
-  }
   member_.leave(static_cast<int>(error.code()), error.what());
-  end({false, error.code(), error.what(), 0});
+  end_with({false, error.code(), error.what(), 0});
   return true;
 }
 
@@ -37,18 +140,37 @@ void WorkerNode::request_end() {
   });
 }
 
+void WorkerNode::set_links(WorkerLinks* links) {
+  links_ = links;
+  if (links != nullptr && stalls_) thread_.stop();
+}
+
+void WorkerNode::stop_trainer() {
+  stalls_ = true;
+  if (links_ != nullptr) thread_.stop();
+}
+
+void WorkerNode::silence_links(int server, int64_t until_ms) {
+  if (links_ != nullptr) links_->silence(server, until_ms);
+}
+
+void WorkerNode::close_links() {
+  if (links_ != nullptr) links_->close();
+  links_ = nullptr;
+}
+
 void WorkerNode::kill() {
   mark_ended();
   cluster_.network().close(control_);
-  trainer_->close_links();
+  close_links();
 }
 
 // Ends as worker_program does, after Leave.
-void WorkerNode::end(const JobEnd& end) {
+void WorkerNode::end_with(const JobEnd& end) {
   send();
   exit_code_ = end.exit_code();
   mark_ended();
-  trainer_->close_links();
+  close_links();
   cluster_.watch().ended(member_.incarnation(), end, member_.state().phase());
   if (!end.success && newcomer_.replaced) cluster_.replace_worker();
 }
@@ -65,10 +187,12 @@ void WorkerNode::send() {
 
 void WorkerNode::take(const Message& message) {
   const int64_t version = member_.state().version();
+  const uint64_t run = member_.run();
   member_.on_message(now_ms(), message);
-  take_term();
   step();
-  if (!has_ended() && member_.state().version() != version) trainer_->on_news();
+  if (!has_ended() && (member_.state().version() != version || member_.run() != run)) {
+    wake_trainer();
+  }
 }
 
 void WorkerNode::step() {
@@ -80,7 +204,7 @@ void WorkerNode::step() {
   send();
   if (!member_.end()) return;
   member_.leave(0, "");
-  end(*member_.end());
+  end_with(*member_.end());
 }
 
 void WorkerNode::tick() {
@@ -88,21 +212,16 @@ void WorkerNode::tick() {
   if (has_ended()) return;
   cluster_.watch().lives(member_.incarnation(), member_.joined());
   later(kWorkerTickUs, [this] { tick(); });
-  trainer_->turn();  // last: it may throw, and the next turn must already be scheduled
-}
-
-void WorkerNode::report(wire::EvalResult result) {
-  cluster_.watch().reports(member_.incarnation());
-  member_.report(run_, std::move(result));
-  member_.on_tick(now_ms());
-  send();
+  wake_trainer();  // last: it may throw, and the next turn must already be scheduled
 }
 
 std::string WorkerNode::describe() const {
   const std::string out = name() + ": ";
   if (exit_code_) return out + "left with " + std::to_string(*exit_code_);
   if (has_ended()) return out + "killed";
-  return out + sim::describe(member_) + (member_.joined() ? ", " + trainer_->describe() : "");
+  if (!member_.joined()) return out + sim::describe(member_);
+  return out + sim::describe(member_) + ", " +
+         (thread_.sleeps() ? "computing" : "waits for " + stats().waits_for());
 }
 
 }  // namespace pushpull::sim

@@ -13,7 +13,7 @@
 #include "common/update/optimizer_options.h"
 #include "common/update/range_update.h"
 #include "worker/compute/device_memory.h"
-#include "worker/exchange/links.h"
+#include "worker/exchange/socket_links.h"
 
 namespace pushpull {
 

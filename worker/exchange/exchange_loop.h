@@ -1,6 +1,6 @@
 // A worker without model and data, for `pushpull bench`: pushes one tensor, pulls the weights of
 // the next step, and records the times of each step. It uses the trainer's parts: Control,
-// PushPull, Links, and gradients from the same kind of pool. Single-threaded.
+// PushPull, SocketLinks, and gradients from the same kind of pool. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "common/layout/tensor_table.h"
 #include "common/net/join.h"
 #include "worker/exchange/encoder.h"
-#include "worker/exchange/links.h"
 #include "worker/exchange/push_pull.h"
+#include "worker/exchange/socket_links.h"
 #include "worker/member/control.h"
 
 namespace pushpull {
@@ -63,7 +63,7 @@ class ExchangeLoop {
   const ExchangeSetting setting_;
   Control& control_;
   PushPull push_pull_;
-  Links links_;
+  SocketLinks links_;
   const TensorTable table_;
   Encoder encoder_;
   BufferPool pool_;

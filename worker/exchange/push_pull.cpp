@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/error.h"
+#include "common/net/join.h"
 #include "worker/exchange/schedules.h"
 
 namespace pushpull {
@@ -24,6 +25,19 @@ bool may_begin(const PushPullSetup& setup, const Task& task, int64_t evaluated) 
 }
 
 }  // namespace
+
+PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks) {
+  PushPullSetup setup;
+  setup.run = run.run;
+  setup.incarnation = run.incarnation;
+  setup.job = run.job;
+  setup.total_elements = elements;
+  setup.servers = run.state.data_endpoints_size();
+  setup.barriers = barriers_of(run.job, run.state.start_step(), run.state.end_step());
+  setup.shares = run.state.shares();
+  setup.chunks = chunks;
+  return setup;
+}
 
 PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),

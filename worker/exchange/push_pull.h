@@ -30,6 +30,8 @@
 
 namespace pushpull {
 
+struct JobView;
+
 // The setup of PushPull for one run. Plain value.
 struct PushPullSetup {
   uint64_t run = 0;
@@ -51,6 +53,10 @@ struct PushPullSetup {
   // it rides on the push.
   bool acknowledge = false;
 };
+
+// Returns the setup of PushPull for this run.
+//   elements: of the flat vector. chunks: of an evaluation.
+PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks);
 
 class PushPull {
  public:

@@ -17,6 +17,7 @@
 #include "common/net/endpoint.h"
 #include "common/net/keys.h"
 #include "common/net/zap_handler.h"
+#include "worker/member/coordinator_link.h"
 #include "worker/member/time_split.h"
 #include "worker/member/worker_member.h"
 
@@ -47,13 +48,13 @@ class WorkerOwner {
   virtual void end_now(int code) = 0;
 };
 
-class Control {
+class Control final : public CoordinatorLink {
  public:
   // Takes over the socket and joins the job of the coordinator at its other end. Borrows `owner`.
   Control(std::unique_ptr<Dealer> dealer, const JoinOptions& options, WorkerOwner& owner,
           Keys keys = {});
   // Sends pending messages and ends the thread.
-  ~Control();
+  ~Control() override;
 
   // ---- the trainer's thread ----
   // Waits until this worker has joined. Returns false if it could not; end() then says why.
@@ -76,15 +77,13 @@ class Control {
   const std::string& address() const { return address_; }
   // Posts a message, which is resent until the coordinator acknowledges it.
   void declare(wire::Declare declare);
-  void report(wire::EvalResult result);
+  void report(wire::EvalResult result) override;
   // Offers initial weights to the coordinator, which may ask for them until this is called with
   // none. Borrows them.
   void offer_weights(std::span<const float> weights);
-  // Records that computing this push failed. leave() reports it to the coordinator.
-  void note_failed(wire::Applied push);
-  // Activity, times and traffic go out with the next heartbeat.
-  Activity& activity() { return activity_; }
-  void set_times(const TimeTotals& times);
+  void note_failed(wire::Applied push) override;
+  Activity& activity() override { return activity_; }
+  void set_times(const TimeTotals& times) override;
   // Sets payload bytes sent to and received from other workers, and the number of rejected
   // messages.
   void set_traffic(int64_t sent, int64_t received, int64_t rejected);
@@ -102,9 +101,9 @@ class Control {
   // Returns the version of the coordinator's newest state. It is set before any heartbeat
   // acknowledges that state.
   int64_t state_version() const { return state_version_.load(std::memory_order_acquire); }
-  // Returns the reason once the job or the entered term is over.
-  std::optional<JobEnd> end() const;
-  bool over() const { return over_.load(std::memory_order_relaxed); }
+  // Refer to the entered term.
+  std::optional<JobEnd> end() const override;
+  bool over() const override { return over_.load(std::memory_order_relaxed); }
   // Waits, when a peer does not answer, until the coordinator says why. Returns false if the
   // coordinator is alive and has not said so after 5 s.
   bool wait_for_reason();

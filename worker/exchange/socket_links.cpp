@@ -1,4 +1,4 @@
-#include "worker/exchange/links.h"
+#include "worker/exchange/socket_links.h"
 
 #include <chrono>
 #include <string>
@@ -71,21 +71,9 @@ constexpr int kConnectTurns = 16;
 
 }  // namespace
 
-PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks) {
-  PushPullSetup setup;
-  setup.run = run.run;
-  setup.incarnation = run.incarnation;
-  setup.job = run.job;
-  setup.total_elements = elements;
-  setup.servers = run.state.data_endpoints_size();
-  setup.barriers = barriers_of(run.job, run.state.start_step(), run.state.end_step());
-  setup.shares = run.state.shares();
-  setup.chunks = chunks;
-  return setup;
-}
-
-Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::context_t& context,
-             PagesMapped mapped, std::shared_ptr<device::Device> device)
+SocketLinks::SocketLinks(const JobView& run, PushPull& push_pull, Control& control,
+                         zmq::context_t& context, PagesMapped mapped,
+                         std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
       context_(context),
@@ -101,7 +89,7 @@ Links::Links(const JobView& run, PushPull& push_pull, Control& control, zmq::con
   push_pull_.on_state(run.state, now_ms());
 }
 
-void Links::connect(int server) {
+void SocketLinks::connect(int server) {
   EndpointLimits limits = data_limits(job_.slice_bytes);
   const Credentials credentials = data_credentials(state_, server, control_.data_credentials());
   const std::string address =
@@ -116,7 +104,7 @@ void Links::connect(int server) {
 
 // Returns whether there is news of the coordinator. A connection that has ended is another socket
 // the next time.
-bool Links::poll() {
+bool SocketLinks::poll() {
   poll_items_.clear();
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& connection : servers_[server]) {
@@ -132,7 +120,7 @@ bool Links::poll() {
 
 // Connects to replacement servers before anything is sent: messages for the lost server must not
 // reach them.
-void Links::follow_replaced() {
+void SocketLinks::follow_replaced() {
   for (const int server : push_pull_.take_replaced()) {
     log_.info("server " + std::to_string(server) + " is another process now, at " +
               state_.data_endpoints(server));
@@ -141,7 +129,7 @@ void Links::follow_replaced() {
   }
 }
 
-void Links::attach() {
+void SocketLinks::attach() {
   while (!control_.over()) {
     exchange([](const Message&) {});
     if (memory_.settled()) return;
@@ -149,7 +137,7 @@ void Links::attach() {
   }
 }
 
-void Links::wait_for_readers() {
+void SocketLinks::wait_for_readers() {
   const int64_t until_ms = now_ms() + kLetGoMs;
   for (const ToServer& ask : memory_.questions_before_leaving()) {
     servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.connection)]->send(
@@ -173,7 +161,7 @@ void Links::wait_for_readers() {
   }
 }
 
-void Links::send() {
+void SocketLinks::send() {
   follow_replaced();
   for (ToServer& out : push_pull_.take_outgoing()) {
     memory_.on_send(out);
@@ -182,7 +170,7 @@ void Links::send() {
   }
 }
 
-void Links::exchange(const std::function<void(const Message&)>& taken) {
+void SocketLinks::exchange(const std::function<void(const Message&)>& taken) {
   const int64_t now = now_ms();
   follow_replaced();  // not while messages are received
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -204,13 +192,13 @@ void Links::exchange(const std::function<void(const Message&)>& taken) {
   send();
 }
 
-void Links::wait() {
+void SocketLinks::wait() {
   if (!poll()) return;
   control_.news().clear();
   take_news();
 }
 
-void Links::take_news() {
+void SocketLinks::take_news() {
   if (control_.state_version() <= state_.version()) return;
   const auto state = control_.state();
   if (!state) return;  // a new term begins

@@ -1,70 +1,59 @@
-// WorkerTrainer: its use of shared memory, and the checks of the weights that it computes on.
+#include "tests/simulation/weight_checks.h"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
 
-#include "tests/simulation/worker_node.h"
-#include "tests/simulation/worker_trainer.h"
-
 namespace pushpull::sim {
 
-void WorkerTrainer::plan_sharing() {
-  const Sharing& sharing = cluster_.scenario().sharing;
-  if (!sharing.on || !cluster_.dice().chance(sharing.workers)) return;
-  const auto change = [this](int server, bool shared, int64_t at_ms) {
-    process_.later(at_ms * 1000, [this, server, shared] {
-      changes_.emplace_back(server, shared);
-      turn();
-    });
-  };
-  for (int server = 0; server < std::ssize(servers_); ++server) {
-    int64_t at_ms = cluster_.dice().between(0, sharing.late_ms);
-    if (sharing.late_ms == 0) {
-      changes_.emplace_back(server, true);
-    } else {
-      change(server, true, at_ms);
-    }
-    if (!cluster_.dice().chance(sharing.ends)) continue;
-    at_ms += cluster_.dice().between(1, cluster_.dice().chance(0.5) ? 50 : 2000);
-    change(server, false, at_ms);
-    if (sharing.again) change(server, true, at_ms + cluster_.dice().between(1, 500));
-  }
+void WeightChecks::wrong(const std::string& what) const {
+  cluster_.wrong("worker " + std::to_string(number_) + " " + what);
 }
 
 // Returns true if this worker is no longer a member, so that no server keeps weights that it reads
 // in place.
-bool WorkerTrainer::given_up() const {
+bool WeightChecks::given_up() const {
   const Coordinator& coordinator = cluster_.coordinator();
   const bool gone = coordinator.barriers().end_step == 0;  // a restarted one knows nothing yet
-  if (gone || coordinator.run() != process_.member().run()) return true;
+  if (gone || coordinator.run() != member_.run()) return true;
   return cluster_.scenario().sharing.on &&
-         !cluster_.coordinator().members().all().contains(process_.member().incarnation());
+         !cluster_.coordinator().members().all().contains(member_.incarnation());
 }
 
-// Checks the counts in the weights.
-void WorkerTrainer::check_weights(const Task& task, bool exact) {
+void WeightChecks::received(const Message& message) {
+  const wire::Weights& weights = message.header.weights();
+  if (weights.slices_size() > 0 && weights.slices(0).slice() == 0) {
+    first_slice_ = message.payloads.front().bytes.data();
+  }
+}
+
+void WeightChecks::read(std::span<const float> weights) {
+  if (std::as_bytes(weights).data() == first_slice_) ++cluster_.in_place_tasks;
+  if (push_pull_->setup().servers > 1 && push_pull_->weights_in_place()) {
+    ++cluster_.side_by_side_tasks;
+  }
+  read_.assign(weights.begin(), weights.end());
+}
+
+void WeightChecks::count(int64_t step, bool exact) const {
   if (!cluster_.scenario().counting || given_up()) return;
   const Job& job = cluster_.scenario().job;
   const Barriers barriers{job.eval_every, job.checkpoint_every,
                           cluster_.coordinator().barriers().start_step,
                           cluster_.coordinator().barriers().end_step};
-  int64_t from = exact ? task.step : barriers.last(task.step);
+  int64_t from = exact ? step : barriers.last(step);
   if (job.strategy.kind == StrategyKind::kSsp) {
-    from = std::max(from, task.step - job.strategy.staleness);
+    from = std::max(from, step - job.strategy.staleness);
   }
-  const int64_t to = exact ? task.step : barriers.end_step;
-  const std::string what = cluster_.toy().check_counts(push_pull_->weights(), from, to);
+  const int64_t to = exact ? step : barriers.end_step;
+  const std::string what = cluster_.toy().check_counts(read_, from, to);
   if (what.empty()) return;
-  cluster_.wrong("worker " + std::to_string(number_) + " at step " + std::to_string(task.step) +
-                 (exact ? " (evaluation): " : ": ") + what);
+  wrong("at step " + std::to_string(step) + (exact ? " (evaluation): " : ": ") + what);
 }
 
-// Checks that weights in a server's memory did not change before the next pull.
-void WorkerTrainer::check_unchanged() {
-  if (!cluster_.scenario().sharing.on || given_up()) return;
-  const std::span<const float> now = push_pull_->weights();
-  if (std::memcmp(now.data(), read_.data(), now.size_bytes()) == 0) return;
-  cluster_.wrong("worker " + std::to_string(number_) + " computed on weights that have changed");
+void WeightChecks::unchanged(std::span<const float> weights) const {
+  if (std::memcmp(weights.data(), read_.data(), weights.size_bytes()) == 0 || given_up()) return;
+  wrong("computed on weights that have changed");
 }
 
 // Returns the number of updates that a server makes of so many counted pushes, or -1 if that is
@@ -90,15 +79,17 @@ static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers,
 }
 
 // Staleness is measured by the versions in a push: they must equal the updates in the weights.
-void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
+void WeightChecks::sent(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting || given_up() || cluster_.recoveries > 0) return;
   const auto start = cluster_.start_state();
   const Barriers& barriers = cluster_.coordinator().barriers();
   cluster_.chosen_checkpoints.insert(barriers.chosen.begin(), barriers.chosen.end());
-  const int64_t shares = process_.member().state().shares();
+  const int64_t shares = member_.state().shares();
   for (const ToServer& out : messages) {
     if (!out.message.header.exchange().has_push()) continue;
     const wire::Push& push = out.message.header.exchange().push();
+    newest_push_ = std::max(newest_push_, push.number());
+    if (push.number() <= sent_through_) continue;
     const Range slice =
         push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
     const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
@@ -109,8 +100,7 @@ void WorkerTrainer::check_read_versions(const std::vector<ToServer>& messages) {
                             (start ? start->updates : 0);
     const int64_t claimed = push.read_versions(out.server);
     if (updates == claimed) continue;
-    cluster_.wrong("worker " + std::to_string(number_) + " has read " + std::to_string(updates) +
-                   " updates and says " + std::to_string(claimed));
+    wrong("has read " + std::to_string(updates) + " updates and says " + std::to_string(claimed));
   }
 }
 
