@@ -18,7 +18,7 @@ class Functions(unittest.TestCase):
                      "pushpull::(anonymous namespace)::add_range(float const*, float*, long, long)",
                      "pushpull::SocketLinks::exchange(std::function<void (pushpull::Message const&)> const&)",
                      "pushpull::Router::receive[abi:cxx11](std::vector<zmq::message_t>&)",
-                     "pushpull::GradientTasks::run(int)::{lambda(int, pushpull::Payload)#1}::operator()(int, pushpull::Payload) const"):
+                     "pushpull::GradientStep::run(int)::{lambda(int, pushpull::Payload)#1}::operator()(int, pushpull::Payload) const"):
             self.assertTrue(way.handed(name), name)
         for name in ("pushpull::Payload::floats() const", "pushpull::Server::work()", "main", "pushpull::Ledger::add(long, pushpull::Range)",
                      "pushpull::f(pushpull::wire::Pull const&, floating)"):

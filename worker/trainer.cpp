@@ -4,71 +4,17 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "worker/compute/device_memory.h"
 
 namespace pushpull {
 
 namespace {
 
-// Thrown out of a model's forward: the task is dropped, or must start again.
+// Thrown out of a model's forward: the task must start again, or is void.
 struct Dropped {};
 
-// Computes tasks that push the sum of their micro-batches' gradients. Slices are pushed as backward
-// finishes them, or, if clip-norm applies per push, once the norm of the whole sum is known.
-class GradientTasks final : public TaskComputer {
- public:
-  // clips_pushes: servers scale each push by its norm, so the push carries the norm.
-  GradientTasks(Compute& compute, const Encoder& encoder, bool clips_pushes)
-      : compute_(compute), encoder_(encoder), clips_pushes_(clips_pushes) {}
-
-  std::optional<Result> run(const Task& task, TaskHost& host) override;
-  bool holds_back_pushes() const override { return clips_pushes_; }
-
- private:
-  Compute& compute_;
-  const Encoder& encoder_;
-  const bool clips_pushes_;
-};
-
-std::optional<TaskComputer::Result> GradientTasks::run(const Task& task, TaskHost& host) {
-  const std::vector<Range> nodes = host.nodes();
-  compute_.begin(task.step, nodes, host.weights());
-  host.hint_next();
-  Result result;
-  bool begun = false;
-  for (const Range& node : nodes) {
-    const auto push_slice = [&](int slice, Payload part) {
-      if (!std::exchange(begun, true)) host.begin_push();
-      host.push(node, slice, std::move(part), !clips_pushes_);
-    };
-    try {
-      if (!compute_.node(push_slice, result.losses, host.weights_needed())) return std::nullopt;
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::kNotFinite) host.note_not_finite();
-      throw;
-    }
-  }
-  if (clips_pushes_) {
-    // the norm of the values that servers decode
-    const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
-    result.squares = compute_.squares(sum, task.range.size());
-  }
-  return result;
-}
-
 }  // namespace
-
-std::unique_ptr<TaskComputer> make_task_computer(const Job& job, const TensorTable& table,
-                                                 const SliceMap& map, int64_t total_steps,
-                                                 const LocalMemory& memory, Compute& compute,
-                                                 const Encoder& encoder) {
-  const StrategyTraits& traits = job.strategy.traits();
-  if (traits.outer_optimizer) {
-    return std::make_unique<LocalRounds>(compute, LocalSteps(job, table, map, total_steps, memory));
-  }
-  const bool clips_pushes = job.clip_norm > 0 && traits.single_pushes;
-  return std::make_unique<GradientTasks>(compute, encoder, clips_pushes);
-}
 
 PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& model) {
   PushPullSetup setup =
@@ -80,23 +26,20 @@ PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& m
 }
 
 Trainer::Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset, Model& model,
-                 CoordinatorLink& coordinator, const MakeLinks& make_links, Trace& trace)
+                 CoordinatorLink& coordinator, const TrainerMakers& make, Trace& trace)
     : coordinator_(coordinator),
       table_(model.table()),
       evaluation_(
           {run.job, dataset, model}, run.incarnation, [this] { return coordinator_.over(); },
           coordinator.activity(), &trace),
       push_pull_(std::move(setup)),
-      links_(make_links(push_pull_)),
-      compute_(run.job, dataset, model, push_pull_.slices(), [this] { return coordinator_.over(); },
-               {links_->gradients(),
-                [this] {
-                  return computer_->holds_back_pushes() ? nullptr : links_->device_gradients();
-                }}),
+      links_(make.links(push_pull_)),
+      compute_(
+          run.job, dataset, model, push_pull_.slices(), [this] { return coordinator_.over(); },
+          {links_->gradients(),
+           [this] { return step_->holds_back_pushes() ? nullptr : links_->device_gradients(); }}),
       encoder_(run.job, model.table(), push_pull_.slices()),
-      computer_(
-          make_task_computer(run.job, model.table(), push_pull_.slices(), run.state.total_steps(),
-                             {links_->gradients(), weights_memory(model)}, compute_, encoder_)),
+      step_(make.step({compute_, encoder_, push_pull_.slices(), links_->gradients()})),
       trace_(trace) {
   compute_.set_rank(run.state.rank());
   compute_.set_trace(trace);
@@ -108,6 +51,7 @@ Trainer::Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset
   links_->set_listener([this](const wire::State& news) {
     compute_.set_rank(news.rank());
     trace_.set_rank(news.rank());
+    step_->on_state(news);
   });
 }
 
@@ -115,7 +59,8 @@ Trainer::Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset
 
 // Receives all messages, resends overdue ones and sends new ones.
 void Trainer::exchange() {
-  links_->exchange([this](const Message& message) {
+  links_->exchange([this](int server, const Message& message) {
+    step_->on_message(server, message);
     if (trace_.on()) note_weights(message);
     if (split_.phase() == TimeSplit::kWait && push_pull_.pull_answered()) {
       split_.enter(TimeSplit::kPull);
@@ -140,7 +85,8 @@ void Trainer::wait() {
 
 JobEnd Trainer::run() {
   try {
-    JobEnd end = train();
+    train();
+    JobEnd end = *coordinator_.end();
     if (end.signal != 0 || end.next_term) let_go();
     return end;
   } catch (const Error&) {
@@ -158,8 +104,9 @@ void Trainer::let_go() {
   }
 }
 
-JobEnd Trainer::train() {
+void Trainer::train() try {
   links_->attach();
+  step_->start(*this);
   while (!coordinator_.over()) {
     exchange();
     const Task task = push_pull_.next(links_->now_ms());
@@ -175,13 +122,14 @@ JobEnd Trainer::train() {
       wait();
     }
   }
-  return *coordinator_.end();
+} catch (const JobOver&) {
 }
 
 // In strategies whose versions are no steps, the newest weights of a worker are older ones.
 void Trainer::keep_final(int64_t end_step) {
   const auto is_final = [end_step](int64_t version) { return version == end_step; };
   if (std::exchange(final_kept_, true)) return;
+  if (!step_->own_weights().empty()) return compute_.finish(step_->own_weights());
   if (!push_pull_.setup().job.strategy.traits().step_versions) return;
   if (!std::ranges::all_of(push_pull_.read_versions(), is_final)) return;
   compute_.finish(push_pull_.weights());
@@ -193,10 +141,10 @@ void Trainer::compute(const Task& task) {
   end_wait(task);
   final_kept_ = false;
   task_ = task;
-  weights_ = push_pull_.weights_of(task);
+  weights_ = weights_of(task);
   split_.enter(TimeSplit::kCompute);
   try {
-    if (const auto result = computer_->run(task, *this)) finish_push(*result);
+    if (const auto result = step_->run(task, *this)) finish_push(*result);
   } catch (const Dropped&) {
     compute_.take_data_hash();
     compute_.take_bad();
@@ -212,7 +160,12 @@ void Trainer::end_wait(const Task& task) {
   }
 }
 
-void Trainer::await(int64_t number, const std::function<bool()>& here) {
+std::span<const float> Trainer::weights_of(const Task& task) const {
+  const std::span<const float> own = step_->own_weights();
+  return own.empty() ? push_pull_.weights_of(task) : own;
+}
+
+void Trainer::await_weights(int64_t number, const std::function<bool()>& here) {
   if (here()) {
     if (!trace_.on()) return;
     const double now_s = now_seconds();  // when the weights are needed, even if they have arrived
@@ -224,7 +177,7 @@ void Trainer::await(int64_t number, const std::function<bool()>& here) {
     exchange();
     // a restarted pull may place the weights in other memory
     if (coordinator_.over() || !push_pull_.is_current(task_) ||
-        push_pull_.weights_of(task_).data() != weights_.data()) {
+        weights_of(task_).data() != weights_.data()) {
       throw Dropped{};
     }
     if (here()) break;
@@ -238,7 +191,7 @@ WeightsNeeded Trainer::weights_needed() {
   if (push_pull_.all_here() && !trace_.on()) return {};
   return [this](size_t tensor) {
     const TensorInfo& info = table_.tensors[tensor];
-    await(static_cast<int64_t>(tensor), [&] {
+    await_weights(static_cast<int64_t>(tensor), [&] {
       return push_pull_.here({info.offset, info.offset + info.size});
     });
   };
@@ -251,7 +204,7 @@ void Trainer::hint_next() {
 }
 
 void Trainer::begin_push() {
-  await(Trace::kLastWeights, [this] { return push_pull_.all_here(); });
+  await_weights(Trace::kLastWeights, [this] { return push_pull_.all_here(); });
   push_pull_.begin_push(task_.step, task_.range);
 }
 
@@ -267,13 +220,24 @@ void Trainer::push(Range node, int slice, Payload part, bool may_go) {
   split_.enter(TimeSplit::kCompute);
 }
 
-void Trainer::finish_push(const TaskComputer::Result& result) {
+void Trainer::await(const std::function<bool()>& done, const char* what) {
+  while (true) {
+    exchange();
+    if (coordinator_.over()) throw JobOver{};
+    if (done()) return;
+    coordinator_.activity().wait([what] { return std::string(what); });
+    links_->wait();
+  }
+}
+
+void Trainer::finish_push(const Step::Result& result) {
   split_.enter(TimeSplit::kPush);
   const double begin_s = trace_.on() ? now_seconds() : 0.0;
   push_pull_.end_push(result.losses, result.squares, links_->now_ms(),
                       compute_.take_data_hash().bytes(), compute_.take_bad());
   links_->send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, -1, begin_s, now_seconds());
+  step_->pushed(task_, *this);
   split_.enter(TimeSplit::kWait);
   split_.count_tasks(task_.steps);
   coordinator_.set_times(split_.totals());
@@ -297,46 +261,13 @@ void Trainer::evaluate(const Task& task) {
   end_wait(task);
   split_.enter(TimeSplit::kOther);
   coordinator_.set_times(split_.totals());
-  auto result = evaluation_.run(task.step, task.range, push_pull_.evaluation_weights());
+  const std::span<const float> own = step_->own_weights();
+  auto result =
+      evaluation_.run(task.step, task.range, own.empty() ? push_pull_.evaluation_weights() : own);
   if (trace_.on()) waits_since_s_ = now_seconds();
   if (!result) return;
   coordinator_.report(std::move(*result));
   push_pull_.finish_evaluation();
-}
-
-LocalRounds::LocalRounds(Compute& compute, LocalSteps steps)
-    : compute_(compute), steps_(std::move(steps)) {}
-
-// The first gradient is taken at the pulled weights, so it may begin before all of them have
-// arrived.
-std::optional<TaskComputer::Result> LocalRounds::run(const Task& task, TaskHost& host) {
-  std::span<const float> weights = host.weights();
-  Result result;
-  const auto keep = [](int, const Payload&) {};
-  for (int64_t i = 0; i < task.steps; ++i) {
-    compute_.begin(task.step + i, {task.range}, weights);
-    if (i + 1 < task.steps) {
-      compute_.hint(task.step + i + 1, {task.range});
-    } else {
-      host.hint_next();
-    }
-    try {
-      if (!compute_.node(keep, result.losses, host.weights_needed())) return std::nullopt;
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::kNotFinite) host.note_not_finite();
-      throw;
-    }
-    if (i == 0) {
-      host.begin_push();
-      steps_.begin(task.range, host.weights());
-      weights = steps_.weights();
-    }
-    steps_.step(task.step + i, compute_.sum());
-  }
-  steps_.finish(host.weights(), [&](int slice, Payload part) {
-    host.push(task.range, slice, std::move(part), true);
-  });
-  return result;
 }
 
 }  // namespace pushpull

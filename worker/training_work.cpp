@@ -15,7 +15,7 @@
 #include "common/net/model_wire.h"
 #include "common/net/zap_handler.h"
 #include "datasets/tokenizer.h"
-#include "worker/all_reduce/all_reduce_trainer.h"
+#include "worker/all_reduce/all_reduce_step.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/compute/device_memory.h"
 #include "worker/exchange/socket_links.h"
@@ -133,17 +133,22 @@ JobEnd TrainingWork::run(const JobView& view) {
   Control& control = parts_.control;
   // this worker chose its kernels itself; the job may have begun with other choices
   if (view.state.choices() != model.choices()) model.choose(view.state.choices());
-  if (!peers_) {
-    const MakeLinks connect = [&](PushPull& push_pull) {
-      return std::make_unique<SocketLinks>(view, push_pull, control, parts_.context,
-                                           weights_mapped(model), device_to_share(model, view.job));
+  if (peers_ && view.state.assigned_size() == 0) return wait_for_share();
+  TrainerMakers make;
+  make.links = [&](PushPull& push_pull) {
+    return std::make_unique<SocketLinks>(view, push_pull, control, parts_.context,
+                                         weights_mapped(model), device_to_share(model, view.job));
+  };
+  make.step = push_steps(view.job, model, view.state.total_steps());
+  if (peers_) {
+    make.step = [&](const StepParts& parts) {
+      return std::make_unique<AllReduceStep>(view, model, parts, control, parts_.context,
+                                             control.data_credentials(), std::move(peers_));
     };
-    return Trainer(view, trainer_setup(view, dataset, model), dataset, model, control, connect,
-                   parts_.trace)
-        .run();
   }
-  if (view.state.assigned_size() == 0) return wait_for_share();
-  return AllReduceTrainer(view, dataset, model, control, parts_.context, std::move(peers_)).run();
+  return Trainer(view, trainer_setup(view, dataset, model), dataset, model, control, make,
+                 parts_.trace)
+      .run();
 }
 
 // Waits, as a spare, until the term is over: no share becomes free in an all-reduce job.

@@ -96,19 +96,21 @@ void WorkerLinks::send() {
   follow_replaced();
   std::vector<ToServer> messages = push_pull_.take_outgoing();
   checks_.sent(messages);
-  for (ToServer& out : messages) {
-    if (shares_[static_cast<size_t>(out.server)]) {
-      cluster_.referred_gradients += memory_.refer(out.message);
-    } else if (cluster_.scenario().sharing.on) {
-      copy_payloads(out.message);
-    }
-    cluster_.network().to_router(
-        servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.connection)],
-        std::move(out.message));
-  }
+  for (ToServer& out : messages) send(std::move(out));
 }
 
-void WorkerLinks::exchange(const std::function<void(const Message&)>& taken) {
+void WorkerLinks::send(ToServer out) {
+  if (shares_[static_cast<size_t>(out.server)]) {
+    cluster_.referred_gradients += memory_.refer(out.message);
+  } else if (cluster_.scenario().sharing.on) {
+    copy_payloads(out.message);
+  }
+  cluster_.network().to_router(
+      servers_[static_cast<size_t>(out.server)][static_cast<size_t>(out.connection)],
+      std::move(out.message));
+}
+
+void WorkerLinks::exchange(const Taken& taken) {
   follow_replaced();
   for (const auto& [server, shared] : std::exchange(inbox_->share_changes, {})) {
     shares_[static_cast<size_t>(server)] = shared;
@@ -121,7 +123,7 @@ void WorkerLinks::exchange(const std::function<void(const Message&)>& taken) {
     if (!push_pull_.on_message(server, message, now_ms())) {
       checks_.wrong("refused " + message.header.ShortDebugString());
     }
-    taken(message);
+    taken(server, message);
     send();
   }
   take_news();

@@ -28,7 +28,8 @@ class WorkerLinks final : public Links {
   int64_t now_ms() const override { return cluster_.clock().now_ms(); }
   FloatAllocator gradients() override;
   void send() override;
-  void exchange(const std::function<void(const Message&)>& taken) override;
+  void send(ToServer message) override;
+  void exchange(const Taken& taken) override;
   void wait() override;
   void set_listener(std::function<void(const wire::State&)> listener) override {
     listener_ = std::move(listener);

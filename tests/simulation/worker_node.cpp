@@ -67,11 +67,13 @@ void WorkerNode::train(const wire::State& state) {
   setup.flush_bytes = cluster_.scenario().flush_bytes;
   setup.window_bytes = cluster_.scenario().window_bytes;
   CoordinatorLink& coordinator = *this;
-  const MakeLinks connect = [&](PushPull& push_pull) {
+  TrainerMakers make;
+  make.links = [&](PushPull& push_pull) {
     return std::make_unique<WorkerLinks>(cluster_, *this, checks_, push_pull, term.state);
   };
-  term.trainer = std::make_unique<Trainer>(view, std::move(setup), data_, model_, coordinator,
-                                           connect, trace_);
+  make.step = push_steps(view.job, model_, term.state.total_steps());
+  term.trainer =
+      std::make_unique<Trainer>(view, std::move(setup), data_, model_, coordinator, make, trace_);
   term.trainer->run();
 }
 

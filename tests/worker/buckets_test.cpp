@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "common/layout/slice_map.h"
-#include "worker/all_reduce/all_reduce_trainer.h"
+#include "worker/all_reduce/all_reduce_step.h"
 
 namespace pushpull {
 namespace {

@@ -23,6 +23,7 @@
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
 #include "common/net/message.h"
+#include "worker/member/coordinator_link.h"
 
 namespace pushpull {
 
@@ -73,9 +74,6 @@ struct PeersSetup {
   int64_t max_frame_bytes = int64_t{17} << 20;
   Credentials credentials = {};  // of this worker; Credentials::to names another one
 };
-
-// Thrown out of waits when the job is over, for any reason.
-struct JobOver {};
 
 class Peers {
  public:

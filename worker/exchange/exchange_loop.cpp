@@ -70,7 +70,7 @@ ExchangeLoop::ExchangeLoop(const ExchangeOptions& options, const JobView& view, 
 JobEnd ExchangeLoop::run() {
   links_.attach();
   while (!control_.over()) {
-    links_.exchange([](const Message&) {});
+    links_.exchange([](int, const Message&) {});
     const Task task = push_pull_.next(now_ms());
     links_.send();
     switch (task.kind) {
@@ -120,7 +120,8 @@ void ExchangeLoop::push(const Task& task) {
                                         static_cast<size_t>(elements.size()));
       push_pull_.add_part(slice, node,
                           encoder_.encode(node, slice, {gradient_, std::as_bytes(part)}));
-      push_pull_.pulls_while_pushing() ? links_.exchange([](const Message&) {}) : links_.send();
+      push_pull_.pulls_while_pushing() ? links_.exchange([](int, const Message&) {})
+                                       : links_.send();
     }
   }
   const std::vector<float> losses(static_cast<size_t>(task.range.size() * task.steps), 0.0F);
@@ -134,7 +135,7 @@ void ExchangeLoop::wait_for_push() {
   const int64_t deadline_ms = now_ms() + kAcknowledgeMs;
   while (!push_pull_.pushes_arrived() && !control_.over() && now_ms() < deadline_ms) {
     links_.wait();
-    links_.exchange([](const Message&) {});
+    links_.exchange([](int, const Message&) {});
   }
   times_.back().pushed = now_ns();
 }

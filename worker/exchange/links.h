@@ -34,11 +34,14 @@ class Links {
 
   // Sends PushPull's outgoing messages.
   virtual void send() = 0;
+  // Sends another message.
+  virtual void send(ToServer message) = 0;
   // Receives messages, resends overdue ones, and sends new ones. A State that the coordinator sent
   // before a server's message is handled no later than that message: a step's shares are known
   // before its weights.
-  //   taken: called after each message of a server.
-  virtual void exchange(const std::function<void(const Message&)>& taken) = 0;
+  //   taken: called after each message of a server, also if PushPull does not know it.
+  using Taken = std::function<void(int server, const Message& message)>;
+  virtual void exchange(const Taken& taken) = 0;
   // Waits for a message, at most 20 ms.
   virtual void wait() = 0;
   // Sets a function that is called with each new state, after PushPull.

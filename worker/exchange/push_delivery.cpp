@@ -47,7 +47,7 @@ void PushDelivery::begin(Head head) {
   number_ = next_number_++;
   running_ = true;
   for (int server = 0; server < connections_.servers(); ++server) {
-    if (connections_.slices(server).empty()) continue;
+    if (!gets_pushes(server)) continue;
     at(server).unacknowledged.push_back({number_, head_.step, {}});
   }
 }
@@ -66,9 +66,11 @@ void PushDelivery::open(Pending& pending, int server) {
   push->set_step(head_.step);
   push->set_lo(static_cast<int32_t>(head_.range.lo));
   push->set_hi(static_cast<int32_t>(head_.range.hi));
-  push->set_parts_total(static_cast<int32_t>(connections_.slices(server).size()) *
-                        head_.parts_each);
-  push->mutable_read_versions()->Assign(head_.read_versions.begin(), head_.read_versions.end());
+  if (!options_.reports) {
+    push->set_parts_total(static_cast<int32_t>(connections_.slices(server).size()) *
+                          head_.parts_each);
+    push->mutable_read_versions()->Assign(head_.read_versions.begin(), head_.read_versions.end());
+  }
   push->set_steps(static_cast<int32_t>(head_.steps));
   *push->mutable_grant() = head_.grant;
   push->set_acknowledge(options_.acknowledge);
@@ -102,9 +104,10 @@ void PushDelivery::end(std::span<const float> losses, double squares, const std:
                        std::span<const wire::BadGradient> bad) {
   running_ = false;
   for (int server = 0; server < connections_.servers(); ++server) {
-    if (connections_.slices(server).empty()) continue;
+    if (!gets_pushes(server)) continue;
     // a push is incomplete until the last message of the first connection arrives
     Message& last = at(server).pending.front().message;
+    if (options_.reports) open(at(server).pending.front(), server);
     PP_ASSERT(last.header.has_exchange());
     wire::Push* push = last.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);

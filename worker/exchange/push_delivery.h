@@ -26,6 +26,8 @@ class PushDelivery {
     bool acknowledged_is_applied = true;
     // Pushes to all servers except server 0 are kept until `copied`.
     bool keep = false;
+    // Pushes have no parts: they only report to server 0.
+    bool reports = false;
   };
   // The fields of all messages of a push.
   struct Head {
@@ -73,6 +75,7 @@ class PushDelivery {
   // Returns true if all servers have acknowledged all pushes.
   bool arrived() const;
   bool arrived(int server) const { return at(server).unacknowledged.empty(); }
+  int64_t unacknowledged(int server) const { return std::ssize(at(server).unacknowledged); }
   void send_again(int server);
 
   // ---- replacement of a lost server ----
@@ -107,6 +110,10 @@ class PushDelivery {
   };
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }
   const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
+  // Returns true if pushes have messages to this server.
+  bool gets_pushes(int server) const {
+    return options_.reports ? server == 0 : !connections_.slices(server).empty();
+  }
   Pending& pending_of(int slice);
   const Pending& pending_of(int slice) const;
   void open(Pending& pending, int server);

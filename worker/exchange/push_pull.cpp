@@ -14,6 +14,9 @@ namespace {
 // declare the loss, which takes this much longer than the silence.
 constexpr int64_t kReasonMs = 5000;
 
+// Time after which a push is repeated that only reports.
+constexpr int64_t kReportMs = 1000;
+
 int64_t silence_ms(const Job& job) {
   return static_cast<int64_t>(job.heartbeat_timeout_s * 1000) +
          (job.copy_distance() > 0 ? kReasonMs : 0);
@@ -36,6 +39,7 @@ PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chun
   setup.barriers = barriers_of(run.job, run.state.start_step(), run.state.end_step());
   setup.shares = run.state.shares();
   setup.chunks = chunks;
+  setup.acknowledge = run.job.strategy.traits().workers_update;
   return setup;
 }
 
@@ -49,7 +53,7 @@ PushPull::PushPull(PushPullSetup setup)
                setup_.side_by_side),
       delivery_({setup_.run, setup_.incarnation}, connections_,
                 {setup_.flush_bytes, setup_.acknowledge, schedule_->acknowledged_is_applied(),
-                 setup_.job.copy_distance() > 0},
+                 setup_.job.copy_distance() > 0, setup_.job.strategy.traits().workers_update},
                 outgoing_),
       pull_({setup_.run, setup_.incarnation},
             {2 * setup_.job.slice_bytes, setup_.window_bytes, silence_ms(setup_.job),
@@ -144,6 +148,7 @@ std::span<const float> PushPull::weights_of(const Task& task) const {
 
 bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
   if (server < 0 || server >= setup_.servers) return false;
+  if (server == 0) heard_ms_ = now_ms;
   if (message.header.has_weights()) {
     const wire::Weights& weights = message.header.weights();
     delivery_.acknowledge(server, weights.pushes_through());
@@ -181,7 +186,29 @@ void PushPull::finish_if_complete(int64_t now_ms) {
 
 void PushPull::on_tick(int64_t now_ms) {
   // during a push the worker waits for no server, and its parts may still be in local queues
-  if (!delivery_.is_running()) pull_.on_tick(now_ms);
+  if (delivery_.is_running()) return;
+  pull_.on_tick(now_ms);
+  if (setup_.job.strategy.traits().workers_update) repeat_reports(now_ms);
+}
+
+// Without pulls, nothing else shows that a push was lost. The silence counts while the worker looks:
+// it may be busy for longer.
+void PushPull::repeat_reports(int64_t now_ms) {
+  const int64_t away_ms = now_ms - std::exchange(ticked_ms_, now_ms);
+  if (away_ms > kReportMs) heard_ms_ += away_ms;
+  if (delivery_.arrived(0)) {
+    heard_ms_ = repeated_ms_ = now_ms;
+    return;
+  }
+  const int64_t silence = silence_ms(setup_.job);
+  if (now_ms - heard_ms_ > silence) {
+    throw Error(ErrorCode::kUnreachable, "[push] server 0 has not answered for " +
+                                             std::to_string(silence / 1000) +
+                                             " s, waiting for an acknowledgement of losses");
+  }
+  if (now_ms - repeated_ms_ < kReportMs) return;
+  repeated_ms_ = now_ms;
+  delivery_.send_again(0);
 }
 
 // ---- push ----

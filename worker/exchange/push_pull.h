@@ -118,6 +118,8 @@ class PushPull {
   const SliceMap& slices() const { return connections_.map(); }
   // Returns true if the servers have acknowledged all pushes.
   bool pushes_arrived() const { return delivery_.arrived(); }
+  // The number of pushes that server 0 has not acknowledged.
+  int64_t unacknowledged() const { return delivery_.unacknowledged(0); }
   int connections(int server) const { return connections_.count(server); }
   // Returns true if the next pull runs beside the running push.
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }
@@ -131,6 +133,7 @@ class PushPull {
   bool arrives_for(const Task& task) const;
   void pull_while_pushing();
   void finish_if_complete(int64_t now_ms);
+  void repeat_reports(int64_t now_ms);
 
   const PushPullSetup setup_;
   const ConnectionMap connections_;
@@ -146,6 +149,11 @@ class PushPull {
   std::vector<int32_t> lives_;          // by server: incarnations of its place
   std::vector<int> replaced_;
   bool pull_answered_ = false;
+  // Without pulls: when server 0 was last heard or, if later, the first unacknowledged push was
+  // sent; when pushes were last repeated; and the time of the last tick.
+  int64_t heard_ms_ = 0;
+  int64_t repeated_ms_ = 0;
+  int64_t ticked_ms_ = 0;
 };
 
 }  // namespace pushpull

@@ -305,8 +305,23 @@ void LeaseSchedule::on_evaluated() {
   leases_.pop_front();
 }
 
+bool OwnWeightsSchedule::on_shares(const wire::State& state) {
+  return shares_.assign(state, [](int64_t from_step) { return from_step; });
+}
+
+Schedule::Decision OwnWeightsSchedule::next() const {
+  if (const std::optional<Task> task = wanted()) return {*task, std::nullopt};
+  if (shares_.empty()) return {};
+  return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
+}
+
+std::vector<Range> OwnWeightsSchedule::nodes(Range range) const {
+  return maximal_subtrees(range, shares_.plan().micro_batches);
+}
+
 std::unique_ptr<Schedule> make_schedule(const Strategy& strategy, const WorkPlan& plan) {
   const StrategyTraits& traits = strategy.traits();
+  if (traits.workers_update) return std::make_unique<OwnWeightsSchedule>(plan);
   if (traits.leases) return std::make_unique<LeaseSchedule>(plan);
   if (!traits.step_versions) return std::make_unique<StaleSchedule>(plan);
   if (!traits.whole_steps) return std::make_unique<NewestSchedule>(plan);

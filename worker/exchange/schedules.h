@@ -151,6 +151,35 @@ class LeaseSchedule : public Schedule {
   bool fresh_ = false;       // no push or evaluation since they were pulled
 };
 
+// Schedule of workers that update by themselves (all-reduce): a fixed share, whose weights are always
+// here. Nothing is pulled.
+class OwnWeightsSchedule : public Schedule {
+ public:
+  explicit OwnWeightsSchedule(const WorkPlan& plan) : shares_(plan) {}
+
+  bool on_shares(const wire::State& state) override;
+  std::optional<PullAim> on_weights(const PulledWeights& /*weights*/) override {
+    return std::nullopt;
+  }
+  void on_weights_released() override {}
+  void on_pushed(int64_t step, Range range) override { shares_.pushed(step, range); }
+  void on_evaluated() override { shares_.evaluated(); }
+
+  Decision next() const override;
+  std::optional<Task> wanted() const override { return shares_.next_task(); }
+  bool weights_fit(const Task& /*task*/) const override { return true; }
+  std::optional<Task> upcoming() const override { return shares_.upcoming(); }
+  bool gives_up(const PullAim& /*pull*/) const override { return true; }
+  bool idle() const override { return shares_.empty(); }
+  wire::Grant grant(Range range) const override { return shares_.grant(range); }
+
+  std::vector<Range> nodes(Range range) const override;
+  bool acknowledged_is_applied() const override { return true; }
+
+ private:
+  ShareList shares_;
+};
+
 // Makes the schedule of a worker. The job's strategy decides its kind here and nowhere else.
 std::unique_ptr<Schedule> make_schedule(const Strategy& strategy, const WorkPlan& plan);
 

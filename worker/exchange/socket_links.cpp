@@ -44,21 +44,6 @@ Credentials data_credentials(const wire::State& state, int server, const Credent
                                               : credentials;
 }
 
-std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
-                                                        const std::string& joined,
-                                                        zmq::context_t& context,
-                                                        const Credentials& credentials) {
-  std::vector<std::unique_ptr<Dealer>> out;
-  const int servers = run.state.data_endpoints_size();
-  out.reserve(static_cast<size_t>(servers));
-  for (int server = 0; server < servers; ++server) {
-    out.push_back(std::make_unique<Dealer>(context, tcp_address(run.state, server, joined),
-                                           data_limits(run.job.slice_bytes),
-                                           data_credentials(run.state, server, credentials)));
-  }
-  return out;
-}
-
 namespace {
 
 constexpr int kLinksPollMs = 20;
@@ -131,7 +116,7 @@ void SocketLinks::follow_replaced() {
 
 void SocketLinks::attach() {
   while (!control_.over()) {
-    exchange([](const Message&) {});
+    exchange([](int, const Message&) {});
     if (memory_.settled()) return;
     poll();
   }
@@ -163,14 +148,16 @@ void SocketLinks::wait_for_readers() {
 
 void SocketLinks::send() {
   follow_replaced();
-  for (ToServer& out : push_pull_.take_outgoing()) {
-    memory_.on_send(out);
-    auto& connections = servers_[static_cast<size_t>(out.server)];
-    connections[static_cast<size_t>(out.connection)]->send(out.message);
-  }
+  for (ToServer& out : push_pull_.take_outgoing()) send(std::move(out));
 }
 
-void SocketLinks::exchange(const std::function<void(const Message&)>& taken) {
+void SocketLinks::send(ToServer message) {
+  memory_.on_send(message);
+  auto& connections = servers_[static_cast<size_t>(message.server)];
+  connections[static_cast<size_t>(message.connection)]->send(message.message);
+}
+
+void SocketLinks::exchange(const Taken& taken) {
   const int64_t now = now_ms();
   follow_replaced();  // not while messages are received
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -179,7 +166,7 @@ void SocketLinks::exchange(const std::function<void(const Message&)>& taken) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
         for (const std::string& warning : push_pull_.take_warnings()) log_.warn(warning);
-        taken(*message);
+        taken(static_cast<int>(server), *message);
         send();  // the server may wait for a report of received bytes
       }
     }

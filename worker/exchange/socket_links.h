@@ -29,12 +29,6 @@ std::string data_address(const JobView& run, int server, const std::string& join
 // Returns the credentials for the data port of `server`.
 Credentials data_credentials(const wire::State& state, int server, const Credentials& credentials);
 
-// Returns one connection to each server, over tcp. credentials: Control::data_credentials.
-std::vector<std::unique_ptr<Dealer>> connect_to_servers(const JobView& run,
-                                                        const std::string& joined,
-                                                        zmq::context_t& context,
-                                                        const Credentials& credentials);
-
 class SocketLinks final : public Links {
  public:
   // run: its state is passed to PushPull. mapped, device: see ServerAttachment. Borrows the job of
@@ -48,7 +42,8 @@ class SocketLinks final : public Links {
   FloatAllocator gradients() override { return memory_.gradients(); }
   FloatAllocator device_gradients() override { return memory_.device_gradients(); }
   void send() override;
-  void exchange(const std::function<void(const Message&)>& taken) override;
+  void send(ToServer message) override;
+  void exchange(const Taken& taken) override;
   void wait() override;
   void set_listener(std::function<void(const wire::State&)> listener) override {
     listener_ = std::move(listener);

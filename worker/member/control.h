@@ -84,9 +84,7 @@ class Control final : public CoordinatorLink {
   void note_failed(wire::Applied push) override;
   Activity& activity() override { return activity_; }
   void set_times(const TimeTotals& times) override;
-  // Sets payload bytes sent to and received from other workers, and the number of rejected
-  // messages.
-  void set_traffic(int64_t sent, int64_t received, int64_t rejected);
+  void set_traffic(int64_t sent, int64_t received, int64_t rejected) override;
   // Keeps `handler` for all terms and logs the connections that it refuses.
   void report_refused(std::shared_ptr<ZapHandler> handler);
   // Returns that handler, or null before report_refused.

@@ -2,6 +2,7 @@
 // socket; the simulation drives the same trainer over another one.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "common/net/member.h"
@@ -9,6 +10,9 @@
 #include "worker/member/time_split.h"
 
 namespace pushpull {
+
+// Thrown out of waits when the job is over, for any reason.
+struct JobOver {};
 
 // Used by the trainer's thread.
 class CoordinatorLink {
@@ -26,6 +30,9 @@ class CoordinatorLink {
   // Activity and times go out with the next heartbeat.
   virtual Activity& activity() = 0;
   virtual void set_times(const TimeTotals& times) = 0;
+  // Sets payload bytes sent to and received from other workers, and the number of rejected
+  // messages. They go out in the same way.
+  virtual void set_traffic(int64_t /*sent*/, int64_t /*received*/, int64_t /*rejected*/) {}
 };
 
 }  // namespace pushpull

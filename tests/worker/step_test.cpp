@@ -1,4 +1,6 @@
 // The results and pushes of tasks, with a host that only records its calls.
+#include "worker/exchange/step.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,13 +10,13 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 #include "datasets/dataset.h"
-#include "worker/trainer.h"
 
 namespace pushpull {
 namespace {
 
-class Recorder : public TaskHost {
+class Recorder : public StepHost {
  public:
   std::span<const float> weights() const override { return weights_; }
   WeightsNeeded weights_needed() override { return {}; }
@@ -27,6 +29,10 @@ class Recorder : public TaskHost {
         {node, slice, std::vector<float>(part.floats(), part.floats() + part.float_count())});
   }
   void note_not_finite() override { calls_ += "failed "; }
+  void await(const std::function<bool()>& /*done*/, const char* /*what*/) override {}
+  void send(ToServer /*message*/) override {}
+  int64_t unacknowledged() const override { return 0; }
+  TimeSplit& split() override { return split_; }
 
   struct Pushed {
     Range node;
@@ -37,6 +43,7 @@ class Recorder : public TaskHost {
   std::vector<Range> nodes_;
   std::string calls_;
   std::vector<Pushed> pushed_;
+  TimeSplit split_ = watched_time_split();
 };
 
 class TaskTest : public testing::Test {
@@ -53,7 +60,7 @@ class TaskTest : public testing::Test {
     map_ = std::make_unique<SliceMap>(table.total, job_.slice_bytes, 1);
     compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over_; });
     encoder_ = std::make_unique<Encoder>(job_, table, *map_);
-    computer_ = make_task_computer(job_, table, *map_, 10, {}, *compute_, *encoder_);
+    step_ = push_steps(job_, *model_, 10)({*compute_, *encoder_, *map_, heap_floats});
     host_.weights_.assign(static_cast<size_t>(table.total), 0.01F);
   }
 
@@ -63,16 +70,16 @@ class TaskTest : public testing::Test {
   std::unique_ptr<SliceMap> map_;
   std::unique_ptr<Compute> compute_;
   std::unique_ptr<Encoder> encoder_;
-  std::unique_ptr<TaskComputer> computer_;
+  std::unique_ptr<Step> step_;
   Recorder host_;
   bool over_ = false;
 };
 
 TEST_F(TaskTest, GradientIsPushedNodeByNode) {
   make("strategy = sync\nclip-norm = 1\n");
-  EXPECT_FALSE(computer_->holds_back_pushes()) << "servers know the norm of the whole step";
+  EXPECT_FALSE(step_->holds_back_pushes()) << "servers know the norm of the whole step";
   host_.nodes_ = {{0, 2}, {2, 3}};
-  const auto result = computer_->run({Task::kCompute, 0, {0, 3}}, host_);
+  const auto result = step_->run({Task::kCompute, 0, {0, 3}}, host_);
   ASSERT_TRUE(result);
   EXPECT_EQ(host_.calls_, "hint begin push push ");
   EXPECT_EQ(result->losses.size(), 3U);
@@ -82,9 +89,9 @@ TEST_F(TaskTest, GradientIsPushedNodeByNode) {
 
 TEST_F(TaskTest, ClippedPushWaitsForItsNorm) {
   make("strategy = async\nclip-norm = 1\n");
-  EXPECT_TRUE(computer_->holds_back_pushes());
+  EXPECT_TRUE(step_->holds_back_pushes());
   host_.nodes_ = {{0, 2}};
-  const auto result = computer_->run({Task::kCompute, 0, {0, 2}}, host_);
+  const auto result = step_->run({Task::kCompute, 0, {0, 2}}, host_);
   ASSERT_TRUE(result);
   EXPECT_EQ(host_.calls_, "hint begin keep ");
   double squares = 0;
@@ -97,7 +104,7 @@ TEST_F(TaskTest, ClippedPushWaitsForItsNorm) {
 TEST_F(TaskTest, RoundOfLocalStepsPushesTheChangeOfItsWeights) {
   make("strategy = local:2\n");
   host_.nodes_ = {{0, 2}};
-  const auto result = computer_->run({Task::kCompute, 0, {0, 2}, 2}, host_);
+  const auto result = step_->run({Task::kCompute, 0, {0, 2}, 2}, host_);
   ASSERT_TRUE(result);
   EXPECT_EQ(host_.calls_, "begin hint push ");
   EXPECT_EQ(result->losses.size(), 4U);
@@ -113,7 +120,7 @@ TEST_F(TaskTest, NothingIsPushedAfterTheEndOfTheJob) {
     host_ = {};
     host_.weights_.assign(static_cast<size_t>(map_->total()), 0.01F);
     host_.nodes_ = {{0, 2}};
-    EXPECT_FALSE(computer_->run({Task::kCompute, 0, {0, 2}, 2}, host_));
+    EXPECT_FALSE(step_->run({Task::kCompute, 0, {0, 2}, 2}, host_));
     EXPECT_TRUE(host_.pushed_.empty());
     over_ = false;
   }
@@ -123,7 +130,7 @@ TEST_F(TaskTest, NonFiniteGradientIsRecorded) {
   make("strategy = sync\n");
   host_.weights_.assign(host_.weights_.size(), std::nanf(""));
   host_.nodes_ = {{0, 2}};
-  EXPECT_THROW(computer_->run({Task::kCompute, 0, {0, 2}}, host_), Error);
+  EXPECT_THROW(step_->run({Task::kCompute, 0, {0, 2}}, host_), Error);
   EXPECT_EQ(host_.calls_, "hint failed ");
 }
 
