@@ -31,7 +31,7 @@ struct FlatStateView {
 struct GatheredState {
   int64_t step = 0;
   int64_t updates = 0;
-  std::vector<std::vector<Payload>> slices;
+  std::vector<std::vector<Payload>> slices = {};
 };
 
 // Copies a snapshot into whole vectors; takes as long as copying the model. Any thread.

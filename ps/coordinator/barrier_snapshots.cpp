@@ -2,24 +2,33 @@
 
 #include <algorithm>
 
+#include "common/base/error.h"
+
 namespace pushpull {
 
-BarrierSnapshots::BarrierSnapshots(const Barriers& barriers)
-    : barriers_(barriers),
-      newest_open_(barriers.start_step),
-      newest_request_(barriers.start_step),
-      gathered_barrier_(barriers.start_step - 1) {
-  if (barriers.starts_at_end()) {
-    newest_open_ = newest_request_ = barriers.start_step - 1;  // server 0 opens it
-  } else {
-    requests_.push_back(barriers.start_step);
-  }
+void BarrierSnapshots::begin_term(const Barriers& barriers, std::optional<int64_t> saved) {
+  PP_ASSERT(barriers_ == nullptr && lives_.empty());
+  barriers_ = &barriers;
+  saved_ = saved;
+  opened_.clear();
+  transferred_ = 0;
+  written_ = -1;
+  gathered_ = barriers.start_step - 1;
+  newest_ = newest_open_ = barriers.start_step - 1;
+  if (barriers.starts_at_end()) return;  // server 0 opens it
+  newest_ = newest_open_ = barriers.start_step;
+  lives_.push_back({barriers.start_step});
+}
+
+void BarrierSnapshots::end_term() {
+  barriers_ = nullptr;
+  std::erase_if(lives_, [](const Life& life) { return !at_disk(life); });
 }
 
 bool BarrierSnapshots::open(int64_t step, int64_t samples) {
-  if (barriers_.snapshot_due(step) && step > newest_request_) {
-    newest_request_ = step;
-    requests_.push_back(step);
+  if (barriers_->snapshot_due(step) && step > newest_) {
+    newest_ = step;
+    lives_.push_back({step});
   }
   if (step <= newest_open_) return false;
   newest_open_ = step;
@@ -27,22 +36,80 @@ bool BarrierSnapshots::open(int64_t step, int64_t samples) {
   return true;
 }
 
-std::optional<int64_t> BarrierSnapshots::take_request(bool writing) {
-  if (requests_.empty()) return std::nullopt;
-  const int64_t step = requests_.front();
-  if (writing && is_whole(step)) return std::nullopt;
-  requests_.pop_front();
-  if (is_written(step) && !barriers_.keeps_evaluated(step)) asked(step);
-  return step;
+std::optional<BarrierSnapshots::Request> BarrierSnapshots::take_request() {
+  const auto next = std::ranges::find(lives_, Stage::kOpen, &Life::stage);
+  if (next == lives_.end()) return std::nullopt;
+  const bool whole = is_whole(next->step);
+  if (whole && busy()) return std::nullopt;
+  next->stage = Stage::kRequested;
+  next->whole = whole;
+  if (!whole) return Request{next->step, Extent::kCopy};
+  return Request{next->step,
+                 next->step == barriers_->start_step ? Extent::kWeights : Extent::kWhole};
 }
 
-void BarrierSnapshots::gathered(int64_t step) {
-  gathered_barrier_ = std::max(gathered_barrier_, step);
+void BarrierSnapshots::gathered(GatheredState snapshot) {
+  const auto life = std::ranges::find(lives_, snapshot.step, &Life::step);
+  PP_ASSERT(life != lives_.end() && life->stage == Stage::kRequested);
+  gathered_ = std::max(gathered_, snapshot.step);
+  if (!life->whole) {
+    lives_.erase(life);
+    return;
+  }
+  life->stage = Stage::kGathered;
+  life->snapshot = std::move(snapshot);
 }
 
-void BarrierSnapshots::written(int64_t step) {
-  gathered(step);
-  written_barrier_ = std::max(written_barrier_, step);
+std::optional<BarrierSnapshots::Task> BarrierSnapshots::take_task(bool is_best) {
+  const auto life = std::ranges::find_if(lives_, waits);
+  if (life == lives_.end()) return std::nullopt;
+  const int64_t step = life->step;
+  const bool is_start = step == barriers_->start_step;
+  if (is_best && !is_start && life->stage == Stage::kGathered) {
+    life->stage = Stage::kKeeping;
+    return Task{life->snapshot, CheckpointKind::kBest};
+  }
+  if (!is_written(step)) {
+    lives_.erase(life);
+    return std::nullopt;
+  }
+  // Comes last, because it may end the run.
+  life->stage = Stage::kWriting;
+  Task task{std::exchange(life->snapshot, {}), std::nullopt};
+  // Only the summary shows the hash, so only the last checkpoint needs it.
+  const bool last = step == barriers_->end_step || barriers_->stops_at(step);
+  if (!is_start) task.kind = last ? CheckpointKind::kLast : CheckpointKind::kRolling;
+  return task;
+}
+
+bool BarrierSnapshots::written(bool saved) {
+  const auto life = std::ranges::find_if(lives_, at_disk);
+  PP_ASSERT(life != lives_.end());
+  const bool of_term = barriers_ != nullptr;
+  if (of_term && life->stage == Stage::kKeeping) {
+    life->stage = Stage::kKept;
+    return false;
+  }
+  if (of_term) {
+    written_ = life->step;
+    if (saved && life->step != barriers_->start_step) saved_ = life->step;
+  }
+  lives_.erase(life);
+  return of_term;
+}
+
+std::optional<int64_t> BarrierSnapshots::waiting_step() const {
+  const auto life = std::ranges::find_if(lives_, waits);
+  return life == lives_.end() ? std::nullopt : std::optional(life->step);
+}
+
+std::optional<int64_t> BarrierSnapshots::disk_step() const {
+  const auto life = std::ranges::find_if(lives_, at_disk);
+  return life == lives_.end() ? std::nullopt : std::optional(life->step);
+}
+
+bool BarrierSnapshots::busy() const {
+  return std::ranges::any_of(lives_, [](const Life& life) { return life.whole; });
 }
 
 }  // namespace pushpull

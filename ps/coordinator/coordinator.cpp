@@ -113,10 +113,11 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
 
 // ---- starting and training ----
 
-void Coordinator::start(int64_t now_ms, const Start& start) {
+void Coordinator::start(int64_t now_ms, const Start& start, BarrierSnapshots& snapshots) {
   now_ms_ = now_ms;
   if (!start.choices.empty()) admission_.set_choices(start.choices);
-  training_ = std::make_unique<TrainingRun>(options_, declaration(), start, members_, out_);
+  training_ =
+      std::make_unique<TrainingRun>(options_, declaration(), start, snapshots, members_, out_);
   departures_.set_run(training_.get());
   admission_.begin_training();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
@@ -134,10 +135,6 @@ std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
   const MemberInfo* member = members_.find(incarnation);
   if (!training_ || member == nullptr) return {};
   return training_->work().leases(*member);
-}
-
-std::vector<OpenedBarrier> Coordinator::take_opened_barriers() {
-  return training_ ? training_->snapshots().take_opened() : std::vector<OpenedBarrier>();
 }
 
 std::vector<Evaluation> Coordinator::take_evaluations() {

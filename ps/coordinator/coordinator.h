@@ -36,13 +36,8 @@ class Coordinator : public TrainingObserver {
   void on_tick(int64_t now_ms);
   // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
-  void start(int64_t now_ms, const Start& start);
-  // Sets the slices loaded and gathered so far. While the count grows, training is not stuck.
-  void note_transferred(int64_t slices) {
-    if (training_) training_->snapshots().note_transferred(slices);
-  }
-  // Sets the step of the newest whole checkpoint on disk, for messages.
-  void note_saved(const std::optional<int64_t>& step) { departures_.note_saved(step); }
+  // Borrows the snapshots of the run.
+  void start(int64_t now_ms, const Start& start, BarrierSnapshots& snapshots);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave
@@ -63,7 +58,6 @@ class Coordinator : public TrainingObserver {
   std::vector<std::string> take_notices() { return out_.take_notices(); }
   std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
   std::vector<std::string> take_lost() { return out_.take_lost(); }
-  std::vector<OpenedBarrier> take_opened_barriers();
   std::vector<Evaluation> take_evaluations();
   // Returns true once all is computed and all members have reported Stats (or a deadline passed).
   bool wants_summary() const { return phase() == wire::PHASE_FINISHING && all_reported_; }

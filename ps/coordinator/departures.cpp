@@ -203,9 +203,9 @@ void Departures::end_term(const std::string& text) {
 
 // Returns what on-worker-loss = abort loses, and the settings that avoid it.
 std::string Departures::abort_text() const {
-  std::string text =
-      "; on-worker-loss=abort: " + RunSaved{run_->committed().floor(), whole_step_}.loss();
-  if (whole_step_) text += "; the same command with --resume auto goes on";
+  const std::optional<int64_t>& saved = run_->snapshots().saved_step();
+  std::string text = "; on-worker-loss=abort: " + RunSaved{run_->committed().floor(), saved}.loss();
+  if (saved) text += "; the same command with --resume auto goes on";
   // In all-reduce the job cannot wait.
   const bool may_wait = !job_.strategy.traits().workers_update;
   return text + (may_wait ? "; on-worker-loss = wait would wait for another worker" : "");

@@ -38,8 +38,6 @@ class Departures {
   // Handles members that have gone silent or are stuck, and work that no worker has taken over in
   // time.
   void on_tick(int64_t now_ms);
-  // Sets the step of the newest whole checkpoint on disk, for messages.
-  void note_saved(const std::optional<int64_t>& whole_step) { whole_step_ = whole_step; }
   // Call when the whole job is about to stop: releases no member that was asked to end.
   void hold_members() { holds_members_ = true; }
   // Ends the job because the server in this process has failed.
@@ -83,7 +81,6 @@ class Departures {
   std::optional<StallWatch> stalls_;
   std::optional<std::string> lost_server_;
   bool holds_members_ = false;
-  std::optional<int64_t> whole_step_;
   RunTotals totals_;
   int64_t workers_lost_ = 0;
   std::vector<wire::Applied> quarantined_;  // the work that each could not push

@@ -32,11 +32,11 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       files_(options_.job.progress_timeout_s),
       term_start_(
           std::make_unique<TermStart>(options_, history.trained, join_timeout_s, files_, effects)),
-      summary_(options_, history_),
-      transfers_(options_, summary_, effects),
+      summary_(options_, history_, snapshots_),
+      transfers_(options_, snapshots_, summary_, effects),
       desk_(make_desk()),
       tick_(kTickMs),
-      stops_(stops, options_.self, files_, data, transfers_, effects) {}
+      stops_(stops, options_.self, files_, data, snapshots_, transfers_, effects) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
   if (message.header.has_status_request()) {
@@ -83,8 +83,7 @@ void JobDriver::on_turn(Now now) {
 }
 
 void JobDriver::tick(Now now) {
-  coordinator_->note_transferred(transfers_.transferred());
-  coordinator_->note_saved(transfers_.whole_step());
+  snapshots_.note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
   effects_.members_lost(coordinator_->take_given_up());
   effects_.members_lost(term_start_->take_missing(now.awake_ms, coordinator_->members()));
@@ -214,13 +213,14 @@ void JobDriver::begin_term(Now now) {
 }
 
 void JobDriver::start_if_ready(Now now) {
-  if (term_start_->advance(now, *coordinator_, history_, transfers_.on_disk())) start(now);
+  const bool disk_busy = snapshots_.disk_step().has_value();
+  if (term_start_->advance(now, *coordinator_, history_, disk_busy)) start(now);
 }
 
 void JobDriver::start(Now now) {
   const bool again = history_.trained;
   history_ = term_start_->history(history_);
-  coordinator_->start(now.awake_ms, term_start_->start());
+  coordinator_->start(now.awake_ms, term_start_->start(), snapshots_);
   const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, *coordinator_, point);
   if (again) summary_.went_back(coordinator_->barriers().start_step);

@@ -10,11 +10,13 @@
 namespace pushpull {
 
 PlannedStops::PlannedStops(const StopOptions& options, const MemberInfo& self,
-                           const FileWatch& files, ServedData& data, Transfers& transfers,
+                           const FileWatch& files, ServedData& data,
+                           const BarrierSnapshots& snapshots, Transfers& transfers,
                            JobEffects& effects)
     : options_(options),
       files_(files),
       data_(data),
+      snapshots_(snapshots),
       transfers_(transfers),
       effects_(effects),
       request_(self, options) {}
@@ -71,7 +73,7 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
   if (awaited_ > run.committed().floor()) {
     return settle("the checkpoint at step " + std::to_string(awaited_) + " covers it");
   }
-  if (awaited_ >= 0 || transfers_.writing() || run.choosing()) {
+  if (awaited_ >= 0 || snapshots_.busy() || run.choosing()) {
     if (!std::exchange(put_off_, true)) {
       effects_.show_line("[job] " + signal_name(options_.checkpoint_signal) +
                          ": a checkpoint follows that in progress");
@@ -87,9 +89,9 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
 // A checkpoint that a lost server takes along is asked for again in the next term.
 void PlannedStops::note_written(const Coordinator& coordinator) {
   if (awaited_ < 0) return;
-  const std::optional<int64_t>& whole = transfers_.whole_step();
-  if (whole && *whole >= awaited_) {
-    if (*whole == awaited_) {
+  const std::optional<int64_t>& saved = snapshots_.saved_step();
+  if (saved && *saved >= awaited_) {
+    if (*saved == awaited_) {
       effects_.show_line("[job] the checkpoint of step " + std::to_string(awaited_) +
                          " is on disk");
     }
@@ -105,7 +107,7 @@ void PlannedStops::note_written(const Coordinator& coordinator) {
 RunSaved PlannedStops::saved(const Coordinator& coordinator) const {
   RunSaved out;
   if (coordinator.started()) out.step = coordinator.training().floor();
-  out.whole_step = transfers_.whole_step();
+  out.whole_step = snapshots_.saved_step();
   return out;
 }
 

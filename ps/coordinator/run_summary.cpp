@@ -50,7 +50,7 @@ double RunSummary::seconds_at(int64_t ms) const {
 
 void RunSummary::note_barriers(int64_t now_ms) {
   if (coordinator_ == nullptr) return;
-  for (const auto& [step, samples] : coordinator().take_opened_barriers()) {
+  for (const auto& [step, samples] : snapshots_.take_opened()) {
     if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
     const Barriers& barriers = coordinator().barriers();
     // The run may end at any evaluation whose result training awaits.

@@ -19,9 +19,10 @@ class ServedData;
 
 class RunSummary {
  public:
-  // Borrows both.
-  RunSummary(const CoordinatorOptions& options, const RunHistory& history)
-      : options_(options), history_(history) {}
+  // Borrows all.
+  RunSummary(const CoordinatorOptions& options, const RunHistory& history,
+             BarrierSnapshots& snapshots)
+      : options_(options), history_(history), snapshots_(snapshots) {}
 
   // Starts a term. Borrows the coordinator until the next one.
   //   start: its hash of the initial weights is known if an earlier process of the coordinator
@@ -69,6 +70,7 @@ class RunSummary {
 
   const CoordinatorOptions& options_;
   const RunHistory& history_;
+  BarrierSnapshots& snapshots_;         // of which it takes the opened barriers
   Coordinator* coordinator_ = nullptr;  // null between two terms
   std::map<int64_t, Opened> opened_;    // by step, until evaluated
   std::string initial_weights_sha256_;

@@ -23,7 +23,7 @@ void StallWatch::on_tick(int64_t now_ms) {
   note_floor(now_ms);
   note_workers(now_ms);
   // Missing workers and snapshots have deadlines of their own.
-  if (run_.work().lacks_workers() || run_.snapshots().writing()) moved_ms_ = now_ms;
+  if (run_.work().lacks_workers() || run_.snapshots().disk_step()) moved_ms_ = now_ms;
 }
 
 void StallWatch::note_floor(int64_t now_ms) {

@@ -130,7 +130,9 @@ std::optional<Error> TermStart::wait_for_members(Now now, const Coordinator& coo
 
 Start TermStart::start() const {
   Start start;
-  if (point_.weights) start = {point_.weights->step, point_.weights->updates, true};
+  if (point_.weights) {
+    start = {point_.weights->step, point_.weights->updates, true, point_.resumed};
+  }
   start.choices = point_.choices;
   start.counts = point_.counts;
   start.evaluation = point_.evaluation;

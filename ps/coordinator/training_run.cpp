@@ -25,7 +25,8 @@ Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
-                         const Start& start, const Membership& members, Actions& out)
+                         const Start& start, BarrierSnapshots& snapshots, const Membership& members,
+                         Actions& out)
     : options_(options),
       start_(start),
       members_(members),
@@ -37,12 +38,13 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       committed_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch, declaration.heads),
       followed_(options.job, declaration, start.step, total_steps_, start.evaluation),
-      snapshots_(barriers_),
+      snapshots_(snapshots),
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
       grants_(options.grant_key) {
   const Job& job = options.job;
+  snapshots_.begin_term(barriers_, start.resumed ? std::optional(start.step) : std::nullopt);
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
   }
@@ -87,7 +89,7 @@ void TrainingRun::on_barrier_open(int64_t step) {
 }
 
 void TrainingRun::on_checkpoint_waits(int64_t step) {
-  if (!snapshots_.waits()) return;
+  if (std::exchange(has_waited_, true)) return;
   out_.notice("training waits at step " + std::to_string(step) +
               " until an earlier checkpoint is written: checkpoint-every = " +
               std::to_string(options_.job.checkpoint_every) +
@@ -124,14 +126,21 @@ bool TrainingRun::all_know() const {
   });
 }
 
-void TrainingRun::checkpoint_gathered(int64_t step) {
-  snapshots_.gathered(step);
+void TrainingRun::snapshot_gathered(GatheredState snapshot) {
+  snapshots_.gathered(std::move(snapshot));
   out_.state_changed();
 }
 
-void TrainingRun::checkpoint_done(int64_t step) {
-  snapshots_.written(step);
-  out_.state_changed();
+bool TrainingRun::snapshot_written(bool saved) {
+  const bool over = snapshots_.written(saved);
+  if (over) out_.state_changed();
+  return over;
+}
+
+std::optional<BarrierSnapshots::Task> TrainingRun::take_task() {
+  const std::optional<int64_t> step = snapshots_.waiting_step();
+  if (!step || awaits_evaluation(*step)) return std::nullopt;
+  return snapshots_.take_task(followed_.is_best(*step));
 }
 
 void TrainingRun::on_tick() {
@@ -184,8 +193,9 @@ void TrainingRun::end_at(int64_t step) {
 }
 
 // A run that a signal stops at this step has no evaluation there, unless workers do not ask servers
-// between steps.
+// between steps. The start is only hashed.
 bool TrainingRun::awaits_evaluation(int64_t step) const {
+  if (step == barriers_.start_step) return false;
   const bool takes_place =
       !barriers_.stops_at(step) || options_.job.strategy.traits().workers_update;
   return barriers_.keeps_evaluated(step) && takes_place && !evaluations_.complete(step);

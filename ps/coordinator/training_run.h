@@ -62,6 +62,7 @@ struct Start {
   int64_t step = 0;
   int64_t updates = 0;
   bool load = false;                 // weights arrive by Load
+  bool resumed = false;              // they are those of a checkpoint
   std::string choices = {};          // replace the declared ones; "" keeps those
   RunCounts counts = {};             // of the run so far
   EvaluationRecord evaluation = {};  // likewise
@@ -69,9 +70,11 @@ struct Start {
 
 class TrainingRun {
  public:
-  // Borrows options, members and out. Every worker rank must have a member.
+  // Borrows options, snapshots, members and out. Every worker rank must have a member.
+  //   snapshots: of the whole run, between two terms.
   TrainingRun(const CoordinatorOptions& options, const Declaration& declaration, const Start& start,
-              const Membership& members, Actions& out);
+              BarrierSnapshots& snapshots, const Membership& members, Actions& out);
+  ~TrainingRun() { snapshots_.end_term(); }
   TrainingRun(const TrainingRun&) = delete;  // its parts refer to each other
   TrainingRun& operator=(const TrainingRun&) = delete;
 
@@ -84,10 +87,12 @@ class TrainingRun {
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
   // Returns true while some member does not know of the newest one yet: none can be added.
   bool choosing() const { return barriers_.held_step > 0; }
-  // Notes that the snapshot at barrier `step` has been gathered: servers may free it.
-  void checkpoint_gathered(int64_t step);
-  // Notes that the snapshot at barrier `step` has been hashed, and is on disk or was given up.
-  void checkpoint_done(int64_t step);
+  // Events of the snapshots, as in BarrierSnapshots: members hear of them.
+  void snapshot_gathered(GatheredState snapshot);
+  bool snapshot_written(bool saved);
+  // Returns what the disk does next. The weights of an evaluation wait for its result: whether they
+  // are the best, and whether the run ends there.
+  std::optional<BarrierSnapshots::Task> take_task();
   // Call before each State goes out.
   void on_tick();
   // Messages of members.
@@ -101,9 +106,6 @@ class TrainingRun {
   bool stop();
   // Returns true once the checkpoint that the run stops with is on disk.
   bool stopped() const { return snapshots_.stopped(); }
-  // Returns true while the checkpoint at `step` waits for the evaluation there, whose result it
-  // includes.
-  bool awaits_evaluation(int64_t step) const;
   // Returns true once everything is computed, evaluated and on disk.
   bool complete() const;
   // Returns true once every server has sent its whole log, or if the job is not recorded.
@@ -123,7 +125,6 @@ class TrainingRun {
   int shares() const { return shares_; }
   WorkAssignment& work() { return *work_; }
   const WorkAssignment& work() const { return *work_; }
-  BarrierSnapshots& snapshots() { return snapshots_; }
   const BarrierSnapshots& snapshots() const { return snapshots_; }
   const CommittedWork& committed() const { return committed_; }
   ServerPlaces& places() { return places_; }
@@ -137,6 +138,7 @@ class TrainingRun {
  private:
   int64_t nearest_cut();
   bool all_know() const;
+  bool awaits_evaluation(int64_t step) const;
   void add_to_state(wire::State* state) const;
   void report_bad(const Commit& commit);
   void on_evaluation(const Evaluation& evaluation);
@@ -155,13 +157,14 @@ class TrainingRun {
   CommittedWork committed_;
   Evaluations evaluations_;
   FollowedEvaluations followed_;
-  BarrierSnapshots snapshots_;
+  BarrierSnapshots& snapshots_;
   ServerPlaces places_;
   NormTotals norms_;
   const Grants grants_;
   std::unique_ptr<ServerLogs> logs_;
   std::unique_ptr<WorkAssignment> work_;
   int64_t chosen_version_ = -1;  // first State with the newest chosen checkpoint
+  bool has_waited_ = false;      // training, for a snapshot
 };
 
 }  // namespace pushpull

@@ -27,8 +27,10 @@ std::string text_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-Transfers::Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects)
+Transfers::Transfers(const CoordinatorOptions& options, BarrierSnapshots& snapshots,
+                     RunSummary& summary, JobEffects& effects)
     : options_(options),
+      snapshots_(snapshots),
       summary_(summary),
       effects_(effects),
       watch_(options.job.progress_timeout_s) {}
@@ -44,8 +46,8 @@ int64_t Transfers::begin_term(Now now, const TermParts& term, const StartPoint& 
   client_ =
       std::make_unique<ShardClient>(options_.run, options_.self.incarnation, map, state_vectors());
   if (point.weights) client_->load(point.weights, now.ms);
-  whole_step_.reset();
-  if (point.resumed) whole_step_ = point.weights->step;
+  whole_bytes_ =
+      term.declaration.table.total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
   end_failure_.clear();
   pace_.begin(now.ms, term.run.barriers().start_step);
   return map.slices();
@@ -55,17 +57,16 @@ void Transfers::end_term() {
   client_.reset();
   restoring_.reset();
   copy_.reset();
-  snapshot_.reset();
   term_.reset();
-  writing_ = on_disk_;
 }
 
 std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_lost) {
   if (client_ && phase == wire::PHASE_TRAINING) {
     restore(now);
-    if (options_.job.checkpoint_auto && pace_.due(now.ms) && !writing_) add_checkpoint(now);
+    if (options_.job.checkpoint_auto && pace_.due(now.ms) && !snapshots_.busy())
+      add_checkpoint(now);
   }
-  write_snapshot();
+  use_disk();
   request_snapshot(now);
   note_transfer(now, server_lost);
   return watch(now, phase);
@@ -104,20 +105,16 @@ std::optional<int64_t> Transfers::add_checkpoint(Now now) {
 
 void Transfers::request_snapshot(Now now) {
   if (!client_ || client_->busy()) return;
-  const std::optional<int64_t> step = term_->run.snapshots().take_request(writing_);
-  if (!step) return;
-  if (!term_->run.snapshots().is_whole(*step)) {
+  const auto request = snapshots_.take_request();
+  if (!request) return;
+  const auto [step, extent] = *request;
+  if (extent == BarrierSnapshots::Extent::kCopy) {
     const std::vector<int> slices = slices_of_others();
-    if (slices.empty()) return term_->run.checkpoint_gathered(*step);
-    return client_->fetch(*step, slices, now.ms);
+    if (slices.empty()) return term_->run.snapshot_gathered({.step = step});
+    return client_->fetch(step, slices, now.ms);
   }
-  writing_ = true;
-  snapshot_step_ = *step;
-  if (term_->run.snapshots().is_written(*step)) pace_.cut(now.ms, *step);
-  snapshot_term_ = options_.term;
-  snapshot_bytes_ =
-      term_->declaration.table.total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
-  client_->fetch(*step, *step != term_->run.barriers().start_step, now.ms);
+  if (snapshots_.is_written(step)) pace_.cut(now.ms, step);
+  client_->fetch(step, extent == BarrierSnapshots::Extent::kWhole, now.ms);
 }
 
 // ---- a replacement server ----
@@ -178,10 +175,9 @@ void Transfers::end_restore() {
 
 // The disk comes first: during a write, servers hand over copies at most.
 void Transfers::note_transfer(Now now, bool server_lost) {
-  if (on_disk_) {
-    const std::string what =
-        "the disk to write the weights of step " + std::to_string(snapshot_step_);
-    return watch_.running(now.awake_ms, what, 0, snapshot_bytes_);
+  if (const auto step = snapshots_.disk_step()) {
+    const std::string what = "the disk to write the weights of step " + std::to_string(*step);
+    return watch_.running(now.awake_ms, what, 0, whole_bytes_);
   }
   // A lost server answers no more; the next term has a deadline of its own.
   if (!client_ || !client_->busy() || server_lost) return watch_.idle();
@@ -198,50 +194,27 @@ std::optional<Error> Transfers::watch(Now now, wire::Phase phase) {
   if (phase == wire::PHASE_FAILED) return std::nullopt;
   if (const auto notice = watch_.take_notice(now.awake_ms)) effects_.show_line(*notice);
   if (!watch_.overdue(now.awake_ms)) return std::nullopt;
-  return Error(on_disk_ ? ErrorCode::kIo : ErrorCode::kUnreachable,
+  return Error(snapshots_.disk_step() ? ErrorCode::kIo : ErrorCode::kUnreachable,
                watch_.overdue_text(now.awake_ms));
 }
 
 // ---- the disk ----
 
 void Transfers::take_snapshot(GatheredState snapshot) {
-  TrainingRun& run = term_->run;
-  run.checkpoint_gathered(snapshot.step);
   keep_copy(snapshot);
-  if (!run.snapshots().is_whole(snapshot.step)) return;
-  if (snapshot.step == run.barriers().start_step) {
-    on_disk_ = true;
-    return effects_.hash_weights(std::move(snapshot));
-  }
-  snapshot_ = std::move(snapshot);
-  kept_best_ = false;
-  write_snapshot();
+  term_->run.snapshot_gathered(std::move(snapshot));
+  use_disk();
 }
 
-// The weights of an evaluation wait for its result: whether they are the best, and whether the run
-// ends there. The checkpoint among the newest ones comes last, because it may end the run.
-void Transfers::write_snapshot() {
-  if (!snapshot_ || on_disk_) return;
-  TrainingRun& run = term_->run;
-  const int64_t step = snapshot_->step;
-  if (run.awaits_evaluation(step)) return;
-  if (run.followed().is_best(step) && !std::exchange(kept_best_, true)) {
-    return write(*snapshot_, CheckpointKind::kBest);
-  }
-  GatheredState snapshot = std::move(*snapshot_);
-  snapshot_.reset();
-  if (!run.snapshots().is_written(step)) {
-    writing_ = false;
-    return;
-  }
-  run.snapshots().asked(step);
-  // Only the summary shows the hash, so only the last checkpoint needs it.
-  const bool last = step == run.barriers().end_step || run.barriers().stops_at(step);
-  write(std::move(snapshot), last ? CheckpointKind::kLast : CheckpointKind::kRolling);
+void Transfers::use_disk() {
+  if (!term_) return;
+  std::optional<BarrierSnapshots::Task> task = term_->run.take_task();
+  if (!task) return;
+  if (!task->kind) return effects_.hash_weights(std::move(task->snapshot));
+  write(std::move(task->snapshot), *task->kind);
 }
 
 void Transfers::write(GatheredState snapshot, CheckpointKind kind) {
-  on_disk_ = true;
   const TrainingRun& run = term_->run;
   CheckpointState state;
   state.step = snapshot.step;
@@ -260,17 +233,17 @@ void Transfers::write(GatheredState snapshot, CheckpointKind kind) {
 }
 
 bool Transfers::on_written(Now now, const Written& written) {
-  on_disk_ = false;
-  writing_ = snapshot_.has_value();
   const bool failed = may_fail(written);
   if (failed) report_failure(written);
   // A new term writes its own checkpoints.
-  if (snapshot_term_ != options_.term) return !failed;
+  if (!term_) {
+    snapshots_.written(false);
+    return !failed;
+  }
+  const bool over = term_->run.snapshot_written(written.error == nullptr);
   if (written.error && !failed) rethrow(written);
-  if (written.kind == CheckpointKind::kBest) return !failed;
+  if (!over) return !failed;
   summary_.note_hash(written.step, written.weights_sha256);
-  term_->run.checkpoint_done(written.step);
-  if (!failed && written.step != term_->run.barriers().start_step) whole_step_ = written.step;
   measure(now, written.step);
   return !failed;
 }
@@ -283,7 +256,7 @@ void Transfers::measure(Now now, int64_t step) {
 }
 
 bool Transfers::is_of_stop(const Written& written) const {
-  return written.kind == CheckpointKind::kLast && snapshot_term_ == options_.term &&
+  return written.kind == CheckpointKind::kLast && term_ &&
          term_->run.barriers().stops_at(written.step);
 }
 
@@ -292,7 +265,7 @@ void Transfers::rethrow(const Written& written) const {
   if (!is_of_stop(written)) std::rethrow_exception(written.error);
   throw Error(ErrorCode::kIo, text_of(written.error) +
                                   "; the run was to stop with this checkpoint: " +
-                                  RunSaved{written.step, whole_step_}.loss());
+                                  RunSaved{written.step, snapshots_.saved_step()}.loss());
 }
 
 // Returns true if a file could not be written and the job continues in that case.
@@ -315,11 +288,11 @@ void Transfers::report_failure(const Written& written) {
     return effects_.show_line(why + "; the best checkpoint, that of step " + step +
                               ", is lost, training goes on (on-checkpoint-failure = continue)");
   }
-  const bool end =
-      snapshot_term_ == options_.term && written.step == term_->run.barriers().end_step;
+  const bool end = term_ && written.step == term_->run.barriers().end_step;
+  const std::optional<int64_t>& saved = snapshots_.saved_step();
   const std::string newest =
-      whole_step_ ? "the newest checkpoint on disk is that of step " + std::to_string(*whole_step_)
-                  : "there is no checkpoint of this run on disk";
+      saved ? "the newest checkpoint on disk is that of step " + std::to_string(*saved)
+            : "there is no checkpoint of this run on disk";
   const std::string lost = why + "; the checkpoint of step " + step + " is lost, ";
   if (end) end_failure_ = lost + "the last one: " + newest + "; make room, and resume from it";
   effects_.show_line(end ? lost + "summary.json is still written"

@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "common/layout/slice_map.h"
 #include "common/net/shard_client.h"
+#include "ps/coordinator/barrier_snapshots.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/run_summary.h"
 #include "ps/files/checkpoint_pace.h"
@@ -33,8 +34,9 @@ struct TermParts {
 
 class Transfers {
  public:
-  // Borrows all arguments. The run and the term in `options` change with each term.
-  Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects);
+  // Borrows all arguments. The run in `options` changes with each term.
+  Transfers(const CoordinatorOptions& options, BarrierSnapshots& snapshots, RunSummary& summary,
+            JobEffects& effects);
 
   // Starts a term once it is set up. Borrows its parts until `end_term`. Returns the number of
   // slices.
@@ -60,15 +62,10 @@ class Transfers {
 
   // Returns true while answers from servers are due.
   bool busy() const { return (client_ && client_->busy()) || restoring_; }
-  // `writing` is true while a snapshot is fetched, hashed or written, `on_disk` once it is fetched.
-  bool writing() const { return writing_; }
-  bool on_disk() const { return on_disk_; }
   // The number of slices loaded and gathered in this term.
   int64_t transferred() const { return client_ ? client_->transferred() : 0; }
   // Returns true if a server or the disk has made no progress for progress-timeout.
   bool overdue(Now now) const { return watch_.overdue(now.awake_ms); }
-  // Returns the step of the newest whole checkpoint on disk, if there is one.
-  const std::optional<int64_t>& whole_step() const { return whole_step_; }
   // Returns why the last checkpoint is not on disk, in a job that continues without it; ""
   // otherwise.
   const std::string& end_failure() const { return end_failure_; }
@@ -85,7 +82,7 @@ class Transfers {
   void note_transfer(Now now, bool server_lost);
   std::optional<Error> watch(Now now, wire::Phase phase);
   void take_snapshot(GatheredState snapshot);
-  void write_snapshot();
+  void use_disk();
   void write(GatheredState snapshot, CheckpointKind kind);
   void measure(Now now, int64_t step);
   bool may_fail(const Written& written) const;
@@ -94,6 +91,7 @@ class Transfers {
   void report_failure(const Written& written);
 
   const CoordinatorOptions& options_;
+  BarrierSnapshots& snapshots_;
   RunSummary& summary_;
   JobEffects& effects_;
   std::optional<TermParts> term_;        // nothing between two terms
@@ -103,15 +101,7 @@ class Transfers {
   std::shared_ptr<const GatheredState> copy_;
   std::unique_ptr<ShardClient> restoring_;  // loads it into restored_server_
   uint64_t restored_server_ = 0;
-  bool writing_ = false;
-  bool on_disk_ = false;
-  // A gathered snapshot that is not written, or not in all its places; while writing_.
-  std::optional<GatheredState> snapshot_;
-  bool kept_best_ = false;  // it is among the best
-  int64_t snapshot_step_ = 0;
-  int64_t snapshot_term_ = 0;
-  int64_t snapshot_bytes_ = 0;
-  std::optional<int64_t> whole_step_;  // newest checkpoint known to be on disk
+  int64_t whole_bytes_ = 0;  // of a whole snapshot
   std::string end_failure_;
   TransferWatch watch_;
   CheckpointPace pace_;

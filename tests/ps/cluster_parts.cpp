@@ -6,6 +6,7 @@
 
 #include "common/base/random.h"
 #include "common/layout/slice_map.h"
+#include "ps/coordinator/training_run.h"
 #include "ps/server/grants.h"
 #include "ps/server/server.h"
 
@@ -151,6 +152,16 @@ Message pull_message(uint64_t incarnation, int64_t number, int64_t clock) {
   pull->set_number(number);
   pull->set_clock(clock);
   return message;
+}
+
+int64_t write_snapshots(BarrierSnapshots& snapshots, TrainingRun& run) {
+  int64_t last = -1;
+  while (const auto request = snapshots.take_request()) {
+    last = request->step;
+    run.snapshot_gathered({.step = last});
+    while (run.take_task()) run.snapshot_written(true);
+  }
+  return last;
 }
 
 }  // namespace pushpull

@@ -13,6 +13,8 @@
 
 namespace pushpull {
 
+class BarrierSnapshots;
+class TrainingRun;
 struct Job;
 struct ServerSetup;
 struct TensorTable;
@@ -65,5 +67,8 @@ wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
 Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t number, int64_t step,
                      Range share, float value);
 Message pull_message(uint64_t incarnation, int64_t number, int64_t clock);
+
+// Gathers and writes the snapshots of a run that are due. Returns the step of the last one, or -1.
+int64_t write_snapshots(BarrierSnapshots& snapshots, TrainingRun& run);
 
 }  // namespace pushpull

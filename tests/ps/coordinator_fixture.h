@@ -40,11 +40,14 @@ class CoordinatorTest : public testing::Test {
     join(kAnna);
     join(kBert);
     ASSERT_TRUE(coordinator_->wants_start());
-    coordinator_->start(now_, {});
-    EXPECT_EQ(coordinator_->training_run().snapshots().take_request(), 0)
-        << "the initial weights are hashed";
-    coordinator_->training_run().checkpoint_done(0);
+    begin();
+    EXPECT_EQ(write_snapshots(), 0) << "the initial weights are hashed";
     tick();
+  }
+  void begin(const Start& start = {}) { coordinator_->start(now_, start, snapshots_); }
+  // Gathers and writes the snapshots that are due. Returns the step of the last one, or -1.
+  int64_t write_snapshots() {
+    return pushpull::write_snapshots(snapshots_, coordinator_->training_run());
   }
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
@@ -161,6 +164,7 @@ class CoordinatorTest : public testing::Test {
   }
 
   int64_t now_ = 1'000'000;
+  BarrierSnapshots snapshots_;
   std::unique_ptr<Coordinator> coordinator_;
   std::string reason_;  // reason for which the newest message was refused
   std::map<PeerId, wire::State> states_;

@@ -125,7 +125,7 @@ TEST_F(CoordinatorTest, LostServerEndsTheJobAndPointsAtTheCheckpoint) {
   hello(50, wire::ROLE_SERVER);
   join(kAnna);
   join(kBert);
-  coordinator_->start(now_, {});
+  begin();
   live(11000, {kAnna, kBert});
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_THAT(coordinator_->failure_text(), HasSubstr("server 1 (node, pid 1050)"));
@@ -144,7 +144,7 @@ class JobWithoutItsServer : public CoordinatorTest {
     hello(50, wire::ROLE_SERVER);
     join(kAnna);
     join(kBert);
-    coordinator_->start(now_, {});
+    begin();
     coordinator_->training_run().places().copied(0, 0);
     leave(50, 5, "killed");
     hello(51, wire::ROLE_SERVER);
@@ -163,10 +163,11 @@ TEST_F(JobWithoutItsServer, ReplacementWithoutWeightsHearsOfAFailure) {
 
 TEST_F(JobWithoutItsServer, EndDoesNotWaitForAReplacementWithoutWeights) {
   lose_and_replace();
-  coordinator_->training_run().checkpoint_done(0);
+  write_snapshots();
   commit_all(10);
   evaluate(10);
-  coordinator_->training_run().checkpoint_done(10);
+  coordinator_->on_barrier_open(10);
+  EXPECT_EQ(write_snapshots(), 10);
   tick();
   ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   for (const uint64_t who : {kAnna, kBert}) heartbeat(who, state_of(who).version());
@@ -281,7 +282,7 @@ TEST_F(CoordinatorTest, UnderContinueSparesTakePartFromTheStart) {
   for (const uint64_t who : {kAnna, kBert, kCarl}) join(who);
   tick();
   EXPECT_EQ(state_of(kCarl).rank(), -1);
-  coordinator_->start(now_, {});
+  begin();
   tick();
   EXPECT_EQ(state_of(kCarl).rank(), 2);
 }
@@ -296,7 +297,7 @@ class BackupJob : public CoordinatorTest {
     if (servers > 1) hello(50, wire::ROLE_SERVER);
     for (const uint64_t who : {kAnna, kBert, kCarl}) join(who);
     ASSERT_TRUE(coordinator_->wants_start());
-    coordinator_->start(now_, {});
+    begin();
     tick();
   }
   bool arrived(uint64_t server, int64_t step, std::initializer_list<int> shares) {
@@ -394,7 +395,8 @@ TEST_F(BackupJob, EndNoticeCountsDroppedPushes) {
     if (step % 3 == 0) coordinator_->on_commit(late);
   }
   evaluate(10);
-  coordinator_->training_run().checkpoint_done(10);
+  coordinator_->on_barrier_open(10);
+  EXPECT_EQ(write_snapshots(), 10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   EXPECT_THAT(notices(), HasSubstr("dropped 4 pushes of worker 2"));

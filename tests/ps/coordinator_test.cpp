@@ -44,7 +44,7 @@ TEST_F(CoordinatorTest, StartsWhenAllMembersHaveJoinedAndDeclared) {
   EXPECT_FALSE(coordinator_->wants_start());
   EXPECT_TRUE(hello(50, wire::ROLE_SERVER));
   EXPECT_TRUE(coordinator_->wants_start());
-  coordinator_->start(now_, {});
+  begin();
   tick();
   EXPECT_EQ(state_of(kAnna).phase(), wire::PHASE_TRAINING);
   EXPECT_EQ(state_of(kAnna).end_step(), 10);
@@ -191,7 +191,7 @@ TEST_F(CoordinatorTest, SpareHasNoRankAndNoWork) {
 TEST_F(CoordinatorTest, MoreWorkersThanMicroBatchesGetANotice) {
   make("strategy = sync\n", 1, 6);
   for (uint64_t who = 101; who <= 106; ++who) join(who);
-  coordinator_->start(now_, {});
+  begin();
   tick();
   EXPECT_EQ(coordinator_->shares(), 4);
   EXPECT_THAT(notices(), HasSubstr("2 workers have nothing to compute"));
@@ -235,7 +235,7 @@ TEST_F(Mismatch, SyncRefusesOtherArithmeticAndNamesBoth) {
 class CoordinatorChoices : public CoordinatorTest {
  protected:
   // Both workers join, each with its own choices; then training starts.
-  void train_with(const std::string& keys, const Start& begin) {
+  void train_with(const std::string& keys, const Start& start) {
     make(keys);
     for (const uint64_t who : {kAnna, kBert}) {
       hello(who);
@@ -243,7 +243,7 @@ class CoordinatorChoices : public CoordinatorTest {
       message.header.mutable_declare()->set_choices("linear " + std::to_string(who));
       EXPECT_TRUE(send(who, message));
     }
-    coordinator_->start(now_, begin);
+    begin(start);
     tick();
   }
 };
@@ -334,7 +334,7 @@ TEST_F(CoordinatorTest, NormsOfStepsOutsideTheRunAreRefused) {
   EXPECT_EQ(why_not(50, message), "not-training");
   join(kAnna);
   join(kBert);
-  coordinator_->start(now_, {});
+  begin();
   for (const int64_t step : {int64_t{-1}, int64_t{10}, INT64_MAX, INT64_MIN}) {
     message.header.mutable_norms()->set_step(step);
     EXPECT_EQ(why_not(50, message), "wrong-step") << step;
@@ -346,7 +346,7 @@ TEST_F(CoordinatorTest, TotalNormGoesToAllServers) {
   hello(50, wire::ROLE_SERVER);
   join(kAnna);
   join(kBert);
-  coordinator_->start(now_, {});
+  begin();
   tick();
   const SliceMap map(3000, 4096, 2);
   std::vector<PeerId> recipients;
@@ -402,10 +402,10 @@ TEST_F(CoordinatorTest, UsageOfALostWorkerStaysInTheTotals) {
 
 TEST_F(CoordinatorTest, OpenedBarriersAreReportedOnce) {
   train("strategy = sync\neval-every = 5\n");
-  EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
+  EXPECT_TRUE(snapshots_.take_opened().empty());
   coordinator_->on_barrier_open(5);
-  EXPECT_EQ(coordinator_->take_opened_barriers(), (std::vector<OpenedBarrier>{{5, 40}}));
-  EXPECT_TRUE(coordinator_->take_opened_barriers().empty());
+  EXPECT_EQ(snapshots_.take_opened(), (std::vector<OpenedBarrier>{{5, 40}}));
+  EXPECT_TRUE(snapshots_.take_opened().empty());
 }
 
 // ---- the end ----
@@ -416,9 +416,7 @@ TEST_F(CoordinatorTest, EndsWhenAllIsComputedEvaluatedAndOnDisk) {
   coordinator_->on_barrier_open(10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
-  EXPECT_EQ(coordinator_->training_run().snapshots().take_request(), 10);
-  EXPECT_FALSE(coordinator_->training_run().snapshots().take_request());
-  coordinator_->training_run().checkpoint_done(10);
+  EXPECT_EQ(write_snapshots(), 10);
   tick();
   EXPECT_EQ(state_of(kSelf).released_barrier(), 10);
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << "the last step is not evaluated yet";
@@ -449,7 +447,7 @@ TEST_F(CoordinatorTest, WaitForLastStatisticsIsBounded) {
   train("strategy = sync\nheartbeat-timeout = 3600\n");
   commit_all(10);
   coordinator_->on_barrier_open(10);
-  coordinator_->training_run().checkpoint_done(10);
+  EXPECT_EQ(write_snapshots(), 10);
   evaluate(10);
   tick();
   tick(5001);

@@ -52,8 +52,8 @@ class DeparturesTest : public testing::Test {
     declare.set_train_samples(samples);
     admission_->on_declare(0, std::to_string(who), declare, phase_.phase());
   }
-  void start() {
-    run_.emplace(options_, admission_->declarations().first(), Start{}, members_, out_);
+  void start(const Start& start = {}) {
+    run_.emplace(options_, admission_->declarations().first(), start, snapshots_, members_, out_);
     departures_->set_run(&*run_);
     phase_.enter(0, wire::PHASE_TRAINING);
     out_.take_notices();
@@ -95,13 +95,13 @@ class DeparturesTest : public testing::Test {
   JobPhase phase_{out_};
   std::optional<Admission> admission_;
   std::optional<Departures> departures_;
+  BarrierSnapshots snapshots_;
   std::optional<TrainingRun> run_;
 };
 
 TEST_F(DeparturesTest, JobsPolicyDecidesAboutALostWorker) {
   make("on-worker-loss = abort\n");
-  start();
-  departures_->note_saved(0);
+  start({.load = true, .resumed = true});
   leave(kBert, 1, "killed");
   EXPECT_TRUE(phase_.failed());
   EXPECT_EQ(

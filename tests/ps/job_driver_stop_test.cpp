@@ -222,12 +222,14 @@ TEST_F(JobDriverTest, ACheckpointSignalDuringACheckpointAddsOneAfterIt) {
   EXPECT_EQ(written_, (std::vector<int64_t>{2, 6}));
 }
 
-TEST_F(JobDriverTest, ACheckpointSignalBeforeTheFirstStepOrAtAStopAddsNothing) {
+TEST_F(JobDriverTest, ACheckpointSignalBeforeTheFirstStepAddsNothing) {
   make("steps = 10\n");
   EXPECT_FALSE(driver_->on_signal(now(), SIGUSR1));
   EXPECT_THAT(lines_, HasSubstr("SIGUSR1: training has not begun, so there is nothing to write"));
   EXPECT_TRUE(driver_->serves());
-  data_.end_term(kRun);
+}
+
+TEST_F(JobDriverTest, ACheckpointSignalAtAStopAddsNothing) {
   train_one_worker("steps = 10\n");
   EXPECT_FALSE(driver_->on_signal(now(), 15));
   EXPECT_FALSE(driver_->on_signal(now(), SIGUSR1));

@@ -50,7 +50,7 @@ TEST_F(JobDriverTest, HangingDiskEndsTheJob) {
   join();
   report_wait();
   exchange_with_shards();
-  ASSERT_TRUE(driver_->writing());
+  ASSERT_TRUE(driver_->snapshots().busy());
   for (int i = 0; i < 27; ++i) turn(1000);
   EXPECT_THAT(lines_, HasSubstr("s for the disk to write the weights of step 0"));
   EXPECT_FALSE(driver_->serves());
@@ -63,9 +63,9 @@ TEST_F(JobDriverTest, InitialWeightsAreHashedOnce) {
   join();
   exchange_with_shards();
   EXPECT_EQ(hashed_, std::vector<int64_t>{0});
-  EXPECT_TRUE(driver_->writing());
+  EXPECT_TRUE(driver_->snapshots().busy());
   driver_->on_written(now(), {0, "abc", nullptr});
-  EXPECT_FALSE(driver_->writing());
+  EXPECT_FALSE(driver_->snapshots().busy());
   exchange_with_shards();
   EXPECT_EQ(hashed_.size(), 1U);
 }

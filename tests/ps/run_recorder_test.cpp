@@ -26,7 +26,7 @@ class RecordTest : public CoordinatorTest {
     join(kAnna);
     join(kBert);
     recorder_.emplace(job_of(keys_));
-    coordinator_->start(now_, {});
+    begin();
     recorder_->start(coordinator_->declaration(), 2, nullptr, false);
     tick();
   }
@@ -85,7 +85,7 @@ TEST_F(RecordTest, JobEndsWhenAllEntriesAreReported) {
   commit_all(1);
   coordinator_->on_barrier_open(1);
   evaluate(1);
-  coordinator_->training_run().checkpoint_done(1);
+  EXPECT_EQ(write_snapshots(), 1);
   tick();
   ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
   heartbeat(kAnna, 1000);

@@ -220,7 +220,7 @@ TEST_F(AllReduceCoordinator, TellsWorkersTheAddressesOfTheirPeers) {
   make(kKeys);
   declare(kBert, "tcp://10.0.0.2:7001");
   declare(kAnna, "tcp://10.0.0.1:7000");
-  coordinator_->start(now_, {});
+  begin();
   tick();
   const wire::State state = state_of(kAnna);
   ASSERT_EQ(state.peer_endpoints_size(), 2);

@@ -37,9 +37,8 @@ class StallWatchTest : public testing::Test {
     declaration.table = table_of(3000);
     declaration.train_samples = 64;
     declaration.test_samples = 8;
-    run_.emplace(options_, declaration, Start{}, members_, out_);
-    run_->snapshots().take_request();
-    run_->snapshots().written(0);
+    run_.emplace(options_, declaration, Start{}, snapshots_, members_, out_);
+    write_snapshots(snapshots_, *run_);
     watch_.emplace(options_.job, members_, *run_);
     watch_->on_tick(0);
   }
@@ -60,6 +59,7 @@ class StallWatchTest : public testing::Test {
   CoordinatorOptions options_;
   Membership members_{10};
   Actions out_;
+  BarrierSnapshots snapshots_;
   std::optional<TrainingRun> run_;
   std::optional<StallWatch> watch_;
 };
@@ -179,11 +179,12 @@ TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   members_.add(bert);
   run_->work().fill();
   run_->on_barrier_open(2);
-  run_->snapshots().take_request();
-  run_->snapshots().gathered(2);
+  snapshots_.take_request();
+  run_->snapshot_gathered({.step = 2});
+  ASSERT_TRUE(run_->take_task());
   watch_->on_tick(90 * kSecond);
   EXPECT_EQ(watch_->overdue(90 * kSecond), "") << "the disk may be slow";
-  run_->snapshots().written(2);
+  run_->snapshot_written(true);
   watch_->on_tick(116 * kSecond);
   EXPECT_THAT(watch_->overdue(116 * kSecond), Not(testing::IsEmpty()));
 }
@@ -192,7 +193,7 @@ TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
   make("progress-timeout = 25\n");
   for (const uint64_t who : {kAnna, kBert}) report(who, 0, "the end of the job");
   for (int64_t s = 0; s < 100; s += 20) {
-    run_->snapshots().note_transferred(s);
+    snapshots_.note_transferred(s);
     watch_->on_tick(s * kSecond);
     EXPECT_EQ(watch_->overdue(s * kSecond), "");
   }

@@ -40,7 +40,8 @@ class TrainingRunTest : public testing::Test {
     declaration.train_samples = 64;
     declaration.test_samples = 8;
     declaration.heads = heads_;
-    run_.emplace(options_, declaration, start, members_, out_);
+    run_.reset();
+    run_.emplace(options_, declaration, start, snapshots_, members_, out_);
     return *run_;
   }
   std::string result(int64_t step) {
@@ -66,6 +67,7 @@ class TrainingRunTest : public testing::Test {
   Membership members_{10};
   Actions out_;
   std::vector<HeadInfo> heads_;
+  BarrierSnapshots snapshots_;
   std::optional<TrainingRun> run_;
 };
 
@@ -76,7 +78,7 @@ TEST_F(TrainingRunTest, IsCompleteWhenAllIsComputedEvaluatedAndOnDisk) {
   EXPECT_EQ(result(10), "");
   EXPECT_FALSE(run.complete());
   run.on_barrier_open(10);
-  run.snapshots().written(10);
+  EXPECT_EQ(write_snapshots(snapshots_, run), 10);
   EXPECT_TRUE(run.complete());
 }
 
@@ -101,9 +103,9 @@ TEST_F(TrainingRunTest, ChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
   run.add_to_server_state(&state, *members_.find(1));
   EXPECT_EQ(state.held_step(), 0);
   EXPECT_EQ(state.chosen_checkpoints(0), 2);
-  run.snapshots().take_request();
+  write_snapshots(snapshots_, run);
   run.on_barrier_open(2);
-  EXPECT_EQ(run.snapshots().take_request(), 2) << "the checkpoint is gathered";
+  EXPECT_EQ(write_snapshots(snapshots_, run), 2) << "the checkpoint is gathered";
   EXPECT_EQ(run.choose_checkpoint(5), 5);
 }
 
