@@ -25,7 +25,7 @@
 #include "common/net/key_file.h"
 #include "worker/compute/device_team.h"
 #include "worker/devices.h"
-#include "worker/exchange/exchange_loop.h"
+#include "worker/exchange_work.h"
 #include "worker/training_work.h"
 #include "worker/worker_life.h"
 
@@ -59,9 +59,8 @@ const std::vector<KeyHelp>& options() {
        "compute although the workers of this host have several threads each and more than its "
        "cores",
        "", false},
-      takes("FILE", {"trace", "",
-                     "file for a Chrome trace of this worker's steps, written at the end; not in "
-                     "all-reduce"}),
+      takes("FILE",
+            {"trace", "", "file for a Chrome trace of this worker's steps, written at the end"}),
       {"exchange-bytes", "",
        "for `pushpull bench`: size of the tensor to exchange, in bytes, instead of a model and "
        "data"},
@@ -97,28 +96,6 @@ std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
   }
   return ExchangeOptions{*bytes, times, apart};
 }
-
-// Exchanges one tensor in place of a model's; see exchange_loop.h.
-class ExchangeWork final : public Work {
- public:
-  ExchangeWork(const WorkerParts& parts, const ExchangeOptions& options)
-      : parts_(parts), options_(options) {
-    const Strategy& strategy = parts.control.job().strategy;
-    if (strategy.kind == StrategyKind::kSync) return;
-    throw Error(ErrorCode::kUsage, "[exchange] the job's strategy is " + strategy.to_string() +
-                                       ": `pushpull bench` measures sync; start the servers with "
-                                       "strategy = sync");
-  }
-
-  wire::Declare declare() override { return declare_exchange(options_.bytes); }
-  JobEnd run(const JobView& view) override {
-    return ExchangeLoop(options_, view, parts_.control, parts_.context).run();
-  }
-
- private:
-  const WorkerParts parts_;
-  const ExchangeOptions options_;
-};
 
 // The data set and the model that the job names.
 Computation make_computation(const Job& job, const std::string& data_dir,

@@ -8,7 +8,7 @@
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_result.h"
 #include "cli/run/signals.h"
-#include "worker/exchange/exchange_loop.h"
+#include "worker/exchange_work.h"
 
 namespace pushpull {
 

@@ -156,9 +156,10 @@ void PushDelivery::applied(int64_t version) {
   }
 }
 
-bool PushDelivery::arrived() const {
-  return std::all_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return server.unacknowledged.empty(); });
+int64_t PushDelivery::unacknowledged() const {
+  int64_t most = 0;
+  for (const Server& server : servers_) most = std::max(most, std::ssize(server.unacknowledged));
+  return most;
 }
 
 void PushDelivery::send_again(int server) {

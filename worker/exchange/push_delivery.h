@@ -72,10 +72,9 @@ class PushDelivery {
   void acknowledge(int server, int64_t through);
   // Records that every server has applied all steps below `version`.
   void applied(int64_t version);
-  // Returns true if all servers have acknowledged all pushes.
-  bool arrived() const;
+  // Returns the most pushes that a server has not acknowledged.
+  int64_t unacknowledged() const;
   bool arrived(int server) const { return at(server).unacknowledged.empty(); }
-  int64_t unacknowledged(int server) const { return std::ssize(at(server).unacknowledged); }
   void send_again(int server);
 
   // ---- replacement of a lost server ----

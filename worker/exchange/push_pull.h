@@ -116,10 +116,8 @@ class PushPull {
 
   const PushPullSetup& setup() const { return setup_; }
   const SliceMap& slices() const { return connections_.map(); }
-  // Returns true if the servers have acknowledged all pushes.
-  bool pushes_arrived() const { return delivery_.arrived(); }
-  // The number of pushes that server 0 has not acknowledged.
-  int64_t unacknowledged() const { return delivery_.unacknowledged(0); }
+  // The most pushes that a server has not acknowledged.
+  int64_t unacknowledged() const { return delivery_.unacknowledged(); }
   int connections(int server) const { return connections_.count(server); }
   // Returns true if the next pull runs beside the running push.
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }

@@ -52,7 +52,7 @@ class StepHost {
   virtual void await(const std::function<bool()>& done, const char* what) = 0;
   // Sends a message of the step itself; answers come to Step::on_message.
   virtual void send(ToServer message) = 0;
-  // Returns the number of pushes that server 0 has not acknowledged.
+  // Returns the most pushes that a server has not acknowledged.
   virtual int64_t unacknowledged() const = 0;
   virtual TimeSplit& split() = 0;
 };
