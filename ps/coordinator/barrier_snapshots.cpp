@@ -1,6 +1,7 @@
 #include "ps/coordinator/barrier_snapshots.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.h"
 
@@ -10,7 +11,6 @@ void BarrierSnapshots::begin_term(const Barriers& barriers, std::optional<int64_
   PP_ASSERT(barriers_ == nullptr && lives_.empty());
   barriers_ = &barriers;
   saved_ = saved;
-  opened_.clear();
   transferred_ = 0;
   written_ = -1;
   gathered_ = barriers.start_step - 1;
@@ -25,14 +25,13 @@ void BarrierSnapshots::end_term() {
   std::erase_if(lives_, [](const Life& life) { return !at_disk(life); });
 }
 
-bool BarrierSnapshots::open(int64_t step, int64_t samples) {
+bool BarrierSnapshots::open(int64_t step) {
   if (barriers_->snapshot_due(step) && step > newest_) {
     newest_ = step;
     lives_.push_back({step});
   }
   if (step <= newest_open_) return false;
   newest_open_ = step;
-  opened_.push_back({step, samples});
   return true;
 }
 

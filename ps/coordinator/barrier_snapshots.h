@@ -20,21 +20,12 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "common/job/barriers.h"
 #include "common/net/flat_state.h"
 #include "ps/files/checkpoint_writer.h"
 
 namespace pushpull {
-
-// A barrier that server 0 has opened: it has exactly the updates of all steps before `step`.
-struct OpenedBarrier {
-  int64_t step = 0;
-  int64_t samples = 0;  // samples of this run that its weights contain
-  friend bool operator==(const OpenedBarrier&, const OpenedBarrier&) = default;
-};
 
 class BarrierSnapshots {
  public:
@@ -61,9 +52,10 @@ class BarrierSnapshots {
   void begin_term(const Barriers& barriers, std::optional<int64_t> saved = std::nullopt);
   // Ends it: drops all snapshots but one that is at the disk.
   void end_term();
-  // Notes that the weights of barrier `step` exist. Returns false if it was open already and opens
-  // again because it has become a checkpoint meanwhile.
-  bool open(int64_t step, int64_t samples);
+  // Notes that the weights of barrier `step` exist: server 0 has exactly the updates of all earlier
+  // steps. Returns false if it was open already and opens again because it has become a checkpoint
+  // meanwhile.
+  bool open(int64_t step);
   // Returns the next snapshot to gather, each once and in order. While another whole one is past
   // kOpen, returns copies only.
   std::optional<Request> take_request();
@@ -79,9 +71,6 @@ class BarrierSnapshots {
   bool written(bool saved);
   // Sets the number of slices that have been loaded and gathered so far.
   void note_transferred(int64_t slices) { transferred_ = slices; }
-
-  // Returns the barriers that have opened since the last call.
-  std::vector<OpenedBarrier> take_opened() { return std::exchange(opened_, {}); }
 
   // ---- queries ----
   // Returns true if the snapshot is written or hashed, false if it is only a copy or only kept if it
@@ -122,8 +111,7 @@ class BarrierSnapshots {
   bool is_whole(int64_t step) const { return is_written(step) || barriers_->keeps_evaluated(step); }
 
   const Barriers* barriers_ = nullptr;  // null between two terms
-  std::vector<OpenedBarrier> opened_;
-  std::deque<Life> lives_;  // by step; those that are over are gone
+  std::deque<Life> lives_;              // by step; those that are over are gone
   int64_t newest_open_ = -1;
   int64_t newest_ = -1;  // snapshot of this term, or the barrier before the first one
   int64_t gathered_ = -1;

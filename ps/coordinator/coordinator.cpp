@@ -113,11 +113,10 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
 
 // ---- starting and training ----
 
-void Coordinator::start(int64_t now_ms, const Start& start, BarrierSnapshots& snapshots) {
+void Coordinator::start(int64_t now_ms, const Start& start, const RunParts& run) {
   now_ms_ = now_ms;
   if (!start.choices.empty()) admission_.set_choices(start.choices);
-  training_ =
-      std::make_unique<TrainingRun>(options_, declaration(), start, snapshots, members_, out_);
+  training_ = std::make_unique<TrainingRun>(options_, declaration(), start, run, members_, out_);
   departures_.set_run(training_.get());
   admission_.begin_training();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
@@ -135,10 +134,6 @@ std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
   const MemberInfo* member = members_.find(incarnation);
   if (!training_ || member == nullptr) return {};
   return training_->work().leases(*member);
-}
-
-std::vector<Evaluation> Coordinator::take_evaluations() {
-  return training_ ? training_->evaluations().take_new() : std::vector<Evaluation>();
 }
 
 const Barriers& Coordinator::barriers() const {

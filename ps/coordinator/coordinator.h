@@ -36,8 +36,7 @@ class Coordinator : public TrainingObserver {
   void on_tick(int64_t now_ms);
   // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
-  // Borrows the snapshots of the run.
-  void start(int64_t now_ms, const Start& start, BarrierSnapshots& snapshots);
+  void start(int64_t now_ms, const Start& start, const RunParts& run);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave
@@ -58,7 +57,6 @@ class Coordinator : public TrainingObserver {
   std::vector<std::string> take_notices() { return out_.take_notices(); }
   std::vector<MemberInfo> take_given_up() { return out_.take_given_up(); }
   std::vector<std::string> take_lost() { return out_.take_lost(); }
-  std::vector<Evaluation> take_evaluations();
   // Returns true once all is computed and all members have reported Stats (or a deadline passed).
   bool wants_summary() const { return phase() == wire::PHASE_FINISHING && all_reported_; }
   // Returns true once all members have left (or a deadline passed): the program may end.

@@ -32,7 +32,7 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       files_(options_.job.progress_timeout_s),
       term_start_(
           std::make_unique<TermStart>(options_, history.trained, join_timeout_s, files_, effects)),
-      summary_(options_, history_, snapshots_),
+      summary_(options_, history_),
       transfers_(options_, snapshots_, summary_, effects),
       desk_(make_desk()),
       tick_(kTickMs),
@@ -220,7 +220,7 @@ void JobDriver::start_if_ready(Now now) {
 void JobDriver::start(Now now) {
   const bool again = history_.trained;
   history_ = term_start_->history(history_);
-  coordinator_->start(now.awake_ms, term_start_->start(), snapshots_);
+  coordinator_->start(now.awake_ms, term_start_->start(), {snapshots_, summary_});
   const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, *coordinator_, point);
   if (again) summary_.went_back(coordinator_->barriers().start_step);

@@ -35,6 +35,8 @@ void RunSummary::note_lost() {
 
 void RunSummary::end_term() {
   note_lost();
+  opened_now_.clear();
+  evaluated_.clear();
   coordinator_ = nullptr;
 }
 
@@ -49,8 +51,7 @@ double RunSummary::seconds_at(int64_t ms) const {
 }
 
 void RunSummary::note_barriers(int64_t now_ms) {
-  if (coordinator_ == nullptr) return;
-  for (const auto& [step, samples] : snapshots_.take_opened()) {
+  for (const auto& [step, samples] : std::exchange(opened_now_, {})) {
     if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
     const Barriers& barriers = coordinator().barriers();
     // The run may end at any evaluation whose result training awaits.
@@ -101,7 +102,7 @@ void RunSummary::measure_rate(int64_t now_ms) {
 }
 
 std::vector<RunFigures> RunSummary::moments(int64_t now_ms, const ServedData& own, bool last) {
-  const std::vector<Evaluation> evaluations = coordinator().take_evaluations();
+  const std::vector<Evaluation> evaluations = std::exchange(evaluated_, {});
   const bool due = now_ms - moment_ms_ >= kMomentMs;
   if (!due && evaluations.empty() && !last) return {};
   if (due) measure_rate(now_ms);

@@ -17,12 +17,11 @@ namespace pushpull {
 
 class ServedData;
 
-class RunSummary {
+class RunSummary : public TrainingListener {
  public:
-  // Borrows all.
-  RunSummary(const CoordinatorOptions& options, const RunHistory& history,
-             BarrierSnapshots& snapshots)
-      : options_(options), history_(history), snapshots_(snapshots) {}
+  // Borrows both.
+  RunSummary(const CoordinatorOptions& options, const RunHistory& history)
+      : options_(options), history_(history) {}
 
   // Starts a term. Borrows the coordinator until the next one.
   //   start: its hash of the initial weights is known if an earlier process of the coordinator
@@ -36,7 +35,9 @@ class RunSummary {
   void training_began(int64_t now_ms) {
     if (began_ms_ < 0) began_ms_ = now_ms;
   }
-  // Notes when barriers opened: their weights, which are evaluated, exist since then.
+  void on_barrier_open(int64_t step, int64_t samples) override { opened_now_[step] = samples; }
+  void on_evaluation(const Evaluation& evaluation) override { evaluated_.push_back(evaluation); }
+  // Notes when the newest barriers opened: their weights, which are evaluated, exist since then.
   void note_barriers(int64_t now_ms);
   // Takes the hash of the weights at the start or the end of the run.
   void note_hash(int64_t step, const std::string& sha256);
@@ -70,9 +71,10 @@ class RunSummary {
 
   const CoordinatorOptions& options_;
   const RunHistory& history_;
-  BarrierSnapshots& snapshots_;         // of which it takes the opened barriers
-  Coordinator* coordinator_ = nullptr;  // null between two terms
-  std::map<int64_t, Opened> opened_;    // by step, until evaluated
+  Coordinator* coordinator_ = nullptr;     // null between two terms
+  std::map<int64_t, int64_t> opened_now_;  // by step: samples of barriers that note_barriers takes
+  std::map<int64_t, Opened> opened_;       // by step, until evaluated
+  std::vector<Evaluation> evaluated_;      // since the newest moment
   std::string initial_weights_sha256_;
   std::vector<std::string> drawn_;   // of the first term, as in StartPoint
   std::vector<std::string> unused_;  // likewise

@@ -25,7 +25,7 @@ Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
-                         const Start& start, BarrierSnapshots& snapshots, const Membership& members,
+                         const Start& start, const RunParts& run, const Membership& members,
                          Actions& out)
     : options_(options),
       start_(start),
@@ -38,7 +38,8 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       committed_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch, declaration.heads),
       followed_(options.job, declaration, start.step, total_steps_, start.evaluation),
-      snapshots_(snapshots),
+      snapshots_(run.snapshots),
+      listener_(run.listener),
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
@@ -50,7 +51,8 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,
-                                committed_, evaluations_, grants_, out_, start.counts.samples});
+                                committed_, evaluations_, followed_, grants_, out_,
+                                start.counts.samples});
   if (with_slices < options.servers) {
     const int without = options.servers - with_slices;
     out.notice("the model has only " + counted(with_slices, "slice") + ": " +
@@ -85,7 +87,9 @@ void TrainingRun::report_bad(const Commit& commit) {
 }
 
 void TrainingRun::on_barrier_open(int64_t step) {
-  if (snapshots_.open(step, work_->samples_at(step))) work_->on_barrier_open(step);
+  if (!snapshots_.open(step)) return;
+  listener_.on_barrier_open(step, work_->samples_at(step));
+  work_->on_barrier_open(step);
 }
 
 void TrainingRun::on_checkpoint_waits(int64_t step) {
@@ -167,20 +171,18 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
     if (work_->may_evaluate(worker, result.step(), chunk.chunk())) accepted.push_back(chunk);
   }
   for (const wire::ChunkResult& chunk : accepted) {
-    if (const auto evaluation = evaluations_.add(result.step(), chunk)) {
-      work_->on_evaluation_complete();
-      on_evaluation(*evaluation);
-    }
-    work_->on_chunk(worker, result.step(), chunk.chunk());
+    const std::optional<Evaluation> evaluation = evaluations_.add(result.step(), chunk);
+    if (evaluation) on_evaluation(*evaluation);
+    work_->on_chunk(worker, result.step(), chunk.chunk(), evaluation.has_value());
   }
   return std::nullopt;
 }
 
 void TrainingRun::on_evaluation(const Evaluation& evaluation) {
+  listener_.on_evaluation(evaluation);
   if (!followed_.any()) return;
   out_.state_changed();
-  if (followed_.add(evaluation, barriers_)) return end_at(evaluation.step);
-  work_->on_evaluated(evaluation.step);
+  if (followed_.add(evaluation, barriers_)) end_at(evaluation.step);
 }
 
 // No worker has begun this step, and no server needs to know: its weights are gathered. Parts that

@@ -68,12 +68,28 @@ struct Start {
   EvaluationRecord evaluation = {};  // likewise
 };
 
+// Hears of the results of training.
+class TrainingListener {
+ public:
+  virtual ~TrainingListener() = default;
+  // The weights of a barrier exist at server 0.
+  //   samples: of this run that they contain.
+  virtual void on_barrier_open(int64_t step, int64_t samples) = 0;
+  // An evaluation is complete.
+  virtual void on_evaluation(const Evaluation& evaluation) = 0;
+};
+
+// The parts of a run that its terms share.
+struct RunParts {
+  BarrierSnapshots& snapshots;
+  TrainingListener& listener;
+};
+
 class TrainingRun {
  public:
-  // Borrows options, snapshots, members and out. Every worker rank must have a member.
-  //   snapshots: of the whole run, between two terms.
+  // Borrows options, run, members and out. Every worker rank must have a member.
   TrainingRun(const CoordinatorOptions& options, const Declaration& declaration, const Start& start,
-              BarrierSnapshots& snapshots, const Membership& members, Actions& out);
+              const RunParts& run, const Membership& members, Actions& out);
   ~TrainingRun() { snapshots_.end_term(); }
   TrainingRun(const TrainingRun&) = delete;  // its parts refer to each other
   TrainingRun& operator=(const TrainingRun&) = delete;
@@ -129,7 +145,6 @@ class TrainingRun {
   const CommittedWork& committed() const { return committed_; }
   ServerPlaces& places() { return places_; }
   const ServerPlaces& places() const { return places_; }
-  Evaluations& evaluations() { return evaluations_; }
   const Evaluations& evaluations() const { return evaluations_; }
   const FollowedEvaluations& followed() const { return followed_; }
   // Null if the job is not recorded.
@@ -158,6 +173,7 @@ class TrainingRun {
   Evaluations evaluations_;
   FollowedEvaluations followed_;
   BarrierSnapshots& snapshots_;
+  TrainingListener& listener_;
   ServerPlaces places_;
   NormTotals norms_;
   const Grants grants_;

@@ -28,9 +28,7 @@ std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult
   }
   // An older evaluation that is still open has lost its evaluator and never completes.
   open_.erase(open_.begin(), open_.upper_bound(step));
-  newest_ = out;
-  new_.push_back(out);
-  return out;
+  return newest_ = out;
 }
 
 bool Evaluations::complete(int64_t step) const {

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/io/run_counts.h"
@@ -41,15 +40,12 @@ class Evaluations {
   std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
   bool complete(int64_t step) const;
   const std::optional<Evaluation>& newest() const { return newest_; }
-  // Returns the evaluations completed since the last call, in order.
-  std::vector<Evaluation> take_new() { return std::exchange(new_, {}); }
 
  private:
   int64_t chunks_;
   std::vector<HeadInfo> heads_;
   std::map<int64_t, std::map<int64_t, wire::ChunkResult>> open_;
   std::optional<Evaluation> newest_;
-  std::vector<Evaluation> new_;
 };
 
 // Follows one measure over the evaluations of a run: the best value, and how many evaluations since

@@ -228,9 +228,10 @@ BackupShares::BackupShares(const WorkSetup& setup)
     : FixedShares(setup, setup.job.strategy.backups),
       choice_(setup.servers_with_slices, static_cast<int>(pushes_of_a_step(setup))) {}
 
-void BackupShares::on_evaluation_complete() {
+void BackupShares::on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/,
+                            bool completes) {
   // The next evaluation's barrier waits for this one.
-  setup().out.state_changed();
+  if (completes) setup().out.state_changed();
 }
 
 Checked BackupShares::on_arrived(const MemberInfo& server, const wire::Arrived& arrived) {

@@ -88,7 +88,7 @@ class BackupShares final : public FixedShares {
  public:
   explicit BackupShares(const WorkSetup& setup);
 
-  void on_evaluation_complete() override;
+  void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk, bool completes) override;
   Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived) override;
   void add_to_server_state(wire::State* state) const override;
   int64_t samples_at(int64_t barrier) const override;

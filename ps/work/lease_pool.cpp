@@ -7,16 +7,16 @@
 
 namespace pushpull {
 
-LeasePool::LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
-                     const Grants& grants)
+LeasePool::LeasePool(const Barriers& barriers, const FollowedEvaluations& followed, int shares,
+                     int64_t micro_batches, int64_t chunks, const Grants& grants)
     : barriers_(barriers),
+      followed_(followed),
       shares_(shares),
       micro_batches_(micro_batches),
       chunks_(chunks),
       grants_(grants),
       step_(barriers.start_step),
-      open_barrier_(barriers.start_step),
-      evaluated_(barriers.start_step) {}
+      open_barrier_(barriers.start_step) {}
 
 std::optional<wire::Lease> LeasePool::draw() {
   if (!first_.empty()) {
@@ -28,7 +28,7 @@ std::optional<wire::Lease> LeasePool::draw() {
   if (step_ >= barriers_.end_step || barriers_.is_held_back(step_)) return std::nullopt;
   // Steps behind a barrier wait until every server has passed it.
   if (step_ >= barriers_.next(open_barrier_)) return std::nullopt;
-  if (!barriers_.may_begin(step_, evaluated_)) return std::nullopt;
+  if (!barriers_.may_begin(step_, followed_.evaluated())) return std::nullopt;
   // Servers keep the weights of one barrier, so its evaluation must end before the next one opens.
   if (step_ + 1 == barriers_.next(open_barrier_) && evaluating()) return std::nullopt;
   const Range range = share_range(share_, shares_, micro_batches_);
@@ -172,8 +172,8 @@ void LeasePool::lose(uint64_t incarnation) {
 
 LeasedWork::LeasedWork(const WorkSetup& setup)
     : WorkAssignment(setup),
-      pool_(setup.barriers, setup.shares, setup.job.micro_batches(), setup.evaluations.chunks(),
-            setup.grants) {}
+      pool_(setup.barriers, setup.followed, setup.shares, setup.job.micro_batches(),
+            setup.evaluations.chunks(), setup.grants) {}
 
 void LeasedWork::on_commit(const Commit& commit) {
   pool_.finish_training(commit.incarnation, commit.step, commit.range);
@@ -181,7 +181,7 @@ void LeasedWork::on_commit(const Commit& commit) {
 
 void LeasedWork::on_barrier_open(int64_t step) { pool_.open_barrier(step); }
 
-void LeasedWork::on_chunk(uint64_t incarnation, int64_t step, int64_t chunk) {
+void LeasedWork::on_chunk(uint64_t incarnation, int64_t step, int64_t chunk, bool /*completes*/) {
   pool_.finish_evaluation(incarnation, step, chunk);
 }
 

@@ -20,12 +20,12 @@ namespace pushpull {
 
 class LeasePool {
  public:
-  // Borrows barriers and grants.
-  //   barriers: of the run. They may change while the pool is used.
+  // Borrows barriers, followed and grants.
+  //   barriers, followed: of the run. They may change while the pool is used.
   //   shares: leases per step, and groups of chunks per evaluation.
   //   grants: makes the leases' grants.
-  LeasePool(const Barriers& barriers, int shares, int64_t micro_batches, int64_t chunks,
-            const Grants& grants);
+  LeasePool(const Barriers& barriers, const FollowedEvaluations& followed, int shares,
+            int64_t micro_batches, int64_t chunks, const Grants& grants);
 
   // Returns all leases that the worker holds.
   std::vector<wire::Lease> held(uint64_t incarnation) const;
@@ -36,8 +36,6 @@ class LeasePool {
   void relieve(uint64_t incarnation);
   // Notes that server 0 has passed barrier `step`: its evaluation and later leases may be drawn.
   void open_barrier(int64_t step);
-  // Notes that steps after the evaluation at `step` may begin (Barriers::may_begin).
-  void evaluated(int64_t step) { evaluated_ = step; }
   // Returns the first step without a drawn lease, such that no server can have opened its barrier
   // without a checkpoint.
   int64_t nearest_cut() const;
@@ -71,6 +69,7 @@ class LeasePool {
   const Holder* find(uint64_t incarnation) const;
 
   const Barriers& barriers_;
+  const FollowedEvaluations& followed_;
   int shares_;
   int64_t micro_batches_;
   int64_t chunks_;
@@ -78,7 +77,6 @@ class LeasePool {
   int64_t step_;
   int share_ = 0;
   int64_t open_barrier_;
-  int64_t evaluated_;  // barrier of the newest evaluation, or start_step
   // Drawn before the pool: returned leases and evaluations, by work_order. A server cannot hand out
   // the weights of an evaluation before it has all earlier leases.
   std::deque<wire::Lease> first_;
@@ -94,8 +92,7 @@ class LeasedWork final : public WorkAssignment {
 
   void on_commit(const Commit& commit) override;
   void on_barrier_open(int64_t step) override;
-  void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk) override;
-  void on_evaluated(int64_t step) override { pool_.evaluated(step); }
+  void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk, bool completes) override;
   bool lose(int64_t now_ms, const MemberInfo& worker) override;
   std::vector<uint64_t> unfinished(int64_t step) const override { return pool_.holders(step); }
   bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override {

@@ -37,6 +37,7 @@ struct WorkSetup {
   const Membership& members;
   const CommittedWork& committed;
   const Evaluations& evaluations;
+  const FollowedEvaluations& followed;
   const Grants& grants;
   Actions& out;
   int64_t samples_before = 0;  // of the run, before start_step
@@ -52,11 +53,10 @@ class WorkAssignment {
   virtual void on_barrier_open(int64_t /*step*/) {}
   // Call before each State goes out: progress made meanwhile may allow a new division of work.
   virtual void on_tick() {}
-  // Notes that a worker has evaluated a chunk.
-  virtual void on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/) {}
-  virtual void on_evaluation_complete() {}
-  // Notes that steps after the evaluation at `step` may begin.
-  virtual void on_evaluated(int64_t /*step*/) {}
+  // Notes that a worker has evaluated a chunk, once the evaluations have its result.
+  //   completes: it is the last one of its evaluation.
+  virtual void on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/,
+                        bool /*completes*/) {}
   // Handles a server's report of the pushes of its running step that are complete there.
   virtual Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived);
 

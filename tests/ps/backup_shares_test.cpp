@@ -28,7 +28,7 @@ class BackupSharesTest : public WorkTest {
     for (int64_t i = 0; i < evaluations_->chunks(); ++i) {
       wire::ChunkResult chunk;
       chunk.set_chunk(i);
-      if (evaluations_->add(step, chunk)) work_->on_evaluation_complete();
+      work_->on_chunk(worker(0), step, i, evaluations_->add(step, chunk).has_value());
     }
   }
 };

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 namespace pushpull {
 namespace {
 
@@ -58,8 +56,7 @@ TEST_F(SnapshotsTest, InitialWeightsAreTheFirstOneAndOnlyHashed) {
 TEST_F(SnapshotsTest, ServerZeroOpensTheOnlyBarrierOfARunAtItsEnd) {
   begin({0, 4, 10, 10, 1});
   EXPECT_FALSE(snapshots_.take_request());
-  EXPECT_TRUE(snapshots_.open(10, 80));
-  EXPECT_EQ(snapshots_.take_opened(), (std::vector<OpenedBarrier>{{10, 80}}));
+  EXPECT_TRUE(snapshots_.open(10));
   EXPECT_FALSE(snapshots_.complete());
   finish(10);
   EXPECT_FALSE(snapshots_.take_request()) << "once";
@@ -68,34 +65,25 @@ TEST_F(SnapshotsTest, ServerZeroOpensTheOnlyBarrierOfARunAtItsEnd) {
 
 TEST_F(SnapshotsTest, OnlyCheckpointsAreGathered) {
   train();
-  for (const int64_t step : {2, 4, 6, 8, 10}) snapshots_.open(step, step * 8);
+  for (const int64_t step : {2, 4, 6, 8, 10}) snapshots_.open(step);
   for (const int64_t step : {4, 8, 10}) finish(step);
   EXPECT_FALSE(snapshots_.take_request());
 }
 
-TEST_F(SnapshotsTest, EachOpenedBarrierIsReportedOnce) {
-  train();
-  snapshots_.open(2, 16);
-  snapshots_.open(4, 32);
-  EXPECT_EQ(snapshots_.take_opened(), (std::vector<OpenedBarrier>{{2, 16}, {4, 32}}));
-  EXPECT_TRUE(snapshots_.take_opened().empty());
-}
-
 TEST_F(SnapshotsTest, BarrierThatBecomesACheckpointIsGatheredOnce) {
   train();
-  EXPECT_TRUE(snapshots_.open(2, 16));
+  EXPECT_TRUE(snapshots_.open(2));
   EXPECT_FALSE(snapshots_.take_request());
   barriers_.choose(2);
-  EXPECT_FALSE(snapshots_.open(2, 16));
-  EXPECT_FALSE(snapshots_.open(2, 16));
+  EXPECT_FALSE(snapshots_.open(2));
+  EXPECT_FALSE(snapshots_.open(2));
   EXPECT_EQ(snapshots_.take_request(), (Request{2, Extent::kWhole}));
   EXPECT_FALSE(snapshots_.take_request());
-  EXPECT_EQ(snapshots_.take_opened(), (std::vector<OpenedBarrier>{{2, 16}}));
 }
 
 TEST_F(SnapshotsTest, CheckpointIsRequestedGatheredAndWritten) {
   train();
-  snapshots_.open(4, 32);
+  snapshots_.open(4);
   EXPECT_FALSE(snapshots_.busy()) << "it waits its turn";
   snapshots_.take_request();
   EXPECT_TRUE(snapshots_.busy());
@@ -120,7 +108,7 @@ TEST_F(SnapshotsTest, CheckpointIsRequestedGatheredAndWritten) {
 
 TEST_F(SnapshotsTest, LostCheckpointIsOverButNotSaved) {
   train();
-  snapshots_.open(10, 80);
+  snapshots_.open(10);
   snapshots_.take_request();
   gather(10);
   EXPECT_EQ(kind(), CheckpointKind::kLast);
@@ -133,7 +121,7 @@ TEST_F(SnapshotsTest, NextCheckpointWaitsUntilTheDiskIsDoneAndACopyDoesNot) {
   Barriers barriers{0, 4, 0, 20, 1};
   barriers.copy_every = 3;
   train(barriers);
-  for (const int64_t step : {4, 6, 8}) snapshots_.open(step, step * 8);
+  for (const int64_t step : {4, 6, 8}) snapshots_.open(step);
   snapshots_.take_request();
   gather(4);
   EXPECT_EQ(kind(), CheckpointKind::kRolling);
@@ -151,7 +139,7 @@ TEST_F(SnapshotsTest, BestOneIsWrittenTwiceIfACheckpointIsDueThere) {
   Barriers barriers{4, 4, 0, 10, 1};
   barriers.awaits_evaluations = true;
   train(barriers);
-  snapshots_.open(4, 32);
+  snapshots_.open(4);
   snapshots_.take_request();
   gather(4);
   EXPECT_EQ(kind(true), CheckpointKind::kBest);
@@ -174,7 +162,7 @@ TEST_F(SnapshotsTest, EvaluatedWeightsAreDroppedUnlessTheyAreTheBest) {
   train(barriers);
   for (const int64_t step : {2, 4}) {
     const bool is_best = step == 2;
-    snapshots_.open(step, step * 8);
+    snapshots_.open(step);
     EXPECT_EQ(snapshots_.take_request(), (Request{step, Extent::kWhole}));
     gather(step);
     EXPECT_EQ(snapshots_.take_task(is_best).has_value(), is_best);
@@ -191,7 +179,7 @@ TEST_F(SnapshotsTest, EvaluationThatEndsTheRunMakesItsWeightsTheLastCheckpoint) 
   Barriers barriers{2, 0, 0, 10, 1};
   barriers.awaits_evaluations = true;
   train(barriers);
-  snapshots_.open(2, 16);
+  snapshots_.open(2);
   snapshots_.take_request();
   gather(2);
   barriers_.end_step = 2;
@@ -203,7 +191,7 @@ TEST_F(SnapshotsTest, EvaluationThatEndsTheRunMakesItsWeightsTheLastCheckpoint) 
 TEST_F(SnapshotsTest, StopsOnceItsCheckpointIsWritten) {
   train();
   barriers_.stop_step = 6;
-  snapshots_.open(6, 48);
+  snapshots_.open(6);
   EXPECT_FALSE(snapshots_.stopped());
   snapshots_.take_request();
   gather(6);
@@ -215,9 +203,9 @@ TEST_F(SnapshotsTest, StopsOnceItsCheckpointIsWritten) {
 
 TEST_F(SnapshotsTest, WriteOutlivesItsTermAndNothingElseDoes) {
   train();
-  snapshots_.open(4, 32);
+  snapshots_.open(4);
   finish(4);
-  for (const int64_t step : {8, 10}) snapshots_.open(step, step * 8);
+  for (const int64_t step : {8, 10}) snapshots_.open(step);
   snapshots_.take_request();
   gather(8);
   EXPECT_EQ(kind(), CheckpointKind::kRolling);
@@ -236,7 +224,7 @@ TEST_F(SnapshotsTest, WriteOutlivesItsTermAndNothingElseDoes) {
 
 TEST_F(SnapshotsTest, GatheredWeightsDoNotOutliveTheirTerm) {
   train();
-  snapshots_.open(4, 32);
+  snapshots_.open(4);
   snapshots_.take_request();
   gather(4);
   snapshots_.end_term();

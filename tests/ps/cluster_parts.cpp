@@ -6,7 +6,6 @@
 
 #include "common/base/random.h"
 #include "common/layout/slice_map.h"
-#include "ps/coordinator/training_run.h"
 #include "ps/server/grants.h"
 #include "ps/server/server.h"
 

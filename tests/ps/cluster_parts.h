@@ -5,16 +5,16 @@
 #include <initializer_list>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "ps/aggregation/commit.h"
+#include "ps/coordinator/training_run.h"
 
 namespace pushpull {
 
-class BarrierSnapshots;
-class TrainingRun;
 struct Job;
 struct ServerSetup;
 struct TensorTable;
@@ -67,6 +67,18 @@ wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
 Message push_message(const ServerSetup& setup, uint64_t incarnation, int64_t number, int64_t step,
                      Range share, float value);
 Message pull_message(uint64_t incarnation, int64_t number, int64_t clock);
+
+// Stores each event.
+class StoringListener : public TrainingListener {
+ public:
+  void on_barrier_open(int64_t step, int64_t samples) override {
+    barriers.emplace_back(step, samples);
+  }
+  void on_evaluation(const Evaluation& evaluation) override { evaluations.push_back(evaluation); }
+
+  std::vector<std::pair<int64_t, int64_t>> barriers;  // step, samples
+  std::vector<Evaluation> evaluations;
+};
 
 // Gathers and writes the snapshots of a run that are due. Returns the step of the last one, or -1.
 int64_t write_snapshots(BarrierSnapshots& snapshots, TrainingRun& run);

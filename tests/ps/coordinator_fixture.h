@@ -44,7 +44,7 @@ class CoordinatorTest : public testing::Test {
     EXPECT_EQ(write_snapshots(), 0) << "the initial weights are hashed";
     tick();
   }
-  void begin(const Start& start = {}) { coordinator_->start(now_, start, snapshots_); }
+  void begin(const Start& start = {}) { coordinator_->start(now_, start, {snapshots_, heard_}); }
   // Gathers and writes the snapshots that are due. Returns the step of the last one, or -1.
   int64_t write_snapshots() {
     return pushpull::write_snapshots(snapshots_, coordinator_->training_run());
@@ -165,6 +165,7 @@ class CoordinatorTest : public testing::Test {
 
   int64_t now_ = 1'000'000;
   BarrierSnapshots snapshots_;
+  StoringListener heard_;
   std::unique_ptr<Coordinator> coordinator_;
   std::string reason_;  // reason for which the newest message was refused
   std::map<PeerId, wire::State> states_;

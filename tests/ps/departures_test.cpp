@@ -53,7 +53,8 @@ class DeparturesTest : public testing::Test {
     admission_->on_declare(0, std::to_string(who), declare, phase_.phase());
   }
   void start(const Start& start = {}) {
-    run_.emplace(options_, admission_->declarations().first(), start, snapshots_, members_, out_);
+    run_.emplace(options_, admission_->declarations().first(), start, RunParts{snapshots_, heard_},
+                 members_, out_);
     departures_->set_run(&*run_);
     phase_.enter(0, wire::PHASE_TRAINING);
     out_.take_notices();
@@ -96,6 +97,7 @@ class DeparturesTest : public testing::Test {
   std::optional<Admission> admission_;
   std::optional<Departures> departures_;
   BarrierSnapshots snapshots_;
+  StoringListener heard_;
   std::optional<TrainingRun> run_;
 };
 

@@ -111,7 +111,7 @@ TEST_F(LeasedWorkTest, EvaluationIsDrawnOnceItsBarrierIsOpen) {
   work_->on_barrier_open(5);
   EXPECT_TRUE(evaluates());
   for (int64_t chunk = 0; chunk < evaluations_->chunks(); ++chunk) {
-    work_->on_chunk(worker(0), 5, chunk);
+    work_->on_chunk(worker(0), 5, chunk, false);
   }
   EXPECT_FALSE(evaluates());
 }
@@ -156,6 +156,11 @@ const Grants& key_of_run() {
   static const Grants one("a key of this run");
   return one;
 }
+const FollowedEvaluations& not_followed() {
+  static const Job job;
+  static const FollowedEvaluations none(job, Declaration(), 0, 10, EvaluationRecord());
+  return none;
+}
 
 using Work = std::tuple<int64_t, int32_t, int32_t>;  // step, lo, hi
 
@@ -163,7 +168,7 @@ Work work_of(const wire::Lease& lease) { return {lease.step(), lease.lo(), lease
 
 TEST(LeasePool, GrantsTwoLeasesInOrderAndRepeatsThemUntilTheyAreDone) {
   const Barriers barriers{0, 0, 0, 10};
-  LeasePool pool(barriers, 2, 8, 0, key_of_run());
+  LeasePool pool(barriers, not_followed(), 2, 8, 0, key_of_run());
   const auto first = pool.grant(kAnna);
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(work_of(first[0]), (Work{0, 0, 4}));
@@ -184,7 +189,7 @@ TEST(LeasePool, GrantsTwoLeasesInOrderAndRepeatsThemUntilTheyAreDone) {
 
 TEST(LeasePool, FinishingTwiceOrForAnotherChangesNothing) {
   const Barriers barriers{0, 0, 0, 10};
-  LeasePool pool(barriers, 2, 8, 0, key_of_run());
+  LeasePool pool(barriers, not_followed(), 2, 8, 0, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kBert, 0, {0, 4});
   pool.finish_training(kAnna, 5, {0, 4});
@@ -196,20 +201,24 @@ TEST(LeasePool, FinishingTwiceOrForAnotherChangesNothing) {
 }
 
 TEST(LeasePool, StepsAfterAnAwaitedEvaluationWaitForItsResult) {
-  Barriers barriers{2, 0, 0, 10};
-  barriers.awaits_evaluations = true;
-  LeasePool pool(barriers, 1, 8, 0, key_of_run());
+  const Job job = job_of("eval-every = 2\nstop-when = loss:1\n");
+  const Barriers barriers = barriers_of(job, 0, 10);
+  Declaration declaration;
+  declaration.heads = {{"label", Metric::kAccuracy, 1}};
+  declaration.test_samples = 8;
+  FollowedEvaluations followed(job, declaration, 0, 10, EvaluationRecord());
+  LeasePool pool(barriers, followed, 1, 8, 0, key_of_run());
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
   for (const int64_t step : {0, 1}) pool.finish_training(kAnna, step, {0, 8});
   pool.open_barrier(2);
   EXPECT_TRUE(pool.grant(kAnna).empty());
-  pool.evaluated(2);
+  EXPECT_FALSE(followed.add({2, {{declaration.heads[0], {1.0, 8, 4.0}}}}, barriers));
   EXPECT_EQ(work_of(pool.grant(kAnna).at(0)), (Work{2, 0, 8}));
 }
 
 TEST(LeasePool, StepsAfterABarrierWaitUntilItIsOpen) {
   const Barriers barriers{3, 0, 0, 6};
-  LeasePool pool(barriers, 1, 8, 4, key_of_run());
+  LeasePool pool(barriers, not_followed(), 1, 8, 4, key_of_run());
   EXPECT_EQ(pool.grant(kAnna).size(), 2U);
   EXPECT_EQ(pool.grant(kBert).size(), 1U) << "only three steps precede the barrier";
   for (int64_t step = 0; step < 2; ++step) pool.finish_training(kAnna, step, {0, 8});
@@ -225,7 +234,7 @@ TEST(LeasePool, StepsAfterABarrierWaitUntilItIsOpen) {
 
 TEST(LeasePool, BarrierWithoutEvaluationOnlyReleasesSteps) {
   const Barriers barriers{0, 2, 0, 4};
-  LeasePool pool(barriers, 1, 8, 4, key_of_run());
+  LeasePool pool(barriers, not_followed(), 1, 8, 4, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 8});
   pool.finish_training(kAnna, 1, {0, 8});
@@ -235,7 +244,7 @@ TEST(LeasePool, BarrierWithoutEvaluationOnlyReleasesSteps) {
 
 TEST(LeasePool, EvaluationLeaseIsDoneWithAnyOfItsChunks) {
   const Barriers barriers{0, 0, 0, 1};
-  LeasePool pool(barriers, 2, 8, 6, key_of_run());
+  LeasePool pool(barriers, not_followed(), 2, 8, 6, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.finish_training(kAnna, 0, {4, 8});
@@ -249,7 +258,7 @@ TEST(LeasePool, EvaluationLeaseIsDoneWithAnyOfItsChunks) {
 
 TEST(LeasePool, FewerChunksThanSharesGiveNoEmptyLease) {
   const Barriers barriers{0, 0, 0, 1};
-  LeasePool pool(barriers, 4, 8, 2, key_of_run());
+  LeasePool pool(barriers, not_followed(), 4, 8, 2, key_of_run());
   for (int share = 0; share < 4; ++share) {
     pool.grant(kAnna);
     pool.finish_training(kAnna, 0, {share * 2, share * 2 + 2});
@@ -265,7 +274,7 @@ TEST(LeasePool, FewerChunksThanSharesGiveNoEmptyLease) {
 
 TEST(LeasePool, LeasesAndLastPushOfALostWorkerAreDrawnFirst) {
   const Barriers barriers{0, 0, 0, 10};
-  LeasePool pool(barriers, 1, 8, 0, key_of_run());
+  LeasePool pool(barriers, not_followed(), 1, 8, 0, key_of_run());
   pool.grant(kAnna);  // 0, 1
   pool.finish_training(kAnna, 0, {0, 8});
   pool.grant(kAnna);  // 1, 2
@@ -285,7 +294,7 @@ TEST(LeasePool, LeasesAndLastPushOfALostWorkerAreDrawnFirst) {
 // evaluation first waits for the other server, which waits for the returned lease.
 TEST(LeasePool, ReturnedLeasesAreDrawnBeforeTheEvaluationsBehindThem) {
   const Barriers barriers{1, 0, 0, 10};
-  LeasePool pool(barriers, 2, 8, 2, key_of_run());
+  LeasePool pool(barriers, not_followed(), 2, 8, 2, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});
   pool.finish_training(kAnna, 0, {4, 8});
@@ -300,7 +309,7 @@ TEST(LeasePool, ReturnedLeasesAreDrawnBeforeTheEvaluationsBehindThem) {
 
 TEST(LeasePool, WorkerWithLeasesBehindABarrierOnlyGetsOneReturnedLeaseMore) {
   const Barriers barriers{1, 0, 0, 10};
-  LeasePool pool(barriers, 2, 8, 2, key_of_run());
+  LeasePool pool(barriers, not_followed(), 2, 8, 2, key_of_run());
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {4, 8});
   pool.grant(kBert);
@@ -328,7 +337,7 @@ TEST(LeasePool, EachShareIsComputedDespiteDeaths) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
     const Barriers barriers{4, 0, 0, 12};
-    LeasePool pool(barriers, 3, 8, 5, key_of_run());
+    LeasePool pool(barriers, not_followed(), 3, 8, 5, key_of_run());
     std::map<Work, int> trained;
     std::set<Work> evaluated;
     std::set<int64_t> opened;
@@ -364,7 +373,7 @@ TEST(LeasePool, EachShareIsComputedDespiteDeaths) {
 
 TEST(LeasePool, LeasesAfterAChosenCheckpointWaitForItAndForAllToKnow) {
   Barriers barriers{0, 0, 0, 10};
-  LeasePool pool(barriers, 2, 8, 0, key_of_run());
+  LeasePool pool(barriers, not_followed(), 2, 8, 0, key_of_run());
   EXPECT_EQ(pool.undrawn(), 0);
   pool.grant(kAnna);
   pool.finish_training(kAnna, 0, {0, 4});

@@ -37,7 +37,7 @@ class StallWatchTest : public testing::Test {
     declaration.table = table_of(3000);
     declaration.train_samples = 64;
     declaration.test_samples = 8;
-    run_.emplace(options_, declaration, Start{}, snapshots_, members_, out_);
+    run_.emplace(options_, declaration, Start{}, RunParts{snapshots_, heard_}, members_, out_);
     write_snapshots(snapshots_, *run_);
     watch_.emplace(options_.job, members_, *run_);
     watch_->on_tick(0);
@@ -60,6 +60,7 @@ class StallWatchTest : public testing::Test {
   Membership members_{10};
   Actions out_;
   BarrierSnapshots snapshots_;
+  StoringListener heard_;
   std::optional<TrainingRun> run_;
   std::optional<StallWatch> watch_;
 };

@@ -41,7 +41,7 @@ class TrainingRunTest : public testing::Test {
     declaration.test_samples = 8;
     declaration.heads = heads_;
     run_.reset();
-    run_.emplace(options_, declaration, start, snapshots_, members_, out_);
+    run_.emplace(options_, declaration, start, RunParts{snapshots_, heard_}, members_, out_);
     return *run_;
   }
   std::string result(int64_t step) {
@@ -68,6 +68,7 @@ class TrainingRunTest : public testing::Test {
   Actions out_;
   std::vector<HeadInfo> heads_;
   BarrierSnapshots snapshots_;
+  StoringListener heard_;
   std::optional<TrainingRun> run_;
 };
 

@@ -25,9 +25,11 @@ class WorkTest : public testing::Test {
     for (int rank = 0; rank < workers; ++rank) join(rank);
     progress_ = std::make_unique<CommittedWork>(job_, workers, barriers_);
     evaluations_ = std::make_unique<Evaluations>(16, job_.micro_batch, std::vector<HeadInfo>());
+    followed_ =
+        std::make_unique<FollowedEvaluations>(job_, Declaration(), 0, 10, EvaluationRecord());
     const int shares = std::min(workers, 4);
     work_ = make_work_assignment({job_, barriers_, workers, shares, servers, members_, *progress_,
-                                  *evaluations_, grants_, out_});
+                                  *evaluations_, *followed_, grants_, out_});
   }
   // Returns the incarnation of the worker with this rank.
   static uint64_t worker(int rank) { return 101 + static_cast<uint64_t>(rank); }
@@ -74,6 +76,7 @@ class WorkTest : public testing::Test {
   Actions out_;
   std::unique_ptr<CommittedWork> progress_;
   std::unique_ptr<Evaluations> evaluations_;
+  std::unique_ptr<FollowedEvaluations> followed_;
   std::unique_ptr<WorkAssignment> work_;
 };
 
