@@ -198,6 +198,11 @@ const ProgramHelp& models_help();
 // argv[0] is "models". Returns the exit code; throws Error.
 int models_command(int argc, const char* const* argv);
 
+const ProgramHelp& plan_help();
+
+// argv[0] is "plan". Returns the exit code; throws Error.
+int plan_command(int argc, const char* const* argv);
+
 // `pushpull submit`: writes the batch script of a job for Slurm, or the manifest of a JobSet for
 // Kubernetes, and submits the script. Main thread.
 const ProgramHelp& submit_help();

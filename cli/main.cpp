@@ -40,7 +40,8 @@ constexpr std::array kCommands = {
     Command{report_help, report_command},     Command{doctor_help, doctor_command},
     Command{eval_help, eval_command},         Command{models_help, models_command},
     Command{generate_help, generate_command}, Command{keygen_help, keygen_command},
-    Command{replay_help, replay_command},     Command{selftest_help, selftest_command},
+    Command{replay_help, replay_command},     Command{plan_help, plan_command},
+    Command{selftest_help, selftest_command},
 };
 
 ProgramHelp pushpull_help() {

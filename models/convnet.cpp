@@ -32,7 +32,9 @@ Graph convnet_graph(const Job& job, const FieldTable& fields) {
   }
   Value x = graph.input("pixels");
   x = block(graph, "layer1", x, 16);
+  graph.cut();
   x = block(graph, "layer2", x, 32);
+  graph.cut();
   x = linear(graph, "fc", flatten(graph, "flatten", x), classes);
   graph.head({.name = "label"}, x, "label");
   return graph.take();

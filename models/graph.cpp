@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "common/base/error.h"
@@ -172,6 +173,15 @@ size_t first_result(const Graph& graph, size_t head) {
   int64_t targets = 0;
   for (size_t h = 0; h < head; ++h) targets += graph.heads[h].targets;
   return static_cast<size_t>(graph.samples * targets);
+}
+
+std::vector<size_t> own_tensors(const Graph& graph) {
+  std::set<size_t> own;
+  for (const GraphNode& node : graph.nodes) {
+    for (const int32_t param : node.params) own.insert(static_cast<size_t>(param));
+  }
+  for (const int32_t tensor : graph.edges.before) own.erase(static_cast<size_t>(tensor));
+  return {own.begin(), own.end()};
 }
 
 std::vector<HeadInfo> head_infos(const Graph& graph) {

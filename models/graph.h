@@ -67,6 +67,18 @@ struct GraphHead {
   int64_t targets = 1;  // of one sample
 };
 
+// What a stage of a pipeline (models/stages.h) shares with its neighbours; nothing in an undivided
+// graph. Tensors are indices of the table, which is that of the whole model.
+struct StageEdges {
+  int32_t input = -1;       // value that the stage before computes
+  int32_t output = -1;      // value that the stage behind reads
+  size_t random_nodes = 0;  // in all stages before
+  std::vector<int32_t> before =
+      {};  // tensors that a stage before reads, too: it finishes their gradients
+  std::vector<int32_t> behind =
+      {};  // tensors that a stage behind reads, too: it has begun their gradients
+};
+
 struct Graph {
   int64_t samples = 0;  // per micro-batch
   FieldTable fields;    // of the dataset
@@ -76,6 +88,7 @@ struct Graph {
   std::vector<GraphNode> nodes;         // in the order of computation
   std::vector<GraphHead> heads;
   std::vector<size_t> cuts;  // nodes before which a pipeline stage may begin
+  StageEdges edges = {};
 };
 
 class GraphBuilder {
@@ -125,6 +138,10 @@ void set_head_options(Graph& graph, const HeadWeights& weights, double smoothing
 // Returns the index of a head's first result: all heads have one per target of a micro-batch, one
 // head after the other. The number of heads gives the number of all results.
 size_t first_result(const Graph& graph, size_t head);
+
+// Returns the tensors that operations of the graph read and no stage before does, ascending: those
+// whose gradients it finishes.
+std::vector<size_t> own_tensors(const Graph& graph);
 
 // Returns what the heads measure.
 std::vector<HeadInfo> head_infos(const Graph& graph);

@@ -91,6 +91,7 @@ class Liveness {
   GraphMemory run() {
     read_graph();
     place_values();
+    if (graph_.edges.output >= 0) place_output_gradient();
     for (int32_t h = heads_; h-- > 0;) place_head(h);
     for (int32_t i = nodes_; i-- > 0;) place_backward(i);
     memory_.result_words = first_result(graph_, graph_.heads.size());
@@ -105,6 +106,7 @@ class Liveness {
   int32_t head_forward(int32_t head) const { return nodes_ + head; }
   int32_t head_backward(int32_t head) const { return nodes_ + 2 * heads_ - 1 - head; }
   int32_t backward(int32_t node) const { return 2 * (nodes_ + heads_) - 1 - node; }
+  int32_t last_forward() const { return nodes_ + heads_ - 1; }
   int32_t end() const { return 2 * (nodes_ + heads_) - 1; }
 
   int32_t region(size_t bytes, int32_t first, int32_t last) {
@@ -124,6 +126,8 @@ class Liveness {
   }
 
   void read_graph() {
+    for (const int32_t tensor : graph_.edges.behind) has_writer_[at(tensor)] = true;
+    if (graph_.edges.input >= 0) wanted_[at(graph_.edges.input)] = true;
     for (int32_t i = 0; i < nodes_; ++i) {
       const GraphNode& node = graph_.nodes[at(i)];
       const ops::Needs& needs = needs_.nodes[at(i)];
@@ -145,9 +149,16 @@ class Liveness {
       const bool later = (needs_.heads[at(h)].inputs & 1U) != 0;
       last_read_[x] = std::max(last_read_[x], later ? head_backward(h) : head_forward(h));
     }
+    if (graph_.edges.output < 0) return;
+    int32_t& last = last_read_[at(graph_.edges.output)];
+    last = std::max(last, last_forward());  // the stage behind gets it then
   }
 
   void place_values() {
+    if (const int32_t input = graph_.edges.input; input >= 0) {
+      const int32_t last = is_padded(input) ? end() : last_read_[at(input)];
+      memory_.values[at(input)] = region(needs_.value_bytes[at(input)], 0, last);
+    }
     for (int32_t i = 0; i < nodes_; ++i) {
       const GraphNode& node = graph_.nodes[at(i)];
       const ops::Needs& needs = needs_.nodes[at(i)];
@@ -173,9 +184,23 @@ class Liveness {
     }
   }
 
+  // Returns the event at which the gradient of a value is read for the last time. The stage before
+  // gets that of the input at the end.
+  int32_t gradient_end(int32_t value) const {
+    const int32_t producer = producer_[at(value)];
+    return producer < 0 ? end() : backward(producer);
+  }
+
+  // The stage behind gives it before the first event of backward.
+  void place_output_gradient() {
+    const int32_t output = graph_.edges.output;
+    PP_ASSERT(wanted_[at(output)]);
+    memory_.gradients[at(output)] = new_gradient(output, last_forward() + 1);
+  }
+
   // Makes the place of a gradient that is written at `event` for the first time.
   int32_t new_gradient(int32_t value, int32_t event) {
-    const int32_t last = backward(producer_[at(value)]);
+    const int32_t last = gradient_end(value);
     const size_t bytes = needs_.value_bytes[at(value)];
     return is_padded(value) ? region(bytes, 0, end()) : region(bytes, event, last);
   }
@@ -192,7 +217,7 @@ class Liveness {
       own.sums[0] = region(needs_.value_bytes[at(x)], event, event);
     } else if (needs.gradient_in_input && can_take(memory_.values[at(x)], x, event)) {
       place = memory_.values[at(x)];
-      extend(place, backward(producer_[at(x)]));
+      extend(place, gradient_end(x));
     } else {
       place = new_gradient(x, event);
     }
@@ -214,7 +239,7 @@ class Liveness {
         own.sums.at(k) = region(needs_.value_bytes[at(x)], event, event);
       } else if (k == 0 && needs.gradient_in_place && can_take(dy, x, event)) {
         place = dy;
-        extend(place, backward(producer_[at(x)]));
+        extend(place, gradient_end(x));
       } else {
         place = new_gradient(x, event);
       }

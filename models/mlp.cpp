@@ -12,8 +12,10 @@ Graph mlp_graph(const Job& job, const FieldTable& fields) {
   const int64_t classes = graph.field("label").limit;
   Value x = flatten(graph, "flatten", graph.input("pixels"));
   for (size_t i = 0; i < job.hidden.size(); ++i) {
+    if (i > 0) graph.cut();
     x = linear(graph, "layers." + std::to_string(i), x, job.hidden[i], true);
   }
+  if (!job.hidden.empty()) graph.cut();
   x = linear(graph, "layers." + std::to_string(job.hidden.size()), x, classes);
   graph.head({.name = "label"}, x, "label");
   return graph.take();

@@ -1,7 +1,9 @@
 #include "models/model.h"
 
+#include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -9,6 +11,8 @@
 #include "common/job/job.h"
 #include "models/graph_model.h"
 #include "models/models.h"
+#include "models/staged_model.h"
+#include "models/stages.h"
 
 namespace pushpull {
 
@@ -86,6 +90,12 @@ Graph graph_of(const Job& job, const FieldTable& fields) {
   throw Error(ErrorCode::kUsage, "[models] unknown model '" + job.model + "'; there are " + names);
 }
 
+std::unique_ptr<ops::Backend> planning_backend(const Job& job) {
+  const bool is_short = job.precision == "bf16" && ops::cpu_has_bf16();
+  return ops::make_cpu_backend(static_cast<int>(job.threads),
+                               is_short ? ops::Precision::kBf16 : ops::Precision::kFp32);
+}
+
 std::unique_ptr<Model> make_on(std::unique_ptr<ops::Backend> backend, Graph graph, const Job& job) {
   return std::make_unique<GraphModel>(
       std::make_unique<PlannedGraph>(std::move(backend), std::move(graph)), job.seed);
@@ -103,12 +113,8 @@ std::vector<ModelInfo> model_list() {
 }
 
 ModelFigures figures_of_model(const Job& job, const FieldTable& fields) {
-  const bool is_short = job.precision == "bf16" && ops::cpu_has_bf16();
   // A graph without slots is planned as any other, and allocates no arena.
-  const PlannedGraph planned(
-      ops::make_cpu_backend(static_cast<int>(job.threads),
-                            is_short ? ops::Precision::kBf16 : ops::Precision::kFp32),
-      graph_of(job, fields), 0);
+  const PlannedGraph planned(planning_backend(job), graph_of(job, fields), 0);
   const Graph& graph = planned.graph();
   ModelFigures figures;
   figures.table = graph.table;
@@ -118,6 +124,79 @@ ModelFigures figures_of_model(const Job& job, const FieldTable& fields) {
   for (const GraphNode& node : graph.nodes) flops += node.spec->flops();
   figures.sample_flops = flops / graph.samples;
   return figures;
+}
+
+namespace {
+
+// Sets the bubbles: runs the schedules with a forward pass of a third of a stage's FLOP, and a backward
+// pass of the rest.
+void set_bubbles(const Job& job, std::vector<StagePlan>& stages) {
+  const auto count = static_cast<int64_t>(stages.size());
+  const int64_t micro_batches = job.micro_batches();
+  const auto size = static_cast<size_t>(micro_batches);
+  std::vector<std::vector<StageAction>> actions;
+  for (int64_t s = 0; s < count; ++s) {
+    actions.push_back(stage_actions(job.stage_schedule, count, s, micro_batches));
+  }
+  std::vector<std::vector<double>> forward(stages.size(), std::vector<double>(size, -1.0));
+  std::vector<std::vector<double>> backward = forward;  // when a pass ended; -1: it has not
+  std::vector<size_t> next(stages.size());
+  std::vector<double> now(stages.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      while (next[s] < actions[s].size()) {
+        const StageAction action = actions[s][next[s]];
+        const auto m = static_cast<size_t>(action.micro_batch);
+        const double fed = action.forward           ? (s == 0 ? 0.0 : forward[s - 1][m])
+                           : s + 1 == stages.size() ? forward[s][m]
+                                                    : backward[s + 1][m];
+        if (fed < 0.0) break;
+        const double cost =
+            static_cast<double>(stages[s].flops) * (action.forward ? 1.0 : 2.0) / 3.0;
+        now[s] = std::max(now[s], fed) + cost;
+        (action.forward ? forward : backward)[s][m] = now[s];
+        ++next[s];
+        moved = true;
+      }
+    }
+  }
+  const double end = *std::ranges::max_element(now);
+  for (StagePlan& stage : stages) {
+    const double busy = static_cast<double>(stage.flops * micro_batches);
+    stage.bubble = end > 0.0 ? 1.0 - busy / end : 0.0;
+  }
+}
+
+}  // namespace
+
+std::vector<StagePlan> plan_stages(const Job& job, const FieldTable& fields, int64_t stages) {
+  const Graph graph = graph_of(job, fields);
+  const std::vector<Range> nodes = stage_nodes(graph, stages, Balance::parse(job.balance));
+  std::vector<StagePlan> out;
+  for (int64_t s = 0; s < stages; ++s) {
+    const PlannedGraph planned(planning_backend(job),
+                               stage_graph(graph, nodes, static_cast<size_t>(s)), 0);
+    const StageCost cost = cost_of(planned.graph());
+    StagePlan plan;
+    plan.layers = cost.layers;
+    plan.parameters = cost.parameters;
+    plan.flops = cost.flops;
+    std::set<int32_t> read;
+    for (const GraphNode& node : planned.graph().nodes) {
+      read.insert(node.params.begin(), node.params.end());
+    }
+    for (const int32_t tensor : read) {
+      plan.weights_bytes += graph.table.tensors[static_cast<size_t>(tensor)].size *
+                            static_cast<int64_t>(sizeof(float));
+    }
+    plan.slots = stage_slots(job.stage_schedule, stages, s, job.micro_batches());
+    plan.arena_bytes = plan.slots * static_cast<int64_t>(planned.memory_plan().bytes);
+    plan.bytes_out = static_cast<int64_t>(planned.output_bytes());
+    out.push_back(plan);
+  }
+  set_bubbles(job, out);
+  return out;
 }
 
 std::unique_ptr<Model> make_model_on(std::unique_ptr<ops::Backend> backend, const Job& job,
@@ -133,6 +212,19 @@ ops::BackendOptions backend_options(const Job& job, const device::DeviceName& de
           .precision = precision,
           .loss_scale = is_scaled ? static_cast<float>(job.loss_scale) : 1.0F,
           .measure = job.timed_algorithms};
+}
+
+std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages) {
+  const Graph graph = graph_of(job, fields);
+  const std::vector<Range> nodes = stage_nodes(graph, stages, Balance::parse(job.balance));
+  std::vector<std::unique_ptr<PlannedGraph>> planned;
+  for (int64_t s = 0; s < stages; ++s) {
+    const int64_t slots = stage_slots(job.stage_schedule, stages, s, job.micro_batches());
+    planned.push_back(std::make_unique<PlannedGraph>(
+        ops::make_backend(backend_options(job, {})),
+        stage_graph(graph, nodes, static_cast<size_t>(s)), static_cast<size_t>(slots)));
+  }
+  return std::make_unique<StagedModel>(std::move(planned), job.stage_schedule, job.seed);
 }
 
 std::unique_ptr<Model> make_model(const Job& job, const FieldTable& fields,

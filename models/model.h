@@ -32,6 +32,7 @@ using GradientReady = std::function<void(size_t tensor)>;
 using WeightsNeeded = std::function<void(size_t tensor)>;
 
 class DeviceStep;
+class Pipeline;
 
 class Model {
  public:
@@ -95,6 +96,10 @@ class Model {
     return step == nullptr ? std::vector<DeviceStep*>{} : std::vector<DeviceStep*>{step};
   }
 
+  // Returns the interface that runs stages of the model at the same time, or null if it is not
+  // divided.
+  virtual Pipeline* pipeline() { return nullptr; }
+
   // Returns, as text, everything that must match between workers for equal bits (P1): device,
   // instruction set, libraries.
   virtual std::string numerics() const = 0;
@@ -131,9 +136,30 @@ struct ModelFigures {
 // make_model does.
 ModelFigures figures_of_model(const Job& job, const FieldTable& fields);
 
+// The cost of a stage of a job's model.
+struct StagePlan {
+  int64_t layers = 0;      // operations with parameters
+  int64_t parameters = 0;  // that are trained; of a tensor that several stages read, in the first
+  int64_t flops = 0;       // of forward and backward of a micro-batch
+  int64_t weights_bytes = 0;  // of all tensors that it reads
+  int64_t slots = 0;          // most micro-batches between forward and backward
+  int64_t arena_bytes = 0;    // of all slots
+  int64_t bytes_out = 0;      // to the next stage, of a micro-batch
+  // The share of a step in which it waits, if time is proportional to FLOP and the worker computes
+  // the whole step.
+  double bubble = 0.0;
+};
+
+// Plans the model in stages as figures_of_model does. Throws as make_staged_model does.
+std::vector<StagePlan> plan_stages(const Job& job, const FieldTable& fields, int64_t stages);
+
 // Returns the options of the backend that make_model creates: the keys of the job that set its
 // arithmetic.
 ops::BackendOptions backend_options(const Job& job, const device::DeviceName& device);
+
+// Creates the model divided into stages on the processor, with job.threads compute threads for each.
+// Throws Error(kUsage) as make_model does, and for a number of stages that does not fit.
+std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages);
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.

@@ -58,6 +58,8 @@ void PlannedGraph::plan() {
         floats > ops::floats_of(*backend_, {type.element, ops::Layout::kPlain, type.shape}));
   }
   memory_ = plan_graph_memory(graph_, needs);
+  const std::vector<size_t> own = own_tensors(graph_);
+  first_tensor_ = own.empty() ? 0 : own.front();
   plan_sums();
   plan_ready();
   views_.assign(slots_ * graph_.values.size(), nullptr);
@@ -92,6 +94,7 @@ void PlannedGraph::plan_sums() {
 // gradient last.
 void PlannedGraph::plan_ready() {
   std::vector<bool> seen(graph_.table.tensors.size(), false);
+  for (const int32_t tensor : graph_.edges.before) seen[index(tensor)] = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
     const std::vector<int32_t>& params = graph_.nodes[i].params;
@@ -132,6 +135,11 @@ void* PlannedGraph::at(int32_t region, size_t slot) const {
   PP_ASSERT(region >= 0 && slot < slots_);
   const size_t bytes = slot * memory_.plan.bytes + memory_.plan.offsets[index(region)];
   return arena_.data() + bytes / sizeof(float);
+}
+
+size_t PlannedGraph::bytes_of(int32_t value) const {
+  if (value < 0) return 0;
+  return ops::floats_of(*backend_, graph_.values[index(value)]) * sizeof(float);
 }
 
 size_t PlannedGraph::view_of(int32_t value, size_t slot) const {
@@ -210,7 +218,7 @@ void PlannedGraph::train(const Batch& batch, const TensorHook& ready, const Tens
 }
 
 void PlannedGraph::forward(const Batch& batch, const TensorHook& needed) {
-  size_t tensor = 0;
+  size_t tensor = first_tensor_;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (needed) {
       for (const int32_t param : graph_.nodes[i].params) {

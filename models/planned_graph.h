@@ -60,6 +60,20 @@ class PlannedGraph {
   // Computes losses and predictions of the first `valid` samples in slot 0.
   void evaluate(std::span<const float> weights, const float* block, int64_t valid);
 
+  // ---- a stage of a pipeline (models/stages.h) ----
+  // Where the value of the stage before is written before `forward` or `evaluate`, and the gradient
+  // of the stage behind before `backward`; what these stages get after `forward` and `backward`. In
+  // memory of the backend.
+  void* input(size_t slot = 0) const { return at(memory_.values[input_value()], slot); }
+  const void* output(size_t slot = 0) const { return at(memory_.values[output_value()], slot); }
+  void* output_gradient(size_t slot) const { return at(memory_.gradients[output_value()], slot); }
+  const void* input_gradient(size_t slot) const {
+    return at(memory_.gradients[input_value()], slot);
+  }
+  // Sizes of these values and of their gradients; 0 if there is none.
+  size_t input_bytes() const { return bytes_of(graph_.edges.input); }
+  size_t output_bytes() const { return bytes_of(graph_.edges.output); }
+
   // Returns the number of operations that need a key.
   size_t random_nodes() const { return random_nodes_; }
   // Results of the latest call in a slot, see batch_results.h.
@@ -93,6 +107,9 @@ class PlannedGraph {
   void plan_sums();
   void plan_ready();
   void* at(int32_t region, size_t slot) const;
+  size_t input_value() const { return static_cast<size_t>(graph_.edges.input); }
+  size_t output_value() const { return static_cast<size_t>(graph_.edges.output); }
+  size_t bytes_of(int32_t value) const;
   const void* value(int32_t value, const Batch& batch) const;
   ops::Run bind(size_t node, const Batch& batch) const;
   ops::Run bind_head(size_t head, const Batch& batch) const;
@@ -112,6 +129,7 @@ class PlannedGraph {
   std::vector<Node> nodes_;
   std::vector<Node> heads_;
   size_t random_nodes_ = 0;
+  size_t first_tensor_ = 0;         // that no stage before reads
   std::vector<const void*> views_;  // of each value that is a view, slot by slot
   std::vector<double> bounds_;      // of each tensor's gradient
   ops::Buffer arena_;

@@ -240,7 +240,13 @@ void Trainer::finish_push(const Step::Result& result) {
   step_->pushed(task_, *this);
   split_.enter(TimeSplit::kWait);
   split_.count_tasks(task_.steps);
-  coordinator_.set_times(split_.totals());
+  report_times();
+}
+
+void Trainer::report_times() {
+  TimeTotals totals = split_.totals();
+  totals.stages = compute_.stages();
+  coordinator_.set_times(totals);
 }
 
 // The versions are known only once all weights have arrived.
@@ -260,7 +266,7 @@ void Trainer::note_not_finite() {
 void Trainer::evaluate(const Task& task) {
   end_wait(task);
   split_.enter(TimeSplit::kOther);
-  coordinator_.set_times(split_.totals());
+  report_times();
   const std::span<const float> own = step_->own_weights();
   auto result =
       evaluation_.run(task.step, task.range, own.empty() ? push_pull_.evaluation_weights() : own);

@@ -81,6 +81,7 @@ class Trainer : private StepHost {
   std::span<const float> weights_of(const Task& task) const;
   void end_wait(const Task& task);
   void finish_push(const Step::Result& result);
+  void report_times();
   void evaluate(const Task& task);
 
   CoordinatorLink& coordinator_;

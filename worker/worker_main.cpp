@@ -52,6 +52,9 @@ const std::vector<KeyHelp>& options() {
           {"device", "cpu",
            "device to compute on: cpu, auto (the GPU of this task's local rank), cuda, cuda:N, or "
            "a list: cuda:0,cuda:1"}),
+      {"stages", "1",
+       "divide the model into so many stages, which compute at the same time, on threads of their "
+       "own; with --device cpu"},
       takes("none|cores|numa", {"bind", "none",
                                 "none, cores or numa: run only on this task's part of the host's "
                                 "cores, by its local rank"}),
@@ -99,9 +102,13 @@ std::optional<ExchangeOptions> exchange_of(const CommandLine& line) {
 
 // The data set and the model that the job names.
 Computation make_computation(const Job& job, const std::string& data_dir,
-                             const std::vector<device::DeviceName>& devices) {
+                             const std::vector<device::DeviceName>& devices, int64_t stages) {
   Computation out;
   out.dataset = open_dataset(job, data_dir);
+  if (stages > 1) {
+    out.model = make_staged_model(job, out.dataset->fields(), stages);
+    return out;
+  }
   std::vector<std::unique_ptr<Model>> models;
   models.reserve(devices.size());
   for (const device::DeviceName& device : devices) {
@@ -151,6 +158,21 @@ WorkerOptions worker_options(const CommandLine& line, const JobAddress& job,
   return options;
 }
 
+// Returns the number of stages that the worker's model has.
+int64_t stages_of(const CommandLine& line, const std::vector<device::DeviceName>& devices) {
+  const std::string text = value_of(line, "stages");
+  const std::optional<int64_t> stages = parse_int64(text.empty() ? "1" : text);
+  if (!stages || *stages < 1) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --stages " + text + ": must be a whole number from 1 on");
+  }
+  if (*stages > 1 && (devices.size() > 1 || devices.front().kind != device::DeviceName::kCpu)) {
+    throw Error(ErrorCode::kUsage, "[usage] --stages " + text +
+                                       ": stages run on the processor only: leave --device out");
+  }
+  return *stages;
+}
+
 void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices, bool allowed) {
   if (devices.front().kind != device::DeviceName::kCpu) return;
   if (const std::string text = crowding_text(job.threads, allowed); !text.empty()) {
@@ -169,6 +191,7 @@ int work(const CommandLine& line, const JobAddress& address, WorkerProcess& proc
   const std::vector<device::DeviceName> devices =
       choose_devices(device, device == "auto" ? task_of_this_process() : TaskOnHost{},
                      [](const std::string& text) { Log("worker").info(text); });
+  const int64_t stages = stages_of(line, devices);
   bool said_crowding = false;
   WorkerLife life(worker_options(line, address, devices), process);
   const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
@@ -176,7 +199,7 @@ int work(const CommandLine& line, const JobAddress& address, WorkerProcess& proc
     const MakeComputation make = [&](const Job& job) {
       if (!said_crowding) say_crowding(job, devices, line.local.contains("oversubscribe"));
       said_crowding = true;
-      return make_computation(job, value_of(line, "data-dir"), devices);
+      return make_computation(job, value_of(line, "data-dir"), devices, stages);
     };
     return std::make_unique<TrainingWork>(
         parts, make,

@@ -123,6 +123,8 @@ enum class Norm { kLayer, kRms };
 struct Job {
   std::string model = "mlp";            // mlp | convnet | gpt | bert | resnet18 | resnet50
   std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty if there are none
+  std::string stage_schedule = "1f1b";  // 1f1b | gpipe
+  std::string balance = "auto";         // see Balance of models/stages.h
   std::string stem = "imagenet";        // cifar | imagenet: the first layers of resnet18 and 50
   int64_t layers = 4;                   // of gpt and bert
   int64_t heads = 4;                    // of each attention; divides embed

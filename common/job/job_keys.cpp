@@ -134,6 +134,14 @@ bool set_checkpoint_every(Job& job, const std::string& text) {
   return true;
 }
 
+bool set_balance(Job& job, const std::string& text) {
+  if (text != "auto" && text != "parameters" && parse_sizes(text, ',', kMaxWidth).empty()) {
+    return false;
+  }
+  job.balance = text;
+  return true;
+}
+
 using Keys = std::vector<JobKey>;
 
 bool set_dataset(Job& job, const std::string& text) {
@@ -153,6 +161,17 @@ Keys model_keys() {
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
       name({"stem", "first layers of resnet18 and resnet50: cifar (small images) or imagenet"},
            &Job::stem, "cifar or imagenet", std::array{"cifar", "imagenet"}),
+      name({"schedule",
+            "order in which the stages of a model compute: 1f1b (one forward, one backward), or "
+            "gpipe (all forward passes first)",
+            AtResume::kMayChange},
+           &Job::stage_schedule, "1f1b or gpipe", std::array{"1f1b", "gpipe"}),
+      entry({"balance",
+             "what the stages of a model have: auto (equal computing), parameters (equal numbers "
+             "of them), or 3,2 (pieces of each)",
+             AtResume::kMayChange},
+            "auto, parameters or numbers from 1 to 1000000 between commas, such as 3,2",
+            set_balance, [](const Job& job) { return job.balance; }),
       path({"init-from",
             "file with the initial weights: .safetensors, or the .json index of several",
             AtResume::kMayChange, "the model's own initialisation"},

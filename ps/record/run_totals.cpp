@@ -11,6 +11,7 @@ namespace pushpull {
 namespace {
 
 constexpr size_t kMaxReasons = 64;
+constexpr int kMaxStages = 4096;
 constexpr size_t kMaxRefusalBytes = 32;
 
 // Members are not trusted: only lower-case words with hyphens are shown.
@@ -50,6 +51,17 @@ Checked check_stats(const wire::Stats& stats) {
     if (value >= 0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
   }
+  if (stats.stages_size() > kMaxStages) {
+    return refused("bad-stats", "at most " + std::to_string(kMaxStages) + " stages",
+                   std::to_string(stats.stages_size()));
+  }
+  for (const wire::StageStats& stage : stats.stages()) {
+    const bool possible = std::isfinite(stage.busy_seconds()) && stage.busy_seconds() >= 0.0 &&
+                          std::isfinite(stage.span_seconds()) && stage.span_seconds() >= 0.0 &&
+                          stage.layers() >= 0 && stage.slots_max() >= 0 && stage.bytes_in() >= 0 &&
+                          stage.bytes_out() >= 0;
+    if (!possible) return refused("bad-stats", "stages from 0", stage.ShortDebugString());
+  }
   return std::nullopt;
 }
 
@@ -67,6 +79,21 @@ void RunTotals::add(wire::Role role, const wire::Stats& stats) {
   add_refusals(stats.rejected_frames(), stats.refusals());
   add_to(refused_peers, stats.refused_peers());
   clock_gap_max = std::max(clock_gap_max, stats.clock_gap_max());
+  add_stages(stats);
+}
+
+void RunTotals::add_stages(const wire::Stats& stats) {
+  for (int i = 0; i < stats.stages_size(); ++i) {
+    const wire::StageStats& from = stats.stages(i);
+    if (i == std::ssize(stages)) stages.emplace_back();
+    Stage& stage = stages[static_cast<size_t>(i)];
+    stage.layers = std::max(stage.layers, from.layers());
+    stage.busy += from.busy_seconds();
+    stage.span += from.span_seconds();
+    stage.slots_max = std::max(stage.slots_max, from.slots_max());
+    add_to(stage.bytes_in, from.bytes_in());
+    add_to(stage.bytes_out, from.bytes_out());
+  }
 }
 
 void RunTotals::add_refusals(int64_t rejected,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "common/net/message.h"
 #include "common/net/refusals.h"
@@ -27,10 +28,23 @@ struct RunTotals {
     double pull = 0.0;
   };
 
+  // A stage of the workers' models, over all workers that divide theirs.
+  struct Stage {
+    int64_t layers = 0;  // operations with parameters; the most of a worker
+    double busy = 0.0;   // seconds
+    double span = 0.0;   // seconds
+    int64_t slots_max = 0;
+    int64_t bytes_in = 0;
+    int64_t bytes_out = 0;
+    // The share of the time in which the stage waited.
+    double bubble() const { return span > 0.0 ? 1.0 - busy / span : 0.0; }
+  };
+
   Role servers;
   Role workers;
-  Split split;        // over all workers
-  int64_t tasks = 0;  // tasks in `split`
+  std::vector<Stage> stages;  // by their order
+  Split split;                // over all workers
+  int64_t tasks = 0;          // tasks in `split`
   int64_t bytes_pushed = 0;
   int64_t bytes_pulled = 0;
   int64_t rejected_frames = 0;
@@ -40,6 +54,7 @@ struct RunTotals {
   int64_t clock_gap_max = 0;
 
   void add(wire::Role role, const wire::Stats& stats);
+  void add_stages(const wire::Stats& stats);
   // Adds the `rejected` frames of one member, some of them with their reason.
   void add_refusals(int64_t rejected,
                     const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons);

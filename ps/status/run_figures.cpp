@@ -131,6 +131,29 @@ Rows head_rows(F f) {
   return rows;
 }
 
+Json stages_json(F f) {
+  Json out = Json::array();
+  for (const RunTotals::Stage& stage : f.totals.stages) {
+    out.push_back({{"layers", stage.layers},
+                   {"busy_seconds", stage.busy},
+                   {"bubble", stage.bubble()},
+                   {"slots_max", stage.slots_max},
+                   {"bytes_in", stage.bytes_in},
+                   {"bytes_out", stage.bytes_out}});
+  }
+  return out;
+}
+
+Rows stage_rows(F f) {
+  Rows rows;
+  for (const RunTotals::Stage& stage : f.totals.stages) {
+    rows.emplace_back("stage " + std::to_string(rows.size()),
+                      std::to_string(stage.layers) + " layers, busy " + fixed(stage.busy, 2) +
+                          " s, bubble " + fixed(100.0 * stage.bubble(), 1) + " %");
+  }
+  return rows;
+}
+
 // The order of the rows is that in each output, but for `kMoved`.
 const Figure kFigures[] = {
     {"version", kStatus, [](F f) -> Json { return f.version; }, {.when = kAlways}},
@@ -310,6 +333,7 @@ const Figure kFigures[] = {
     {"model_parameters", kSummary, [](F f) -> Json { return f.model_parameters; }},
     {"arena_bytes", kSummary, [](F f) -> Json { return f.arena_bytes; }},
     {"slots", kSummary, [](F f) -> Json { return f.slots; }},
+    {"stages", kSummary, stages_json, {.table = stage_rows}},
     {"initial_weights_sha256", kSummary, [](F f) -> Json { return f.initial_weights_sha256; }},
     {"drawn_tensors", kSummary, [](F f) -> Json { return f.drawn_tensors; }},
     {"unused_tensors", kSummary, [](F f) -> Json { return f.unused_tensors; }},

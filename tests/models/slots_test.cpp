@@ -10,33 +10,14 @@
 #include "common/job/job.h"
 #include "models/models.h"
 #include "models/planned_graph.h"
+#include "tests/models/random_block.h"
 
 namespace pushpull {
 namespace {
 
 using Gradients = std::array<std::vector<float>, 2>;
 
-struct Blocks {
-  explicit Blocks(const Graph& graph) {
-    const BatchLayout layout(graph.fields, graph.samples);
-    std::mt19937 random(3);
-    for (std::vector<float>& block : all) {
-      block.resize(layout.words());
-      for (size_t f = 0; f < layout.fields(); ++f) {
-        const FieldInfo& field = graph.fields.fields[f];
-        float* words = block.data() + layout.offset(f);
-        for (size_t i = 0; i < layout.size(f); ++i) {
-          if (field.type == FieldType::kInt) {
-            as_ints(words)[i] = static_cast<int32_t>(random() % static_cast<uint32_t>(field.limit));
-          } else {
-            words[i] = static_cast<float>(random() % 1000) / 1000.0F;
-          }
-        }
-      }
-    }
-  }
-  std::array<std::vector<float>, 2> all;
-};
+using Blocks = std::array<std::vector<float>, 2>;
 
 // Returns the gradients of two micro-batches.
 //   interleaved: forward of both, each in its slot, before backward of both.
@@ -51,7 +32,7 @@ Gradients gradients_of(PlannedGraph& graph, const Blocks& blocks, bool interleav
   const std::function<void(size_t)> ready = [](size_t) {};
   const auto batch = [&](size_t i) {
     return PlannedGraph::Batch{.weights = weights,
-                               .block = blocks.all.at(i).data(),
+                               .block = blocks.at(i).data(),
                                .keys = keys.data(),
                                .scales = &scales.at(i),
                                .gradients = gradients.at(i),
@@ -67,7 +48,8 @@ Gradients gradients_of(PlannedGraph& graph, const Blocks& blocks, bool interleav
 }
 
 void expect_same_bits(Graph description) {
-  const Blocks blocks(description);
+  std::mt19937 random(3);
+  const Blocks blocks{random_block(description, random), random_block(description, random)};
   PlannedGraph graph(ops::make_cpu_backend(1), std::move(description), 2);
   const Gradients apart = gradients_of(graph, blocks, false);
   EXPECT_EQ(gradients_of(graph, blocks, true), apart);

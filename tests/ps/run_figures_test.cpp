@@ -43,6 +43,7 @@ RunFigures full_figures() {
   f.evaluation = Evaluation{6, {{{"label", Metric::kAccuracy, 1}, {1.0, 4, 3.0}}}};
   f.best = {"accuracy", 6, 6, 0.75, 0};
   f.weights_sha256 = "abc";
+  f.totals.stages.push_back({3, 1.5, 2.0, 2, 100, 200});
   return f;
 }
 
@@ -71,7 +72,7 @@ TEST(RunFigures, EachOutputHasItsOrder) {
       "pushes_applied pushes_dropped pushes_dropped_per_worker seconds recoveries "
       "steps_repeated workers_lost stopped_early best_evaluation stopped_by checkpoints_failed "
       "bad_gradients samples_per_second train_loss heads model_parameters arena_bytes slots "
-      "initial_weights_sha256 drawn_tensors unused_tensors data_digest numerics "
+      "stages initial_weights_sha256 drawn_tensors unused_tensors data_digest numerics "
       "other_numerics data_order_sha256 weights_sha256 slices_per_server staleness bytes_pushed "
       "bytes_pulled rejected_frames rejected_by_reason refused_peers split cpu_seconds "
       "peak_rss_mib");
@@ -83,11 +84,12 @@ TEST(RunFigures, EachOutputHasItsOrder) {
             "loss learning_rate samples_per_second epoch staleness_mean staleness_max");
   EXPECT_EQ(names(Figure::kProgress, f),
             "step epoch loss heads samples_per_second eta_seconds staleness_mean");
-  EXPECT_EQ(
-      names(Figure::kTable, f),
-      "strategy steps best_evaluation samples pushes_applied seconds recoveries "
-      "workers_lost checkpoints_failed bad_gradients train_loss heads staleness bytes_pushed split "
-      "cpu_seconds peak_rss_mib weights_sha256");
+  EXPECT_EQ(names(Figure::kTable, f),
+            "strategy steps best_evaluation samples pushes_applied seconds recoveries "
+            "workers_lost checkpoints_failed bad_gradients train_loss heads stages staleness "
+            "bytes_pushed "
+            "split "
+            "cpu_seconds peak_rss_mib weights_sha256");
 }
 
 TEST(RunFigures, AreShownOnceTheyExist) {

@@ -64,6 +64,8 @@ class Compute {
   // Returns the gradients that were replaced by zeros (on-bad-gradient = skip) since the last call,
   // each with the index of its loss.
   std::vector<wire::BadGradient> take_bad() { return source_->take_bad(); }
+  // Returns the figures of the model's stages so far; empty if it is not divided.
+  std::vector<StageTotals> stages() const { return source_->stages(); }
   // Returns the hash of the samples of all nodes since the last call.
   HashSum take_data_hash() { return batches_.take_hash(); }
 

@@ -13,6 +13,7 @@
 #include "common/job/job.h"
 #include "models/device_step.h"
 #include "worker/compute/device_team.h"
+#include "worker/compute/pipeline_source.h"
 
 namespace pushpull {
 namespace {
@@ -262,6 +263,15 @@ std::unique_ptr<GradientSource> make_gradient_source(const Job& job, Model& mode
                                                      PushedMemory memory) {
   const std::vector<DeviceStep*> devices = model.device_steps();
   for (DeviceStep* device : devices) device->unstage();  // inputs of an earlier term
+  if (Pipeline* const pipeline = model.pipeline()) {
+    if (job.on_bad_gradient == OnBadGradient::kSkip) {
+      throw Error(ErrorCode::kUsage,
+                  "[train] on-bad-gradient = skip needs whole gradients, and this worker computes "
+                  "in stages: use abort or quarantine, or leave --stages out");
+    }
+    return std::make_unique<PipelineSource>(*pipeline, model.table(), map, batches,
+                                            std::move(memory.host));
+  }
   if (devices.empty()) {
     return std::make_unique<HostSource>(job, model, map, batches, std::move(memory.host));
   }

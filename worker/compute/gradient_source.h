@@ -1,5 +1,5 @@
-// The gradients of a task's nodes, computed and summed where the model is: on the processor, on a
-// device, or on several (device_team.h). Single-threaded.
+// The gradients of a task's nodes, computed and summed where the model is: on the processor, whole or
+// in stages (pipeline_source.h), on a device, or on several (device_team.h). Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -127,6 +127,9 @@ class GradientSource {
   virtual void abandon() {}
   // Returns the gradients that were replaced by zeros since the last call (on-bad-gradient = skip).
   virtual std::vector<wire::BadGradient> take_bad() { return {}; }
+
+  // Returns the figures of the model's stages; empty if it is not divided.
+  virtual std::vector<StageTotals> stages() const { return {}; }
 
   // ---- of the last node, until the next one ----
   // Returns the whole sum, which must be in host memory.

@@ -57,7 +57,7 @@ PUSHPULL_SIMD bool none_found(const float* x, int64_t n) {
   return found == 0;
 }
 
-PUSHPULL_SIMD void add_range(const float* left, float* right, int64_t lo, int64_t hi) {
+PUSHPULL_SIMD void add_elements(const float* left, float* right, int64_t lo, int64_t hi) {
   PUSHPULL_ELEMENTWISE
   for (int64_t i = lo; i < hi; ++i) right[i] = left[i] + right[i];
 }
@@ -91,15 +91,11 @@ class HostSum final : public GradientSum {
     std::ranges::fill(bounds_, std::numeric_limits<double>::infinity());
   }
   std::shared_ptr<float[]> take() override { return pool_.get(); }
-  void add(const float* left, float* right, Range range) override {
-    add_range(left, right, range.lo, range.hi);
-  }
+  void add(const float* left, float* right, Range range) override { add_range(left, right, range); }
   void slices_done(Range slices, const std::shared_ptr<float[]>& sum,
                    const SliceReady& ready) override {
     for (auto slice = static_cast<int>(slices.lo); slice < slices.hi; ++slice) {
-      const Range s = map().elements(slice);
-      const std::span<const float> part(sum.get() + s.lo, static_cast<size_t>(s.size()));
-      ready(slice, {sum, std::as_bytes(part)});
+      ready(slice, slice_of(sum, map(), slice));
     }
   }
 
@@ -111,30 +107,60 @@ class HostSum final : public GradientSum {
 
 bool all_finite(const float* x, int64_t n) { return none_found(x, n); }
 
-GradientSum::GradientSum(const TensorTable& table, const SliceMap& map)
-    : total_(table.total), map_(map), tensors_in_slice_(static_cast<size_t>(map.slices())) {
+void add_range(const float* left, float* right, Range range) {
+  add_elements(left, right, range.lo, range.hi);
+}
+
+Payload slice_of(const std::shared_ptr<float[]>& flat, const SliceMap& map, int slice) {
+  const Range s = map.elements(slice);
+  return {flat,
+          std::as_bytes(std::span<const float>(flat.get() + s.lo, static_cast<size_t>(s.size())))};
+}
+
+std::vector<int> merges_of(int64_t leaves) {
+  std::vector<Range> nodes;
+  for (int64_t i = 0; i < leaves; ++i) nodes.push_back({i, i + 1});
+  return merge_plan(nodes, leaves);
+}
+
+SliceProgress::SliceProgress(const TensorTable& table, const SliceMap& map)
+    : map_(map), tensors_in_slice_(static_cast<size_t>(map.slices())) {
   for (const TensorInfo& tensor : table.tensors) {
-    tensor_elements_.push_back({tensor.offset, tensor.offset + tensor.size});
+    elements_.push_back({tensor.offset, tensor.offset + tensor.size});
   }
   for (int slice = 0; slice < map_.slices(); ++slice) {
     const Range s = map_.elements(slice);
-    for (const Range& t : tensor_elements_) {
+    for (const Range& t : elements_) {
       if (t.lo < s.hi && s.lo < t.hi) ++tensors_in_slice_[static_cast<size_t>(slice)];
     }
   }
 }
 
+Range SliceProgress::done(size_t tensor) {
+  const Range elements = elements_.at(tensor);
+  const int64_t slice_size = map_.elements(0).size();
+  Range done;
+  for (auto slice = static_cast<int>(elements.lo / slice_size);
+       slice < map_.slices() && map_.elements(slice).lo < elements.hi; ++slice) {
+    if (--missing_[static_cast<size_t>(slice)] > 0) continue;
+    if (done.size() == 0) done.lo = slice;
+    done.hi = slice + 1;
+  }
+  return done;
+}
+
+GradientSum::GradientSum(const TensorTable& table, const SliceMap& map)
+    : total_(table.total), slices_(table, map) {}
+
 void GradientSum::begin(int64_t leaves) {
   PP_ASSERT(leaves > 0);
   if (leaves != leaves_) {
-    std::vector<Range> nodes;
-    for (int64_t i = 0; i < leaves; ++i) nodes.push_back({i, i + 1});
-    merges_ = merge_plan(nodes, leaves);
+    merges_ = merges_of(leaves);
     leaves_ = leaves;
   }
   next_leaf_ = 0;
   stack_.clear();
-  missing_ = tensors_in_slice_;
+  slices_.begin();
   begin_node();
 }
 
@@ -145,26 +171,18 @@ std::span<float> GradientSum::leaf() {
 }
 
 void GradientSum::tensor_ready(size_t tensor, const SliceReady& ready) {
-  const Range elements = tensor_elements_.at(tensor);
   const auto merges = static_cast<size_t>(merges_[static_cast<size_t>(next_leaf_)]);
   PP_ASSERT(in_last_leaf() && merges + 1 == stack_.size());
   begin_tensor(tensor);
   for (size_t i = 0; i < merges; ++i) {
-    add(stack_[stack_.size() - 2 - i].get(), stack_.back().get(), elements);
+    add(stack_[stack_.size() - 2 - i].get(), stack_.back().get(), slices_.elements(tensor));
   }
-  const int64_t slice_size = map_.elements(0).size();
-  Range done;  // adjacent, since only the tensor's first and last slice can have other tensors
-  for (auto slice = static_cast<int>(elements.lo / slice_size);
-       slice < map_.slices() && map_.elements(slice).lo < elements.hi; ++slice) {
-    if (--missing_[static_cast<size_t>(slice)] > 0) continue;
-    if (done.size() == 0) done.lo = slice;
-    done.hi = slice + 1;
-  }
+  const Range done = slices_.done(tensor);
   if (done.size() > 0) slices_done(done, stack_.back(), ready);
 }
 
 void GradientSum::all_ready(const SliceReady& ready) {
-  for (size_t tensor = tensor_elements_.size(); tensor-- > 0;) tensor_ready(tensor, ready);
+  for (size_t tensor = tensor_elements().size(); tensor-- > 0;) tensor_ready(tensor, ready);
 }
 
 void GradientSum::end_leaf() {
@@ -172,7 +190,7 @@ void GradientSum::end_leaf() {
     // tensor_ready has already added all pairs
     stack_.erase(stack_.begin(), stack_.end() - 1);
   } else if (merges_[static_cast<size_t>(next_leaf_)] > 0) {
-    for (size_t t = 0; t < tensor_elements_.size(); ++t) begin_tensor(t);
+    for (size_t t = 0; t < tensor_elements().size(); ++t) begin_tensor(t);
     for (int m = 0; m < merges_[static_cast<size_t>(next_leaf_)]; ++m) {
       std::shared_ptr<float[]> right = std::move(stack_.back());
       stack_.pop_back();

@@ -52,7 +52,36 @@ class SkippedGradients {
   std::vector<wire::BadGradient> found_;
 };
 
-struct TensorTable;
+// Counts the tensors of each slice that are final. Single-threaded.
+class SliceProgress {
+ public:
+  SliceProgress(const TensorTable& table, const SliceMap& map);
+
+  const SliceMap& map() const { return map_; }
+  // Returns the elements of a tensor.
+  const Range& elements(size_t tensor) const { return elements_.at(tensor); }
+  const std::vector<Range>& tensors() const { return elements_; }
+  // Begins: no tensor is final.
+  void begin() { missing_ = tensors_in_slice_; }
+  // Returns the slices that this tensor completes. They are adjacent, since only the tensor's first
+  // and last slice can have other tensors.
+  Range done(size_t tensor);
+
+ private:
+  SliceMap map_;
+  std::vector<Range> elements_;
+  std::vector<int> tensors_in_slice_;
+  std::vector<int> missing_;  // per slice: tensors that are not final yet
+};
+
+// Returns the slice `slice` of a flat vector as a payload that keeps it.
+Payload slice_of(const std::shared_ptr<float[]>& flat, const SliceMap& map, int slice);
+
+// Returns, for each leaf of a node of so many, how many pairs on top of the stack are added after it.
+std::vector<int> merges_of(int64_t leaves);
+
+// Computes right = left + right for the elements of `range`. Thread-safe.
+void add_range(const float* left, float* right, Range range);
 
 class GradientSum {
  public:
@@ -104,8 +133,8 @@ class GradientSum {
  protected:
   GradientSum(const TensorTable& table, const SliceMap& map);
 
-  const SliceMap& map() const { return map_; }
-  const std::vector<Range>& tensor_elements() const { return tensor_elements_; }
+  const SliceMap& map() const { return slices_.map(); }
+  const std::vector<Range>& tensor_elements() const { return slices_.tensors(); }
   bool in_first_leaf() const { return next_leaf_ == 0; }
   size_t total() const { return static_cast<size_t>(total_); }
   // Returns the sum. Call after the last leaf.
@@ -124,10 +153,7 @@ class GradientSum {
 
  private:
   int64_t total_;
-  SliceMap map_;
-  std::vector<Range> tensor_elements_;
-  std::vector<int> tensors_in_slice_;
-  std::vector<int> missing_;  // per slice: tensors that are not final yet
+  SliceProgress slices_;
   int64_t leaves_ = 0;
   int64_t next_leaf_ = 0;
   std::vector<int> merges_;  // by leaf

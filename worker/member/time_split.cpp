@@ -41,6 +41,15 @@ void TimeTotals::put(wire::Stats* stats) const {
   stats->set_wait_seconds(wait);
   stats->set_pull_seconds(pull);
   stats->set_computed(tasks);
+  for (const StageTotals& stage : stages) {
+    wire::StageStats* const out = stats->add_stages();
+    out->set_layers(stage.layers);
+    out->set_busy_seconds(stage.busy);
+    out->set_span_seconds(stage.span);
+    out->set_slots_max(stage.slots_max);
+    out->set_bytes_in(stage.bytes_in);
+    out->set_bytes_out(stage.bytes_out);
+  }
 }
 
 TimeSplit::TimeSplit(std::function<double()> clock, std::function<void(const char*)> mark)

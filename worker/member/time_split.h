@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "common/net/message.h"
 
@@ -42,6 +43,16 @@ class Activity {
   int64_t next_text_ms_ = 0;  // trainer's thread only
 };
 
+// What a stage of a divided model has done so far.
+struct StageTotals {
+  int64_t layers = 0;     // operations with parameters
+  double busy = 0.0;      // seconds in its passes
+  double span = 0.0;      // seconds of the parts, from their begin to the end of all stages
+  int64_t slots_max = 0;  // micro-batches between forward and backward
+  int64_t bytes_in = 0;   // from its neighbours
+  int64_t bytes_out = 0;  // to them
+};
+
 // Seconds that a worker has spent on its tasks so far. A task is a lease or a share of a step.
 struct TimeTotals {
   double compute = 0.0;  // forward, backward, summing; includes the sleep of a straggler
@@ -49,6 +60,7 @@ struct TimeTotals {
   double wait = 0.0;     // from the end of the push to the first message with weights
   double pull = 0.0;     // from that message until all weights have arrived
   int64_t tasks = 0;
+  std::vector<StageTotals> stages = {};  // of a divided model
 
   // Fills in the fields of the same names.
   void put(wire::Stats* stats) const;
