@@ -69,9 +69,19 @@ bool JobDriver::on_signal(Now now, int signal) {
 }
 
 void JobDriver::advance_stops(Now now) {
+  const int64_t held = coordinator_->barriers().held_step;
   if (stops_.advance(now, *coordinator_, history_.trained)) {
     notify_server_here(coordinator_->state_for_self());
   }
+  tell_hold(held);
+}
+
+// A chosen checkpoint is a few steps ahead of the server in this process, which must hold that step
+// before it handles other messages: the State of the next tick may come after the step.
+//   before: the held step before a checkpoint may have been chosen.
+void JobDriver::tell_hold(int64_t before) {
+  if (coordinator_->barriers().held_step <= before) return;
+  notify_server_here(coordinator_->state_for_self());
 }
 
 void JobDriver::on_turn(Now now) {
@@ -135,9 +145,11 @@ void JobDriver::pass_norms(Now now) {
 
 void JobDriver::tick_transfers(Now now) {
   const bool server_lost = coordinator_->departures().lost_server().has_value();
+  const int64_t held = coordinator_->barriers().held_step;
   if (const auto error = transfers_.on_tick(now, coordinator_->phase(), server_lost)) {
     coordinator_->fail(error->code(), error->what());
   }
+  tell_hold(held);
 }
 
 void JobDriver::watch_files(Now now) {

@@ -89,6 +89,7 @@ class JobDriver {
   void tick(Now now);
   void tick_transfers(Now now);
   void advance_stops(Now now);
+  void tell_hold(int64_t before);
   Checked on_other_term(Now now, const PeerId& peer, const Message& message);
   void send(Now now, const PeerId& to, Message message);
   void save_term();

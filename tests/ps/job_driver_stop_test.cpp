@@ -206,6 +206,21 @@ TEST_F(JobDriverTest, ACheckpointSignalWritesACheckpointAndTrainingGoesOn) {
   EXPECT_EQ(written_.back(), 20);
 }
 
+// Steps may take less time than the next tick is away. The other servers hear of the checkpoint with
+// the next State: until this server answers, no worker has weights to go on with.
+TEST_F(JobDriverTest, TheServerHereKnowsAChosenCheckpointBeforeItHandlesOtherMessages) {
+  train_one_worker("steps = 20\n");
+  EXPECT_FALSE(driver_->on_signal(now(), SIGUSR1));
+  ASSERT_THAT(lines_, HasSubstr("[job] SIGUSR1: a checkpoint at step 2, training goes on"));
+  const ServerSetup setup = server_setup(job_of(keys_ + "slice-bytes = 4096\n"), 3000, 0, 1, 1);
+  for (int64_t step = 0; step < 3; ++step) {
+    data_.take("anna", push_message(setup, kAnna, step + 1, step, {0, 4}, 1.0F));
+    data_.work();
+  }
+  EXPECT_EQ(data_.server()->open_barrier(), 2);
+  EXPECT_EQ(data_.server()->floor(), 2) << "the weights of the step after it are held back";
+}
+
 TEST_F(JobDriverTest, ACheckpointSignalDuringACheckpointAddsOneAfterIt) {
   train_one_worker("steps = 20\n");
   driver_->on_signal(now(), SIGUSR1);
