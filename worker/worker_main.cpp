@@ -173,9 +173,10 @@ int64_t stages_of(const CommandLine& line, const std::vector<device::DeviceName>
   return *stages;
 }
 
-void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices, bool allowed) {
+void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices, int64_t stages,
+                  bool allowed) {
   if (devices.front().kind != device::DeviceName::kCpu) return;
-  if (const std::string text = crowding_text(job.threads, allowed); !text.empty()) {
+  if (const std::string text = crowding_text(job.threads * stages, allowed); !text.empty()) {
     Log("worker").warn(text);
   }
 }
@@ -197,7 +198,7 @@ int work(const CommandLine& line, const JobAddress& address, WorkerProcess& proc
   const JobEnd end = life.run([&](const WorkerParts& parts) -> std::unique_ptr<Work> {
     if (exchange) return std::make_unique<ExchangeWork>(parts, *exchange);
     const MakeComputation make = [&](const Job& job) {
-      if (!said_crowding) say_crowding(job, devices, line.local.contains("oversubscribe"));
+      if (!said_crowding) say_crowding(job, devices, stages, line.local.contains("oversubscribe"));
       said_crowding = true;
       return make_computation(job, value_of(line, "data-dir"), devices, stages);
     };

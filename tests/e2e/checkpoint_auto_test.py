@@ -42,7 +42,7 @@ def a_chosen_checkpoint_has_the_bits_of_its_step(lab):
         folder = run.out / "checkpoints" / f"step-{step:08}"
         expect((folder / "DONE").exists(), f"{strategy}: no checkpoint of step {step}: {run.output()[-900:]}")
         found = LINE.search(run.output())
-        expect(int(found[2]) > 0 and float(found[3]) >= 5, found[0])
+        expect(int(found[2]) > 0 and float(found[3]) > 0, found[0])
         same = {**keys, "steps": 10_000_000, "stop-after": step, "checkpoint-every": 0, "straggler": "none"}
         want = lab.run(lab.job(same), 1, 2)
         expect(want.code == 0, want.text[-900:])
