@@ -176,7 +176,10 @@ int64_t stages_of(const CommandLine& line, const std::vector<device::DeviceName>
 void say_crowding(const Job& job, const std::vector<device::DeviceName>& devices, int64_t stages,
                   bool allowed) {
   if (devices.front().kind != device::DeviceName::kCpu) return;
-  if (const std::string text = crowding_text(job.threads * stages, allowed); !text.empty()) {
+  // stages with one thread each sleep while they wait; the threads of a stage wait for each other
+  // without sleeping
+  const int64_t threads = job.threads > 1 ? job.threads * stages : job.threads;
+  if (const std::string text = crowding_text(threads, allowed); !text.empty()) {
     Log("worker").warn(text);
   }
 }

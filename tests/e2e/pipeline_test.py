@@ -81,7 +81,7 @@ def numbers_that_do_not_fit_are_refused_in_one_line(lab):
     expect(wrong.ends(20) == USAGE and "this model has 5 pieces" in wrong.output(), wrong.output())
     odd = cluster.add_worker("--stages", "two")
     expect(odd.ends(20) == USAGE and "--stages two: must be a whole number from 1 on" in odd.output(), odd.output())
-    cluster.add_worker("--stages", 5)
+    cluster.add_worker("--stages", 5)  # more than cores, perhaps: stages with one thread each may take turns
     cluster.ends_well(but=(wrong, odd))
 
 
