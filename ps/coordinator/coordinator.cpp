@@ -28,7 +28,7 @@ Coordinator::Coordinator(CoordinatorOptions options)
       members_(options_.job.heartbeat_timeout_s),
       phase_(out_, options_.holds_end),
       admission_(options_, members_, out_),
-      departures_(options_.job, members_, admission_, phase_, out_) {}
+      departures_(options_.job, members_, admission_, phase_, training_, out_) {}
 
 // ---- messages ----
 
@@ -117,7 +117,6 @@ void Coordinator::start(int64_t now_ms, const Start& start, const RunParts& run)
   now_ms_ = now_ms;
   if (!start.choices.empty()) admission_.set_choices(start.choices);
   training_ = std::make_unique<TrainingRun>(options_, declaration(), start, run, members_, out_);
-  departures_.set_run(training_.get());
   admission_.begin_training();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
   admission_.promote_spares();

@@ -40,8 +40,14 @@ bool may_return(ErrorCode code) {
 }  // namespace
 
 Departures::Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
-                       Actions& out)
-    : job_(job), members_(members), admission_(admission), phase_(phase), out_(out) {}
+                       const std::unique_ptr<TrainingRun>& run, Actions& out)
+    : job_(job),
+      members_(members),
+      admission_(admission),
+      phase_(phase),
+      run_(run),
+      out_(out),
+      stalls_(job, members) {}
 
 void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   const MemberInfo* found = members_.find(leave.incarnation());
@@ -115,14 +121,14 @@ void Departures::release_members(int64_t now_ms) {
 
 void Departures::check_stalls(int64_t now_ms) {
   if (lost_server_) return;  // all wait for the next term, which has a deadline of its own
-  stalls_->on_tick(now_ms);
-  if (const auto notice = stalls_->take_notice(now_ms)) out_.notice(*notice);
-  const std::vector<Membership::Loss> stuck = stalls_->stuck(now_ms);
+  stalls_.on_tick(now_ms, *run_);
+  if (const auto notice = stalls_.take_notice(now_ms, *run_)) out_.notice(*notice);
+  const std::vector<Membership::Loss> stuck = stalls_.stuck(now_ms);
   for (const Membership::Loss& loss : stuck) {
     lose(now_ms, loss.incarnation, loss.reason, ErrorCode::kPeerLost);
   }
   if (!stuck.empty()) return;  // other workers may take over their work
-  const std::string overdue = stalls_->overdue(now_ms);
+  const std::string overdue = stalls_.overdue(now_ms, *run_);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,13 +26,9 @@ struct Job;
 class Departures {
  public:
   // Borrows everything for its own lifetime.
+  //   run: null before the start.
   Departures(const Job& job, Membership& members, Admission& admission, JobPhase& phase,
-             Actions& out);
-  // Call when training starts.
-  void set_run(TrainingRun* run) {
-    run_ = run;
-    stalls_.emplace(job_, members_, *run);
-  }
+             const std::unique_ptr<TrainingRun>& run, Actions& out);
 
   // Handles Leave. Ignores a process that is not a member: it has left before.
   void on_leave(int64_t now_ms, const wire::Leave& leave);
@@ -76,9 +73,9 @@ class Departures {
   Membership& members_;
   Admission& admission_;
   JobPhase& phase_;
+  const std::unique_ptr<TrainingRun>& run_;  // null before the start
   Actions& out_;
-  TrainingRun* run_ = nullptr;  // null before the start
-  std::optional<StallWatch> stalls_;
+  StallWatch stalls_;
   std::optional<std::string> lost_server_;
   bool holds_members_ = false;
   RunTotals totals_;

@@ -212,7 +212,7 @@ void JobDriver::begin_term(Now now) {
   }
   transfers_.end_term();
   data_.end_term(coordinator_->run());
-  summary_.end_term();
+  summary_.end_term(coordinator_->take_lost());
   const auto ended = std::exchange(coordinator_, std::make_unique<Coordinator>(options_));
   coordinator_->take_former(*ended);
   desk_ = make_desk(desk_->began_ms());
@@ -234,7 +234,7 @@ void JobDriver::start(Now now) {
   history_ = term_start_->history(history_);
   coordinator_->start(now.awake_ms, term_start_->start(), {snapshots_, summary_});
   const StartPoint point = term_start_->take_point();
-  summary_.begin_term(now.ms, *coordinator_, point);
+  summary_.begin_term(now.ms, coordinator_->training().counts().samples, point);
   if (again) summary_.went_back(coordinator_->barriers().start_step);
   const Declaration& declaration = coordinator_->declaration();
   effects_.started(declaration, coordinator_->barriers().start_step);
@@ -249,14 +249,14 @@ void JobDriver::start(Now now) {
 void JobDriver::show_moments(Now now, bool last) {
   const wire::Phase phase = coordinator_->phase();
   if (phase != wire::PHASE_TRAINING && phase != wire::PHASE_FINISHING) return;
-  for (const RunFigures& moment : summary_.moments(now.ms, data_, last)) {
+  for (const RunFigures& moment : summary_.moments(now.ms, *coordinator_, data_, last)) {
     effects_.show_moment(moment);
   }
 }
 
 void JobDriver::summarise(Now now) {
   show_moments(now, true);
-  RunFigures summary = summary_.summary(data_.stats());
+  RunFigures summary = summary_.summary(*coordinator_, data_.stats());
   if (coordinator_->barriers().stop_step > 0) summary.stopped_by = stops_.request().cause();
   files_.begin(FileStep::kSummary);
   effects_.write_summary(std::move(summary));
@@ -294,7 +294,7 @@ void JobDriver::deliver(Now now) {
   }
   // Training begins once the first weights exist.
   if (data_.server() != nullptr) summary_.training_began(now.ms);
-  summary_.note_barriers(now.ms);
+  summary_.note_barriers(now.ms, coordinator_->barriers());
   for (const std::string& notice : coordinator_->take_notices()) effects_.show_line(notice);
 }
 

@@ -53,7 +53,7 @@ class JobDriver {
   // one. A checkpoint-signal only writes a checkpoint. Returns true if the process must end at once.
   bool on_signal(Now now, int signal);
   // Call after the server in this process has processed its messages.
-  void on_data_taken(Now now) { summary_.note_barriers(now.ms); }
+  void on_data_taken(Now now) { summary_.note_barriers(now.ms, coordinator_->barriers()); }
   // Ends the job for all members because something in this process has failed.
   void fail(ErrorCode code, const std::string& reason) { coordinator_->fail_here(code, reason); }
   // Call last in each turn, and at least every 20 ms.

@@ -16,12 +16,32 @@ constexpr int64_t kMomentMs = 250;
 
 double seconds_of(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
+std::map<int64_t, int64_t> staleness(const Membership& members, const wire::Stats& own) {
+  std::map<int64_t, int64_t> out;
+  const auto add = [&](const wire::Stats& stats) {
+    for (const auto& [staleness, updates] : stats.staleness()) out[staleness] += updates;
+  };
+  add(own);
+  for (const auto& [incarnation, member] : members.all()) {
+    if (member.role == wire::ROLE_SERVER && !member.peer.empty()) add(member.stats);
+  }
+  return out;
+}
+
+RunTotals totals(const Coordinator& of, const wire::Stats& own) {
+  RunTotals out = of.departures().totals();
+  out.add(wire::ROLE_SERVER, own);
+  for (const auto& [incarnation, member] : of.members().all()) {
+    if (!member.peer.empty()) out.add(member.role, member.stats);
+  }
+  return out;
+}
+
 }  // namespace
 
-void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator, const StartPoint& start) {
-  coordinator_ = &coordinator;
+void RunSummary::begin_term(int64_t now_ms, int64_t samples, const StartPoint& start) {
   moment_ms_ = now_ms;
-  moment_samples_ = coordinator.training().counts().samples;
+  moment_samples_ = samples;
   rate_ = 0.0;
   opened_.clear();
   if (initial_weights_sha256_.empty()) initial_weights_sha256_ = start.initial_weights_sha256;
@@ -29,15 +49,14 @@ void RunSummary::begin_term(int64_t now_ms, Coordinator& coordinator, const Star
   if (unused_.empty()) unused_ = start.unused;
 }
 
-void RunSummary::note_lost() {
-  for (std::string& member : coordinator().take_lost()) lost_.push_back(std::move(member));
+void RunSummary::note_lost(const std::vector<std::string>& members) {
+  lost_.insert(lost_.end(), members.begin(), members.end());
 }
 
-void RunSummary::end_term() {
-  note_lost();
+void RunSummary::end_term(const std::vector<std::string>& lost) {
+  note_lost(lost);
   opened_now_.clear();
   evaluated_.clear();
-  coordinator_ = nullptr;
 }
 
 // A process of the coordinator that begins with a later term has lost its predecessor.
@@ -50,18 +69,16 @@ double RunSummary::seconds_at(int64_t ms) const {
   return history_.seconds + seconds_of(ms - began_ms_);
 }
 
-void RunSummary::note_barriers(int64_t now_ms) {
+void RunSummary::note_barriers(int64_t now_ms, const Barriers& barriers) {
   for (const auto& [step, samples] : std::exchange(opened_now_, {})) {
-    if (coordinator().barriers().evaluation_due(step)) opened_[step] = {now_ms, samples};
-    const Barriers& barriers = coordinator().barriers();
+    if (barriers.evaluation_due(step)) opened_[step] = {now_ms, samples};
     // The run may end at any evaluation whose result training awaits.
     if (barriers.keeps_evaluated(step) || step == barriers.end_step || barriers.stops_at(step))
       ended_ms_ = now_ms;
   }
 }
 
-void RunSummary::note_hash(int64_t step, const std::string& sha256) {
-  const Barriers& barriers = coordinator().barriers();
+void RunSummary::note_hash(const Barriers& barriers, int64_t step, const std::string& sha256) {
   if (step != barriers.start_step || barriers.starts_at_end()) {
     weights_sha256_ = sha256;
   } else if (initial_weights_sha256_.empty()) {
@@ -69,47 +86,27 @@ void RunSummary::note_hash(int64_t step, const std::string& sha256) {
   }
 }
 
-std::map<int64_t, int64_t> RunSummary::staleness(const wire::Stats& own) const {
-  std::map<int64_t, int64_t> out;
-  const auto add = [&](const wire::Stats& stats) {
-    for (const auto& [staleness, updates] : stats.staleness()) out[staleness] += updates;
-  };
-  add(own);
-  for (const auto& [incarnation, member] : coordinator().members().all()) {
-    if (member.role == wire::ROLE_SERVER && !member.peer.empty()) add(member.stats);
-  }
-  return out;
-}
-
-RunTotals RunSummary::totals(const wire::Stats& own) const {
-  RunTotals out = coordinator().departures().totals();
-  out.add(wire::ROLE_SERVER, own);
-  for (const auto& [incarnation, member] : coordinator().members().all()) {
-    if (!member.peer.empty()) out.add(member.role, member.stats);
-  }
-  return out;
-}
-
-void RunSummary::measure_rate(int64_t now_ms) {
-  const int64_t samples = coordinator().training().counts().samples;
+void RunSummary::measure_rate(int64_t now_ms, const Coordinator& of) {
+  const int64_t samples = of.training().counts().samples;
   const double rate =
       static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
   // Smoothed, so that the estimated time of the end does not jump. The last evaluation is no training.
-  const bool over = coordinator().training().floor() >= coordinator().barriers().end_step;
+  const bool over = of.training().floor() >= of.barriers().end_step;
   if (!over) rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
   moment_ms_ = now_ms;
   moment_samples_ = samples;
 }
 
-std::vector<RunFigures> RunSummary::moments(int64_t now_ms, const ServedData& own, bool last) {
+std::vector<RunFigures> RunSummary::moments(int64_t now_ms, Coordinator& of, const ServedData& own,
+                                            bool last) {
   const std::vector<Evaluation> evaluations = std::exchange(evaluated_, {});
   const bool due = now_ms - moment_ms_ >= kMomentMs;
   if (!due && evaluations.empty() && !last) return {};
-  if (due) measure_rate(now_ms);
-  RunFigures now = figures(now_ms, coordinator(), own.stats());
+  if (due) measure_rate(now_ms, of);
+  RunFigures now = figures(now_ms, of, own.stats());
   now.evaluation.reset();
   // The loss of a server that ends the term is told with its return.
-  if (!coordinator().departures().lost_server()) note_lost();
+  if (!of.departures().lost_server()) note_lost(of.take_lost());
   // One moment for each evaluation, and at least one.
   std::vector<RunFigures> out(std::max<size_t>(1, evaluations.size()), now);
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
@@ -120,9 +117,8 @@ std::vector<RunFigures> RunSummary::moments(int64_t now_ms, const ServedData& ow
 
 void RunSummary::add_evaluation(RunFigures& moment, const Evaluation& evaluation, int64_t now_ms) {
   const auto found = opened_.find(evaluation.step);
-  const Opened opened = found != opened_.end()
-                            ? found->second
-                            : Opened{now_ms, coordinator().training().counts().samples};
+  const Opened opened =
+      found != opened_.end() ? found->second : Opened{now_ms, moment.counts.samples};
   moment.evaluation = evaluation;
   moment.test_seconds = seconds_at(opened.at_ms);
   moment.test_samples = opened.samples;
@@ -163,19 +159,19 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
       rate_ > 0 ? rate_ : static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
   f.learning_rate = learning_rate(options_.job.schedule, *f.step, of.total_steps());
   f.loss = record.newest_loss();
-  f.staleness = staleness(own);
-  f.totals = totals(own);
+  f.staleness = staleness(of.members(), own);
+  f.totals = totals(of, own);
   f.evaluation = of.evaluations().newest();
   return f;
 }
 
-RunFigures RunSummary::summary(const wire::Stats& own) const {
-  const CommittedWork& record = coordinator().training();
-  const Declaration& declaration = coordinator().declaration();
+RunFigures RunSummary::summary(const Coordinator& of, const wire::Stats& own) const {
+  const CommittedWork& record = of.training();
+  const Declaration& declaration = of.declaration();
   const Job& job = options_.job;
-  RunFigures f = figures(ended_ms_, coordinator(), own);
+  RunFigures f = figures(ended_ms_, of, own);
   // In all-reduce, workers may be past the stop step.
-  if (const int64_t stopped_at = coordinator().barriers().stop_step; stopped_at > 0) {
+  if (const int64_t stopped_at = of.barriers().stop_step; stopped_at > 0) {
     f.end_step = stopped_at;
     const int64_t bad_gradients = f.counts.bad_gradients;
     if (const RunCounts* at_stop = record.counts_at(stopped_at)) f.counts = *at_stop;
@@ -183,8 +179,8 @@ RunFigures RunSummary::summary(const wire::Stats& own) const {
   }
   f.samples_per_second = static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
   f.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
-  f.stopped_early = coordinator().followed().stopped_early();
-  f.best = coordinator().followed().record();
+  f.stopped_early = of.followed().stopped_early();
+  f.best = of.followed().record();
   f.model_parameters = declaration.table.trainable();
   f.arena_bytes = declaration.arena_bytes;
   f.slots = declaration.slots;

@@ -23,12 +23,13 @@ class RunSummary : public TrainingListener {
   RunSummary(const CoordinatorOptions& options, const RunHistory& history)
       : options_(options), history_(history) {}
 
-  // Starts a term. Borrows the coordinator until the next one.
-  //   start: its hash of the initial weights is known if an earlier process of the coordinator
-  //   knew it.
-  void begin_term(int64_t now_ms, Coordinator& coordinator, const StartPoint& start);
-  // Ends the term; drops the coordinator.
-  void end_term();
+  // Starts a term.
+  //   samples: counted so far. start: its hash of the initial weights is known if an earlier process
+  //   of the coordinator knew it.
+  void begin_term(int64_t now_ms, int64_t samples, const StartPoint& start);
+  // Ends the term.
+  //   lost: its members that no moment has named.
+  void end_term(const std::vector<std::string>& lost);
   // Notes that a later term starts from the checkpoint of this step.
   void went_back(int64_t step);
   // Notes that the first weights exist.
@@ -38,20 +39,23 @@ class RunSummary : public TrainingListener {
   void on_barrier_open(int64_t step, int64_t samples) override { opened_now_[step] = samples; }
   void on_evaluation(const Evaluation& evaluation) override { evaluated_.push_back(evaluation); }
   // Notes when the newest barriers opened: their weights, which are evaluated, exist since then.
-  void note_barriers(int64_t now_ms);
+  //   barriers: of the running term.
+  void note_barriers(int64_t now_ms, const Barriers& barriers);
   // Takes the hash of the weights at the start or the end of the run.
-  void note_hash(int64_t step, const std::string& sha256);
+  void note_hash(const Barriers& barriers, int64_t step, const std::string& sha256);
   const std::string& weights_sha256() const { return weights_sha256_; }
   const std::string& initial_weights_sha256() const { return initial_weights_sha256_; }
 
   // Returns the moments that are due: one for each evaluation, and one each quarter of a second.
-  //   own: the server in this process. last: end of training, returns a moment in any case.
-  std::vector<RunFigures> moments(int64_t now_ms, const ServedData& own, bool last);
+  //   of: has begun to train; its lost members are taken. own: the server in this process. last: end
+  //   of training, returns a moment in any case.
+  std::vector<RunFigures> moments(int64_t now_ms, Coordinator& of, const ServedData& own,
+                                  bool last);
   // Returns the present figures, with the newest evaluation.
   //   own: Stats of the server in this process.
   RunFigures figures(int64_t now_ms, const Coordinator& of, const wire::Stats& own) const;
   // Returns the figures at the end. The caller adds `stopped_by` and the refusals of control messages.
-  RunFigures summary(const wire::Stats& own) const;
+  RunFigures summary(const Coordinator& of, const wire::Stats& own) const;
 
  private:
   struct Opened {
@@ -59,19 +63,13 @@ class RunSummary : public TrainingListener {
     int64_t samples = 0;  // contained in its weights
   };
 
-  void measure_rate(int64_t now_ms);
-  void note_lost();
+  void measure_rate(int64_t now_ms, const Coordinator& of);
+  void note_lost(const std::vector<std::string>& members);
   void add_evaluation(RunFigures& moment, const Evaluation& evaluation, int64_t now_ms);
-  std::map<int64_t, int64_t> staleness(const wire::Stats& own) const;
-  RunTotals totals(const wire::Stats& own) const;
-
-  Coordinator& coordinator() { return *coordinator_; }
-  const Coordinator& coordinator() const { return *coordinator_; }
   double seconds_at(int64_t ms) const;
 
   const CoordinatorOptions& options_;
   const RunHistory& history_;
-  Coordinator* coordinator_ = nullptr;     // null between two terms
   std::map<int64_t, int64_t> opened_now_;  // by step: samples of barriers that note_barriers takes
   std::map<int64_t, Opened> opened_;       // by step, until evaluated
   std::vector<Evaluation> evaluated_;      // since the newest moment

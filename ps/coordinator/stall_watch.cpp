@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/text.h"
+#include "ps/coordinator/training_run.h"
 
 namespace pushpull {
 
@@ -16,20 +17,17 @@ constexpr size_t kMaxNames = 4;
 
 }  // namespace
 
-StallWatch::StallWatch(const Job& job, const Membership& members, const TrainingRun& run)
-    : job_(job), members_(members), run_(run) {}
-
-void StallWatch::on_tick(int64_t now_ms) {
-  note_floor(now_ms);
+void StallWatch::on_tick(int64_t now_ms, const TrainingRun& run) {
+  note_floor(now_ms, run);
   note_workers(now_ms);
   // Missing workers and snapshots have deadlines of their own.
-  if (run_.work().lacks_workers() || run_.snapshots().disk_step()) moved_ms_ = now_ms;
+  if (run.work().lacks_workers() || run.snapshots().disk_step()) moved_ms_ = now_ms;
 }
 
-void StallWatch::note_floor(int64_t now_ms) {
-  const CommittedWork& committed = run_.committed();
+void StallWatch::note_floor(int64_t now_ms, const TrainingRun& run) {
+  const CommittedWork& committed = run.committed();
   const int64_t moves = committed.counts().pushes_applied + committed.counts().pushes_dropped +
-                        run_.snapshots().transferred();
+                        run.snapshots().transferred();
   if (moves != moves_) moved_ms_ = now_ms;
   moves_ = moves;
   if (committed.floor() == floor_) return;
@@ -57,8 +55,8 @@ void StallWatch::note_workers(int64_t now_ms) {
   }
 }
 
-bool StallWatch::evaluating() const {
-  return run_.barriers().evaluation_due(floor_) && !run_.evaluations().complete(floor_);
+bool StallWatch::evaluating(const TrainingRun& run) const {
+  return run.barriers().evaluation_due(floor_) && !run.evaluations().complete(floor_);
 }
 
 bool StallWatch::waits(uint64_t incarnation) const {
@@ -92,13 +90,13 @@ std::string StallWatch::describe_all(const std::vector<uint64_t>& workers, int64
   return out + "; and " + std::to_string(workers.size() - kMaxNames) + " more";
 }
 
-std::optional<std::string> StallWatch::take_notice(int64_t now_ms) {
+std::optional<std::string> StallWatch::take_notice(int64_t now_ms, const TrainingRun& run) {
   // An evaluation has no steps: it is stuck if no chunk is computed.
-  const bool evaluates = evaluating();
+  const bool evaluates = evaluating(run);
   const int64_t since_ms = evaluates ? std::max(floor_ms_, moved_ms_) : floor_ms_;
   if (now_ms - since_ms <= kNameAfterMs || now_ms - since_ms <= limit_ms()) return std::nullopt;
   if (notice_ms_ >= 0 && now_ms - notice_ms_ < kNameAgainMs) return std::nullopt;
-  std::vector<uint64_t> busy = run_.work().unfinished(floor_);
+  std::vector<uint64_t> busy = run.work().unfinished(floor_);
   const auto is_waiting = [this](uint64_t incarnation) { return waits(incarnation); };
   // Workers that wait, wait for those that do not.
   if (!std::all_of(busy.begin(), busy.end(), is_waiting)) std::erase_if(busy, is_waiting);
@@ -122,13 +120,13 @@ std::vector<Membership::Loss> StallWatch::stuck(int64_t now_ms) const {
   return out;
 }
 
-std::string StallWatch::overdue(int64_t now_ms) const {
+std::string StallWatch::overdue(int64_t now_ms, const TrainingRun& run) const {
   const auto timeout_ms = static_cast<int64_t>(job_.progress_timeout_s * 1000);
   if (timeout_ms == 0 || now_ms - moved_ms_ <= timeout_ms) return "";
   const bool all_wait = std::all_of(workers_.begin(), workers_.end(),
                                     [this](const auto& entry) { return waits(entry.first); });
   if (!all_wait) return "";  // `stuck` finds the other workers
-  const std::vector<uint64_t> busy = run_.work().unfinished(floor_);
+  const std::vector<uint64_t> busy = run.work().unfinished(floor_);
   return "[job] nothing has been computed for " + seconds_text(now_ms - moved_ms_) +
          " s (progress-timeout = " + seconds_text(timeout_ms) + "), at step " +
          std::to_string(floor_) + (busy.empty() ? "" : ": " + describe_all(busy, now_ms));

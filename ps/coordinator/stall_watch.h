@@ -14,28 +14,29 @@
 #include <string>
 #include <vector>
 
-#include "ps/coordinator/training_run.h"
 #include "ps/members/membership.h"
 
 namespace pushpull {
 
 struct Job;
+class TrainingRun;
 
 class StallWatch {
  public:
-  // Borrows all arguments.
-  StallWatch(const Job& job, const Membership& members, const TrainingRun& run);
+  // Borrows both.
+  StallWatch(const Job& job, const Membership& members) : job_(job), members_(members) {}
 
   // Takes the members' reports and the commits. Call before the queries.
-  void on_tick(int64_t now_ms);
+  //   run: the training that is watched, the same in each call.
+  void on_tick(int64_t now_ms, const TrainingRun& run);
 
   // Returns a line for users once a step has lasted for 10 s or three typical steps, whichever is
   // longer, and again every 30 s.
-  std::optional<std::string> take_notice(int64_t now_ms);
+  std::optional<std::string> take_notice(int64_t now_ms, const TrainingRun& run);
   // Returns the workers that count as lost now.
   std::vector<Membership::Loss> stuck(int64_t now_ms) const;
   // Returns why the job cannot continue, or "".
-  std::string overdue(int64_t now_ms) const;
+  std::string overdue(int64_t now_ms, const TrainingRun& run) const;
 
  private:
   struct Worker {
@@ -44,8 +45,8 @@ class StallWatch {
   };
 
   void note_workers(int64_t now_ms);
-  void note_floor(int64_t now_ms);
-  bool evaluating() const;
+  void note_floor(int64_t now_ms, const TrainingRun& run);
+  bool evaluating(const TrainingRun& run) const;
   // Returns true for a worker that is no longer a member, too.
   bool waits(uint64_t incarnation) const;
   int64_t limit_ms() const;
@@ -55,7 +56,6 @@ class StallWatch {
 
   const Job& job_;
   const Membership& members_;
-  const TrainingRun& run_;
   std::map<uint64_t, Worker> workers_;
   int64_t floor_ = -1;
   int64_t floor_ms_ = 0;         // when the floor was reached

@@ -243,7 +243,7 @@ bool Transfers::on_written(Now now, const Written& written) {
   const bool over = term_->run.snapshot_written(written.error == nullptr);
   if (written.error && !failed) rethrow(written);
   if (!over) return !failed;
-  summary_.note_hash(written.step, written.weights_sha256);
+  summary_.note_hash(term_->run.barriers(), written.step, written.weights_sha256);
   measure(now, written.step);
   return !failed;
 }

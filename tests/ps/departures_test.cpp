@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ class DeparturesTest : public testing::Test {
     options_.self.host = "head";
     options_.self.pid = 1;
     admission_.emplace(options_, members_, out_);
-    departures_.emplace(options_.job, members_, *admission_, phase_, out_);
+    departures_.emplace(options_.job, members_, *admission_, phase_, run_, out_);
     for (const uint64_t who : {kAnna, kBert}) join(who);
   }
   void hello(uint64_t who, wire::Role role, const std::string& endpoint = "") {
@@ -53,9 +54,8 @@ class DeparturesTest : public testing::Test {
     admission_->on_declare(0, std::to_string(who), declare, phase_.phase());
   }
   void start(const Start& start = {}) {
-    run_.emplace(options_, admission_->declarations().first(), start, RunParts{snapshots_, heard_},
-                 members_, out_);
-    departures_->set_run(&*run_);
+    run_ = std::make_unique<TrainingRun>(options_, admission_->declarations().first(), start,
+                                         RunParts{snapshots_, heard_}, members_, out_);
     phase_.enter(0, wire::PHASE_TRAINING);
     out_.take_notices();
   }
@@ -98,7 +98,7 @@ class DeparturesTest : public testing::Test {
   std::optional<Departures> departures_;
   BarrierSnapshots snapshots_;
   StoringListener heard_;
-  std::optional<TrainingRun> run_;
+  std::unique_ptr<TrainingRun> run_;
 };
 
 TEST_F(DeparturesTest, JobsPolicyDecidesAboutALostWorker) {

@@ -39,8 +39,8 @@ class StallWatchTest : public testing::Test {
     declaration.test_samples = 8;
     run_.emplace(options_, declaration, Start{}, RunParts{snapshots_, heard_}, members_, out_);
     write_snapshots(snapshots_, *run_);
-    watch_.emplace(options_.job, members_, *run_);
-    watch_->on_tick(0);
+    watch_.emplace(options_.job, members_);
+    watch_->on_tick(0, *run_);
   }
   void report(uint64_t who, int64_t progress, const std::string& waits_for = "") {
     wire::Stats& stats = members_.find(who)->stats;
@@ -52,8 +52,8 @@ class StallWatchTest : public testing::Test {
   }
   // Ticks at this time and returns the line for users, or "".
   std::string notice(int64_t now_ms) {
-    watch_->on_tick(now_ms);
-    return watch_->take_notice(now_ms).value_or("");
+    watch_->on_tick(now_ms, *run_);
+    return watch_->take_notice(now_ms, *run_).value_or("");
   }
 
   CoordinatorOptions options_;
@@ -110,10 +110,10 @@ TEST_F(StallWatchTest, RunningEvaluationIsNoStall) {
 TEST_F(StallWatchTest, WorkerThatComputesNothingIsStuckAfterProgressTimeout) {
   make("progress-timeout = 25\n");
   report(kBert, 1);
-  watch_->on_tick(5 * kSecond);
+  watch_->on_tick(5 * kSecond, *run_);
   report(kAnna, 1);
-  watch_->on_tick(20 * kSecond);
-  watch_->on_tick(30 * kSecond);
+  watch_->on_tick(20 * kSecond, *run_);
+  watch_->on_tick(30 * kSecond, *run_);
   EXPECT_TRUE(watch_->stuck(30 * kSecond).empty());
   const auto stuck = watch_->stuck(30 * kSecond + 1);
   ASSERT_EQ(stuck.size(), 1U);
@@ -125,15 +125,15 @@ TEST_F(StallWatchTest, WorkerThatComputesNothingIsStuckAfterProgressTimeout) {
 TEST_F(StallWatchTest, WaitingWorkerIsNotStuck) {
   make("progress-timeout = 25\n");
   for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
-  watch_->on_tick(100 * kSecond);
+  watch_->on_tick(100 * kSecond, *run_);
   EXPECT_TRUE(watch_->stuck(100 * kSecond).empty());
 }
 
 TEST_F(StallWatchTest, WorkerThatDrawsNoLeaseWithoutWaitingIsStuck) {
   make("strategy = async\nprogress-timeout = 25\n");
   report(kAnna, 0, "a lease of server 0");
-  watch_->on_tick(26 * kSecond);
-  EXPECT_EQ(watch_->overdue(26 * kSecond), "") << "the other worker may continue";
+  watch_->on_tick(26 * kSecond, *run_);
+  EXPECT_EQ(watch_->overdue(26 * kSecond, *run_), "") << "the other worker may continue";
   ASSERT_EQ(watch_->stuck(26 * kSecond).size(), 1U);
   EXPECT_EQ(watch_->stuck(26 * kSecond).front().incarnation, kBert);
 }
@@ -141,31 +141,31 @@ TEST_F(StallWatchTest, WorkerThatDrawsNoLeaseWithoutWaitingIsStuck) {
 TEST_F(StallWatchTest, LossOfAWorkerRestartsTheWait) {
   make("strategy = async\nprogress-timeout = 25\n");
   report(kAnna, 0, "a lease of server 0");
-  watch_->on_tick(26 * kSecond);
+  watch_->on_tick(26 * kSecond, *run_);
   members_.remove(kBert);
-  watch_->on_tick(26 * kSecond);
-  EXPECT_EQ(watch_->overdue(26 * kSecond), "");
+  watch_->on_tick(26 * kSecond, *run_);
+  EXPECT_EQ(watch_->overdue(26 * kSecond, *run_), "");
 }
 
 TEST_F(StallWatchTest, ZeroNeverEndsTheJobButStillNames) {
   make("progress-timeout = 0\n");
   EXPECT_THAT(notice(10'000 * kSecond), HasSubstr("has computed nothing for 10000.0 s"));
   EXPECT_TRUE(watch_->stuck(10'000 * kSecond).empty());
-  EXPECT_EQ(watch_->overdue(10'000 * kSecond), "");
+  EXPECT_EQ(watch_->overdue(10'000 * kSecond, *run_), "");
 }
 
 TEST_F(StallWatchTest, JobInWhichAllWaitEnds) {
   make("progress-timeout = 25\n");
   for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
-  watch_->on_tick(25 * kSecond);
-  EXPECT_EQ(watch_->overdue(25 * kSecond), "");
-  EXPECT_THAT(watch_->overdue(25 * kSecond + 1),
+  watch_->on_tick(25 * kSecond, *run_);
+  EXPECT_EQ(watch_->overdue(25 * kSecond, *run_), "");
+  EXPECT_THAT(watch_->overdue(25 * kSecond + 1, *run_),
               HasSubstr("[job] nothing has been computed for 25.0 s (progress-timeout = 25.0), at "
                         "step 0: worker 0 "
                         "(node, pid 1101) waits for weights of step 0 of server 1"));
   commit(kAnna, 0);
-  watch_->on_tick(26 * kSecond);
-  EXPECT_EQ(watch_->overdue(26 * kSecond), "");
+  watch_->on_tick(26 * kSecond, *run_);
+  EXPECT_EQ(watch_->overdue(26 * kSecond, *run_), "");
 }
 
 TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
@@ -174,8 +174,8 @@ TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   const MemberInfo bert = *members_.find(kBert);
   members_.remove(kBert);
   run_->work().lose(0, bert);
-  watch_->on_tick(60 * kSecond);
-  EXPECT_EQ(watch_->overdue(60 * kSecond), "") << "replacement-timeout applies";
+  watch_->on_tick(60 * kSecond, *run_);
+  EXPECT_EQ(watch_->overdue(60 * kSecond, *run_), "") << "replacement-timeout applies";
   run_->work().fill();
   members_.add(bert);
   run_->work().fill();
@@ -183,11 +183,11 @@ TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   snapshots_.take_request();
   run_->snapshot_gathered({.step = 2});
   ASSERT_TRUE(run_->take_task());
-  watch_->on_tick(90 * kSecond);
-  EXPECT_EQ(watch_->overdue(90 * kSecond), "") << "the disk may be slow";
+  watch_->on_tick(90 * kSecond, *run_);
+  EXPECT_EQ(watch_->overdue(90 * kSecond, *run_), "") << "the disk may be slow";
   run_->snapshot_written(true);
-  watch_->on_tick(116 * kSecond);
-  EXPECT_THAT(watch_->overdue(116 * kSecond), Not(testing::IsEmpty()));
+  watch_->on_tick(116 * kSecond, *run_);
+  EXPECT_THAT(watch_->overdue(116 * kSecond, *run_), Not(testing::IsEmpty()));
 }
 
 TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
@@ -195,10 +195,10 @@ TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
   for (const uint64_t who : {kAnna, kBert}) report(who, 0, "the end of the job");
   for (int64_t s = 0; s < 100; s += 20) {
     snapshots_.note_transferred(s);
-    watch_->on_tick(s * kSecond);
-    EXPECT_EQ(watch_->overdue(s * kSecond), "");
+    watch_->on_tick(s * kSecond, *run_);
+    EXPECT_EQ(watch_->overdue(s * kSecond, *run_), "");
   }
-  EXPECT_NE(watch_->overdue(106 * kSecond), "");
+  EXPECT_NE(watch_->overdue(106 * kSecond, *run_), "");
 }
 
 TEST_F(StallWatchTest, HoldersOfLeasesAreNamed) {
