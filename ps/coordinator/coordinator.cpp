@@ -81,7 +81,7 @@ Checked Coordinator::on_declare(int64_t now_ms, const PeerId& peer, const wire::
   Admission::Declared declared = admission_.on_declare(now_ms, peer, declare, phase());
   if (declared.admitted && phase_.training()) {
     admission_.promote_spares();
-    training_->work().fill();
+    training_->assign_work();
   }
   if (declared.job_error && phase_.gathering()) {
     fail(declared.job_error->code(), declared.job_error->what());
@@ -113,14 +113,15 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
 
 // ---- starting and training ----
 
-void Coordinator::start(int64_t now_ms, const Start& start, const RunParts& run) {
+TrainingRun& Coordinator::start(int64_t now_ms, const Start& start, const RunParts& run) {
   now_ms_ = now_ms;
   if (!start.choices.empty()) admission_.set_choices(start.choices);
   training_ = std::make_unique<TrainingRun>(options_, declaration(), start, run, members_, out_);
   admission_.begin_training();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
   admission_.promote_spares();
-  training_->work().fill();
+  training_->assign_work();
+  return *training_;
 }
 
 void Coordinator::on_commit(const Commit& commit) { training_->on_commit(commit); }
@@ -132,7 +133,7 @@ void Coordinator::on_checkpoint_waits(int64_t step) { training_->on_checkpoint_w
 std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
   const MemberInfo* member = members_.find(incarnation);
   if (!training_ || member == nullptr) return {};
-  return training_->work().leases(*member);
+  return training_->leases(*member);
 }
 
 const Barriers& Coordinator::barriers() const {

@@ -36,7 +36,8 @@ class Coordinator : public TrainingObserver {
   void on_tick(int64_t now_ms);
   // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
-  void start(int64_t now_ms, const Start& start, const RunParts& run);
+  // Returns the training, which lives as long as the coordinator.
+  TrainingRun& start(int64_t now_ms, const Start& start, const RunParts& run);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave
@@ -80,7 +81,7 @@ class Coordinator : public TrainingObserver {
   const Evaluations& evaluations() const { return training_->evaluations(); }
   const FollowedEvaluations& followed() const { return training_->followed(); }
   const ServerLogs* logs() const { return training_->logs(); }
-  TrainingRun& training_run() { return *training_; }
+  const TrainingRun& training_run() const { return *training_; }
   // Returns a line that names what the job waits for, or "" once training has started.
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }

@@ -100,8 +100,7 @@ void Departures::on_tick(int64_t now_ms) {
   release_members(now_ms);
   if (!phase_.training()) return;
   run_->on_tick();
-  std::string overdue = run_->work().overdue(now_ms);
-  if (overdue.empty()) overdue = run_->places().overdue(now_ms);
+  const std::string overdue = run_->overdue(now_ms);
   if (!overdue.empty()) phase_.fail(now_ms, ErrorCode::kPeerLost, overdue, {});
   check_stalls(now_ms);
 }
@@ -145,9 +144,8 @@ void Departures::fail_by(int64_t now_ms, const MemberInfo& member, ErrorCode cod
 }
 
 std::string Departures::lost_text(const MemberInfo& member, const std::string& reason) const {
-  const std::string where = run_ == nullptr
-                                ? " before the start"
-                                : " at step " + std::to_string(run_->committed().floor());
+  const std::string where =
+      run_ == nullptr ? " before the start" : " at step " + std::to_string(run_->floor());
   return "[job] lost " + member.name() + where + ": " + reason;
 }
 
@@ -210,7 +208,7 @@ void Departures::end_term(const std::string& text) {
 // Returns what on-worker-loss = abort loses, and the settings that avoid it.
 std::string Departures::abort_text() const {
   const std::optional<int64_t>& saved = run_->snapshots().saved_step();
-  std::string text = "; on-worker-loss=abort: " + RunSaved{run_->committed().floor(), saved}.loss();
+  std::string text = "; on-worker-loss=abort: " + RunSaved{run_->floor(), saved}.loss();
   if (saved) text += "; the same command with --resume auto goes on";
   // In all-reduce the job cannot wait.
   const bool may_wait = !job_.strategy.traits().workers_update;
@@ -222,11 +220,12 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
   const std::string text = lost_text(worker, reason);
   totals_.add(wire::ROLE_WORKER, worker.stats);
   if (worker.rank >= 0) ++workers_lost_;
-  const bool had_work = run_->work().lose(now_ms, worker);
+  const TrainingRun::Lost lost = run_->lose_worker(now_ms, worker);
+  const bool had_work = lost != TrainingRun::Lost::kNoWork;
   if (had_work && job_.on_worker_loss == OnWorkerLoss::kAbort) {
     return fail_by(now_ms, worker, code, text + abort_text(), text + abort_text());
   }
-  if (had_work && !run_->places().lost_worker(run_->committed().floor())) {
+  if (lost == TrainingRun::Lost::kPushes) {
     return end_term(text + "; a lost server lacks its pushes");
   }
   const bool waits = job_.on_worker_loss == OnWorkerLoss::kWait;
@@ -236,7 +235,7 @@ void Departures::lose_worker(int64_t now_ms, const MemberInfo& worker, const std
                       : others  ? "; the others go on"
                                 : "; no worker is left, waiting for one"));
   admission_.promote_spares();
-  run_->work().fill();
+  run_->assign_work();
 }
 
 }  // namespace pushpull

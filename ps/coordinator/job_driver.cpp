@@ -98,8 +98,6 @@ void JobDriver::tick(Now now) {
   effects_.members_lost(coordinator_->take_given_up());
   effects_.members_lost(term_start_->take_missing(now.awake_ms, coordinator_->members()));
   save_term();
-  if (coordinator_->started())
-    history_.recoveries += coordinator_->training_run().places().take_recovered();
   start_if_ready(now);
   advance_stops(now);
   tick_transfers(now);
@@ -232,14 +230,15 @@ void JobDriver::start_if_ready(Now now) {
 void JobDriver::start(Now now) {
   const bool again = history_.trained;
   history_ = term_start_->history(history_);
-  coordinator_->start(now.awake_ms, term_start_->start(), {snapshots_, summary_});
+  TrainingRun& run =
+      coordinator_->start(now.awake_ms, term_start_->start(), {snapshots_, summary_});
   const StartPoint point = term_start_->take_point();
-  summary_.begin_term(now.ms, coordinator_->training().counts().samples, point);
-  if (again) summary_.went_back(coordinator_->barriers().start_step);
+  summary_.begin_term(now.ms, run.committed().counts().samples, point);
+  if (again) summary_.went_back(run.barriers().start_step);
   const Declaration& declaration = coordinator_->declaration();
-  effects_.started(declaration, coordinator_->barriers().start_step);
-  const int64_t slices = transfers_.begin_term(
-      now, {coordinator_->training_run(), coordinator_->members(), declaration}, point);
+  effects_.started(declaration, run.barriers().start_step);
+  const int64_t slices =
+      transfers_.begin_term(now, {run, coordinator_->members(), declaration}, point);
   effects_.show_line(term_start_->line(*coordinator_, slices));
   tick_transfers(now);  // its deadline begins before the workers'
 }

@@ -69,8 +69,8 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
   }
   // In a term that ends or begins, nothing can be added: the next one writes it.
   if (phase != wire::PHASE_TRAINING || coordinator.departures().lost_server()) return;
-  TrainingRun& run = coordinator.training_run();
-  if (awaited_ > run.committed().floor()) {
+  const TrainingRun& run = coordinator.training_run();
+  if (awaited_ > run.floor()) {
     return settle("the checkpoint at step " + std::to_string(awaited_) + " covers it");
   }
   if (awaited_ >= 0 || snapshots_.busy() || run.choosing()) {

@@ -153,6 +153,7 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
       std::max<int64_t>(1, steps_per_epoch(options_.job, of.declaration().train_samples));
   f.step_done = record.floor() - history_.first_step;
   f.seconds = began_ms_ < 0 ? 0.0 : seconds_at(now_ms);
+  f.recoveries += of.training_run().places().recovered();
   f.counts = record.counts();
   f.counts.bad_gradients += history_.quarantined + of.departures().quarantined();
   f.samples_per_second =

@@ -105,7 +105,7 @@ void TrainingRun::on_checkpoint_waits(int64_t step) {
 // members confirm it, servers hold back the weights for that step and no lease of it is drawn.
 std::optional<int64_t> TrainingRun::choose_checkpoint(int64_t steps_ahead) {
   if (choosing()) return std::nullopt;
-  const int64_t first = std::max(work_->first_unbegun_step(), committed_.floor() + steps_ahead);
+  const int64_t first = std::max(work_->first_unbegun_step(), floor() + steps_ahead);
   const int64_t step = barriers_.end_of_round_at(first);
   if (step <= barriers_.start_step || step >= barriers_.end_step) return std::nullopt;
   barriers_.choose(step);
@@ -246,7 +246,7 @@ int64_t TrainingRun::nearest_cut() {
   const int64_t cut = work_->nearest_cut();
   if (!options_.job.strategy.traits().workers_update || cut <= work_->first_unbegun_step())
     return cut;
-  const auto known = std::ranges::upper_bound(barriers_.chosen, committed_.floor());
+  const auto known = std::ranges::upper_bound(barriers_.chosen, floor());
   if (known != barriers_.chosen.end()) return std::min(cut, *known);
   return std::min(cut, choose_checkpoint(0).value_or(cut));
 }
@@ -266,7 +266,7 @@ bool TrainingRun::stop() {
 }
 
 bool TrainingRun::complete() const {
-  return committed_.floor() >= barriers_.end_step && snapshots_.complete() &&
+  return floor() >= barriers_.end_step && snapshots_.complete() &&
          evaluations_.complete(barriers_.end_step);
 }
 
@@ -311,7 +311,26 @@ void TrainingRun::server_loaded(uint64_t incarnation) {
 
 bool TrainingRun::replaceable(int64_t now_ms, const MemberInfo& server) {
   norms_.forget(server.incarnation);
-  return places_.lost_server(now_ms, server.rank, committed_.floor());
+  return places_.lost_server(now_ms, server.rank, floor());
+}
+
+TrainingRun::Lost TrainingRun::lose_worker(int64_t now_ms, const MemberInfo& worker) {
+  if (!work_->lose(now_ms, worker)) return Lost::kNoWork;
+  return places_.lost_worker(floor()) ? Lost::kWork : Lost::kPushes;
+}
+
+std::string TrainingRun::overdue(int64_t now_ms) {
+  const std::string of_work = work_->overdue(now_ms);
+  return of_work.empty() ? places_.overdue(now_ms) : of_work;
+}
+
+std::vector<DataPort> TrainingRun::server_ports() const {
+  std::vector<DataPort> ports;
+  for (int rank = 0; rank < places_.servers(); ++rank) {
+    const MemberInfo* const member = members_.find_rank(wire::ROLE_SERVER, rank);
+    ports.push_back(member == nullptr ? places_.port(rank) : member->data_port());
+  }
+  return ports;
 }
 
 void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& server) const {

@@ -103,12 +103,16 @@ class TrainingRun {
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
   // Returns true while some member does not know of the newest one yet: none can be added.
   bool choosing() const { return barriers_.held_step > 0; }
+  // Returns the worker's unfinished leases, topped up; empty without a pool.
+  std::vector<wire::Lease> leases(const MemberInfo& worker) { return work_->leases(worker); }
   // Events of the snapshots, as in BarrierSnapshots: members hear of them.
   void snapshot_gathered(GatheredState snapshot);
   bool snapshot_written(bool saved);
   // Returns what the disk does next. The weights of an evaluation wait for its result: whether they
   // are the best, and whether the run ends there.
   std::optional<BarrierSnapshots::Task> take_task();
+  // Notes that a copy of all servers but server 0 is complete.
+  void copied(int64_t step, int64_t updates) { places_.copied(step, updates); }
   // Call before each State goes out.
   void on_tick();
   // Messages of members.
@@ -135,15 +139,27 @@ class TrainingRun {
   void server_loaded(uint64_t incarnation);
   // Notes the loss of a server. Returns true if another process may take its place.
   bool replaceable(int64_t now_ms, const MemberInfo& server);
+  // What training loses with a worker: no work, work that another one can take over, or also pushes
+  // that a lost server lacks, so that the term cannot go on.
+  enum class Lost { kNoWork, kWork, kPushes };
+  Lost lose_worker(int64_t now_ms, const MemberInfo& worker);
+  // Call when workers have joined or left: gives free work to workers, or tells users that training
+  // is paused.
+  void assign_work() { work_->fill(); }
+  // Returns an error text if some work, or the place of a server, has waited for longer than
+  // replacement-timeout, else "".
+  std::string overdue(int64_t now_ms);
 
+  // ---- queries ----
+  int64_t floor() const { return committed_.floor(); }  // the step that training has reached
   const Barriers& barriers() const { return barriers_; }
   int64_t total_steps() const { return total_steps_; }
   int shares() const { return shares_; }
-  WorkAssignment& work() { return *work_; }
+  // Returns the data port of each server, by rank: that of the lost one while a place is empty.
+  std::vector<DataPort> server_ports() const;
   const WorkAssignment& work() const { return *work_; }
   const BarrierSnapshots& snapshots() const { return snapshots_; }
   const CommittedWork& committed() const { return committed_; }
-  ServerPlaces& places() { return places_; }
   const ServerPlaces& places() const { return places_; }
   const Evaluations& evaluations() const { return evaluations_; }
   const FollowedEvaluations& followed() const { return followed_; }

@@ -37,9 +37,7 @@ Transfers::Transfers(const CoordinatorOptions& options, BarrierSnapshots& snapsh
 
 int64_t Transfers::begin_term(Now now, const TermParts& term, const StartPoint& point) {
   term_.emplace(term);
-  std::vector<DataPort> ports;
-  for (int i = 0; i < options_.servers; ++i) ports.push_back(term.run.places().port(i));
-  effects_.connect_shards(ports);
+  effects_.connect_shards(term.run.server_ports());
   const SliceMap& map =
       map_.emplace(term.declaration.table.total, options_.job.slice_bytes, options_.servers);
   // Last: turns use it, with all it needs, as soon as it exists.
@@ -96,7 +94,7 @@ void Transfers::exchange(Now now) {
 
 // Chooses a step far enough ahead for all members to know of it in time.
 std::optional<int64_t> Transfers::add_checkpoint(Now now) {
-  const int64_t step = term_->run.committed().floor();
+  const int64_t step = term_->run.floor();
   pace_.reach(now.ms, step);
   const std::optional<int64_t> chosen = term_->run.choose_checkpoint(pace_.steps_in(kAheadMs));
   if (chosen) pace_.chosen(now.ms, step);
@@ -139,7 +137,7 @@ void Transfers::keep_copy(const GatheredState& snapshot) {
     copy->slices[static_cast<size_t>(slice)] = snapshot.slices[static_cast<size_t>(slice)];
   }
   copy_ = std::move(copy);
-  term_->run.places().copied(snapshot.step, snapshot.updates);
+  term_->run.copied(snapshot.step, snapshot.updates);
 }
 
 // Loads the copy into one replacement server at a time.
@@ -148,12 +146,7 @@ void Transfers::restore(Now now) {
   const std::optional<int> rank = term_->run.take_joined_server();
   if (!rank) return;
   restored_server_ = term_->members.find_rank(wire::ROLE_SERVER, *rank)->incarnation;
-  std::vector<DataPort> ports;
-  for (int i = 0; i < options_.servers; ++i) {
-    const MemberInfo* const member = term_->members.find_rank(wire::ROLE_SERVER, i);
-    ports.push_back(member == nullptr ? term_->run.places().port(i) : member->data_port());
-  }
-  effects_.connect_shards(ports);
+  effects_.connect_shards(term_->run.server_ports());
   // A complete copy proves that each server has reached its step: workers then drop earlier pushes.
   client_->fetch_again(now.ms);
   restoring_ = std::make_unique<ShardClient>(options_.run, options_.self.incarnation, *map_,
@@ -251,7 +244,7 @@ bool Transfers::on_written(Now now, const Written& written) {
 void Transfers::measure(Now now, int64_t step) {
   const Barriers& barriers = term_->run.barriers();
   if (!options_.job.checkpoint_auto || step == barriers.start_step) return;
-  pace_.done(now.ms, term_->run.committed().floor());
+  pace_.done(now.ms, term_->run.floor());
   if (step < barriers.end_step) effects_.show_line(pace_.line());
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/net/message.h"
@@ -42,13 +41,13 @@ class ServerPlaces {
   // Returns the rank of the next server that has joined in an empty place and needs its weights,
   // once.
   std::optional<int> take_joined(const Membership& members);
-  // Returns how many servers have recovered since the last call.
-  int64_t take_recovered() { return std::exchange(recovered_, 0); }
   // Returns an error text if a place has been empty for longer than replacement-timeout, else "".
   std::string overdue(int64_t now_ms) const;
 
   // ---- queries ----
   int64_t copied_step() const { return copied_step_; }  // -1 if there is none
+  // Returns how many replacements have loaded their weights.
+  int64_t recovered() const { return recovered_; }
   // The data port of the server with this rank, or of the lost one until its replacement is loaded.
   const DataPort& port(int rank) const { return places_[static_cast<size_t>(rank)].port; }
   int servers() const { return static_cast<int>(places_.size()); }

@@ -44,11 +44,11 @@ class CoordinatorTest : public testing::Test {
     EXPECT_EQ(write_snapshots(), 0) << "the initial weights are hashed";
     tick();
   }
-  void begin(const Start& start = {}) { coordinator_->start(now_, start, {snapshots_, heard_}); }
-  // Gathers and writes the snapshots that are due. Returns the step of the last one, or -1.
-  int64_t write_snapshots() {
-    return pushpull::write_snapshots(snapshots_, coordinator_->training_run());
+  void begin(const Start& start = {}) {
+    run_ = &coordinator_->start(now_, start, {snapshots_, heard_});
   }
+  // Gathers and writes the snapshots that are due. Returns the step of the last one, or -1.
+  int64_t write_snapshots() { return pushpull::write_snapshots(snapshots_, *run_); }
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
   // Returns true if the coordinator accepts the message, else sets `reason_`.
@@ -167,7 +167,8 @@ class CoordinatorTest : public testing::Test {
   BarrierSnapshots snapshots_;
   StoringListener heard_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::string reason_;  // reason for which the newest message was refused
+  TrainingRun* run_ = nullptr;  // of the coordinator, once it has begun
+  std::string reason_;          // reason for which the newest message was refused
   std::map<PeerId, wire::State> states_;
   std::map<PeerId, wire::Refused> refused_;
   std::map<PeerId, wire::JobText> jobs_;

@@ -145,7 +145,7 @@ class JobWithoutItsServer : public CoordinatorTest {
     join(kAnna);
     join(kBert);
     begin();
-    coordinator_->training_run().places().copied(0, 0);
+    run_->copied(0, 0);
     leave(50, 5, "killed");
     hello(51, wire::ROLE_SERVER);
     tick();

@@ -58,9 +58,9 @@ TEST_F(Places, ReplacementTakesALostServersPlaceFromTheNewestCopy) {
   EXPECT_TRUE(start.places().replays());
   EXPECT_EQ(state().places().absent_size(), 1)
       << "workers wait until the replacement has its weights";
-  EXPECT_EQ(places_->take_recovered(), 0);
+  EXPECT_EQ(places_->recovered(), 0);
   places_->loaded(201);
-  EXPECT_EQ(places_->take_recovered(), 1);
+  EXPECT_EQ(places_->recovered(), 1);
   EXPECT_EQ(state().data_endpoints(1), "tcp://host:201");
   EXPECT_EQ(state().places().lives(1), 1);
   EXPECT_EQ(state().places().absent_size(), 0);

@@ -173,12 +173,12 @@ TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   for (const uint64_t who : {kAnna, kBert}) report(who, 0, "weights of step 0 of server 1");
   const MemberInfo bert = *members_.find(kBert);
   members_.remove(kBert);
-  run_->work().lose(0, bert);
+  run_->lose_worker(0, bert);
   watch_->on_tick(60 * kSecond, *run_);
   EXPECT_EQ(watch_->overdue(60 * kSecond, *run_), "") << "replacement-timeout applies";
-  run_->work().fill();
+  run_->assign_work();
   members_.add(bert);
-  run_->work().fill();
+  run_->assign_work();
   run_->on_barrier_open(2);
   snapshots_.take_request();
   run_->snapshot_gathered({.step = 2});
@@ -203,7 +203,7 @@ TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
 
 TEST_F(StallWatchTest, HoldersOfLeasesAreNamed) {
   make("strategy = async\n");
-  run_->work().leases(*members_.find(kBert));
+  run_->leases(*members_.find(kBert));
   EXPECT_THAT(notice(11 * kSecond), HasSubstr("step 0 has not ended for 11.0 s: worker 1 (node"));
 }
 

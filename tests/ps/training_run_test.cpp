@@ -146,7 +146,7 @@ TEST_F(TrainingRunTest, EvaluationThatEndsTheRunLetsNoLeaseBeDrawn) {
   TrainingRun& run = make("strategy = async\neval-every = 2\nstop-when = loss:1\n");
   const auto steps_drawn = [&] {
     std::vector<int64_t> steps;
-    for (const wire::Lease& lease : run.work().leases(*members_.find(kAnna))) {
+    for (const wire::Lease& lease : run.leases(*members_.find(kAnna))) {
       if (!lease.evaluate()) steps.push_back(lease.step());
     }
     return steps;
