@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ps/server/attached_workers.h"
@@ -158,6 +159,19 @@ TEST_F(ServerMemoryTest, RefusalIsReportedWithItsReasonAndTheSocketIsUsed) {
     EXPECT_EQ(sent(push(worker_->gradients()(kElements))).payloads.size(), 3U);
     EXPECT_TRUE(worker_->due(now_ + 10'000).empty());
   }
+}
+
+// Stages of a pipeline allocate while the trainer exchanges messages. Fails under tsan only.
+TEST_F(ServerMemoryTest, AnyThreadAllocatesGradientsWhileAServerAnswers) {
+  make("", "transport = tcp\n");
+  const FloatAllocator gradients = worker_->gradients();
+  std::thread stage([&] {
+    for (int i = 0; i < 100; ++i) EXPECT_NE(gradients(kElements), nullptr);
+  });
+  testing::internal::CaptureStderr();
+  attach();
+  stage.join();
+  testing::internal::GetCapturedStderr();
 }
 
 TEST_F(ServerMemoryTest, ServerOfAnotherHostRefuses) {

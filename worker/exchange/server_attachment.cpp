@@ -42,6 +42,7 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
   if (!allowed_) {
     for (Server& server : servers_) server.path = Path::kSocket;
+    may_share_ = false;
     logged_ = true;
     return;
   }
@@ -108,13 +109,8 @@ bool ServerAttachment::settled() const {
   });
 }
 
-bool ServerAttachment::may_share() const {
-  return std::any_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return server.path != Path::kSocket; });
-}
-
 FloatAllocator ServerAttachment::gradients() {
-  return [this](size_t floats) { return may_share() ? pool_.get(floats) : heap_floats(floats); };
+  return [this](size_t floats) { return may_share_ ? pool_.get(floats) : heap_floats(floats); };
 }
 
 FloatAllocator ServerAttachment::device_gradients() {
@@ -212,6 +208,8 @@ void ServerAttachment::use_socket(int server, const std::string& why) {
   s.path = Path::kSocket;
   s.on_device = false;
   s.why = first_line(why);
+  may_share_ = std::any_of(servers_.begin(), servers_.end(),
+                           [](const Server& other) { return other.path != Path::kSocket; });
   push_pull_.share_memory(server, false);
   if (logged_)
     log_.warn("server " + std::to_string(server) + " is reached over its socket: " + s.why);

@@ -4,6 +4,7 @@
 // then carry the data. Uses no socket. Used by the trainer's thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,7 +51,7 @@ class ServerAttachment {
   // The number of messages that were refused.
   int64_t rejected() const { return rejected_; }
 
-  // Allocates gradients.
+  // Allocates gradients. Any thread may call the allocator: stages of a pipeline do.
   FloatAllocator gradients();
   // Allocates gradients on the device, once settled. Null unless all servers read them there.
   FloatAllocator device_gradients();
@@ -68,7 +69,6 @@ class ServerAttachment {
     std::optional<PeerMemory> memory;
   };
 
-  bool may_share() const;
   Message question() const;
   void on_attached(int server, const wire::Attached& attached);
   void attach_device(Server& server, const wire::Attached& attached);
@@ -87,6 +87,7 @@ class ServerAttachment {
   std::shared_ptr<float[]> probe_;
   std::shared_ptr<float[]> device_probe_;
   std::vector<Server> servers_;
+  std::atomic<bool> may_share_ = true;  // a server shares memory, or may do so later
   bool logged_ = false;
   int unanswered_ = 0;
   int64_t rejected_ = 0;
