@@ -4,12 +4,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -46,8 +49,13 @@ class PipelineTest : public testing::Test {
     model_ = stages == 0 ? make_model(job_, dataset_->fields())
                          : make_staged_model(job_, dataset_->fields(), stages);
     map_ = std::make_unique<SliceMap>(model_->table().total, job_.slice_bytes, 1);
-    compute_ =
-        std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over_.load(); });
+    const FloatAllocator counted = [this](size_t floats) {
+      ++gradients_;
+      return heap_floats(floats);
+    };
+    compute_ = std::make_unique<Compute>(
+        job_, *dataset_, *model_, *map_, [this] { return over_.load(); },
+        PushedMemory{counted, nullptr});
     compute_->set_rank(0);
     weights_.resize(static_cast<size_t>(model_->table().total));
     for (size_t i = 0; i < weights_.size(); ++i) {
@@ -80,6 +88,7 @@ class PipelineTest : public testing::Test {
   std::unique_ptr<Compute> compute_;
   std::vector<float> weights_;
   std::atomic<bool> over_ = false;
+  std::atomic<int> gradients_ = 0;  // allocated
 };
 
 TEST_F(PipelineTest, HasTheBitsOfTheUndividedModel) {
@@ -146,13 +155,46 @@ TEST_F(PipelineTest, AValueThatIsNotFiniteIsNamed) {
   set_job("model = mlp\nhidden = 16,8,8\n");
   make(2);
   weights_.assign(weights_.size(), std::numeric_limits<float>::infinity());
+  // before a gradient that is not finite: the message of the undivided model
   try {
-    push({{0, 12}});
+    push({{3, 4}, {4, 12}});
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kNotFinite);
-    EXPECT_THAT(e.what(), HasSubstr("worker 0 at step 0"));
+    EXPECT_THAT(e.what(), HasSubstr("the loss of worker 0 at step 0, micro-batch 3 is"));
   }
+  weights_.assign(weights_.size(), 0.01F);
+  const Pushed again = push({{0, 12}});
+  EXPECT_EQ(again.losses.size(), 24U) << "the next node is not given up";
+}
+
+TEST_F(PipelineTest, ForwardTakesNoGradients) {
+  set_job("model = mlp\nhidden = 16,8,8\nschedule = gpipe\n");
+  make(1);
+  push({{0, 12}});
+  EXPECT_LE(gradients_, 5) << "the depth of the tree and one";
+}
+
+TEST_F(PipelineTest, TheTraceNamesMicroBatchesOfTheStep) {
+  set_job("model = mlp\nhidden = 16,8,8\n");
+  make(2);
+  const std::string file = testing::TempDir() + "stages-trace-" + std::to_string(getpid());
+  std::map<std::string, int> seen;
+  {
+    Trace trace(file);
+    compute_->set_trace(trace);
+    push({{3, 4}, {4, 6}});
+    for (const auto& event : nlohmann::json::parse(trace.to_json())) {
+      if (event["ph"] == "X") ++seen[std::string(event["cat"]) + ": " + std::string(event["name"])];
+    }
+    compute_.reset();
+  }
+  std::filesystem::remove(file);
+  std::map<std::string, int> want = {{"compute: part from 3", 2}, {"compute: part from 4", 2}};
+  for (const char* pass : {"forward ", "backward "}) {
+    for (const char* m : {"3", "4", "5"}) want[std::string("device: ") + pass + m] = 4;
+  }
+  EXPECT_EQ(seen, want) << "two steps, two stages";
 }
 
 TEST_F(PipelineTest, FiguresOfTheStages) {

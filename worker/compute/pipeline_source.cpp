@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,8 @@ PipelineSource::PipelineSource(Pipeline& pipeline, const TensorTable& table, con
       pool_(static_cast<size_t>(map.total()), std::move(memory)),
       tensors_(table.tensors.size()),
       stages_(pipeline.stages()) {
+  const auto is_statistic = [](const TensorInfo& t) { return t.rule == UpdateRule::kAverage; };
+  if (std::ranges::none_of(table.tensors, is_statistic)) unwritten_ = heap_floats(pool_.floats());
   for (size_t s = 0; s < stages_.size(); ++s) {
     stages_[s].tensors = pipeline.tensors(s);
     stages_[s].figures.layers = pipeline.layers(s);
@@ -158,22 +161,25 @@ bool PipelineSource::node(const NodeWork& work, std::vector<float>& losses) {
     std::rethrow_exception(thrown);
   }
   settle(!whole);
-  if (!whole) return false;
-  const double span_s = now_seconds() - begin_s;
-  for (Stage& stage : stages_) stage.figures.span += span_s;
   for (int64_t m = work.range.lo; m < work.range.hi; ++m) {
     const float loss = leaves_[static_cast<size_t>(m - work.range.lo)].loss;
     losses.push_back(batches_.checked_loss(work.step, m, loss));
   }
-  if (trace_ != nullptr) add_traces(work.step);
+  if (!whole) return false;
+  const double end_s = now_seconds();
+  for (Stage& stage : stages_) stage.figures.span += end_s - begin_s;
+  if (trace_ == nullptr) return true;
+  trace_->add(Trace::kPart, work.step, work.range.lo, begin_s, end_s);
+  add_traces(work);
   return true;
 }
 
-void PipelineSource::add_traces(int64_t step) {
+void PipelineSource::add_traces(const NodeWork& work) {
   for (size_t s = 0; s < stages_.size(); ++s) {
     for (const TracedPass& pass : stages_[s].passes) {
-      trace_->add(pass.action.forward ? Trace::kDeviceForward : Trace::kDeviceBackward, step,
-                  pass.action.micro_batch, pass.begin_s, pass.end_s, 0, static_cast<uint8_t>(s));
+      trace_->add(pass.action.forward ? Trace::kDeviceForward : Trace::kDeviceBackward, work.step,
+                  work.range.lo + pass.action.micro_batch, pass.begin_s, pass.end_s, 0,
+                  static_cast<uint8_t>(s));
     }
   }
 }
@@ -221,8 +227,9 @@ void PipelineSource::run(size_t s) {
 Pipeline::Pass PipelineSource::pass(size_t stage, int64_t micro_batch) const {
   const Leaf& leaf = leaves_[static_cast<size_t>(micro_batch)];
   const auto slots = static_cast<int64_t>(pipeline_.slots(stage));
+  const Buffer& gradient = leaf.gradient ? leaf.gradient : unwritten_;
   return {work_->weights,
-          {leaf.gradient.get(), static_cast<size_t>(progress_.map().total())},
+          {gradient.get(), static_cast<size_t>(progress_.map().total())},
           leaf.batch.get(),
           static_cast<size_t>(micro_batch % slots)};
 }
@@ -240,20 +247,23 @@ void PipelineSource::forward(size_t s, int64_t m) {
       stages_[s - 1].outputs.pop_front();
     }
     Leaf& leaf = leaves_[static_cast<size_t>(m)];
-    if (!leaf.gradient) leaf.gradient = pool_.get();
+    if (!leaf.gradient && !unwritten_) leaf.gradient = pool_.get();
     pass_of = pass(s, m);
     weights_arrive = weights_here_ < tensors_;
   }
+  double waited_s = 0.0;
   const WeightsNeeded needed = [&](size_t tensor) {
+    const double since_s = now_seconds();
     std::unique_lock lock(mutex_);
     await(lock, [&] { return weights_here_ > tensor; });
+    waited_s += now_seconds() - since_s;
   };
   const Buffer output = stage.boundary ? stage.boundary->get() : nullptr;
   const double begin_s = now_seconds();
   pipeline_.forward(s, pass_of, input.get(), output.get(),
                     weights_arrive ? needed : WeightsNeeded{});
   const double end_s = now_seconds();
-  stage.figures.busy += end_s - begin_s;
+  stage.figures.busy += end_s - begin_s - waited_s;
   if (trace_ != nullptr) stage.passes.push_back({{true, m}, begin_s, end_s});
   if (input) stage.figures.bytes_in += stages_[s - 1].boundary->floats() * sizeof(float);
   if (output) stage.figures.bytes_out += stage.boundary->floats() * sizeof(float);
@@ -263,6 +273,7 @@ void PipelineSource::forward(size_t s, int64_t m) {
     stage.outputs.push_back(output);
   } else {
     leaves_[static_cast<size_t>(m)].loss = loss;
+    if (!std::isfinite(loss)) given_up_ = true;  // node() names it
   }
   changed_.notify_all();
 }
@@ -279,8 +290,10 @@ void PipelineSource::backward(size_t s, int64_t m) {
       stages_[s + 1].input_gradients.pop_front();
     }
     if (given_up_) throw GivenUp{};
+    Leaf& leaf = leaves_[static_cast<size_t>(m)];
+    if (!leaf.gradient) leaf.gradient = pool_.get();
     pass_of = pass(s, m);
-    stage.stack.push_back(leaves_[static_cast<size_t>(m)].gradient);
+    stage.stack.push_back(leaf.gradient);
   }
   const Buffer before = s > 0 ? stages_[s - 1].boundary->get() : nullptr;
   const double begin_s = now_seconds();

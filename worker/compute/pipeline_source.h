@@ -43,7 +43,7 @@ class PipelineSource final : public GradientSource {
   // A micro-batch of the node.
   struct Leaf {
     std::unique_ptr<Pipeline::Batch> batch;
-    Buffer gradient;   // from the first forward until all stages have added it
+    Buffer gradient;   // from its first write until all stages have added it
     size_t added = 0;  // stages that have
     float loss = 0.0F;
   };
@@ -73,7 +73,7 @@ class PipelineSource final : public GradientSource {
   bool pass_on(const NodeWork& work);
   // Waits until no stage works on the node.
   void settle(bool give_up);
-  void add_traces(int64_t step);
+  void add_traces(const NodeWork& work);
 
   // ---- the threads of stages ----
   void loop(size_t stage);
@@ -92,6 +92,8 @@ class PipelineSource final : public GradientSource {
   SliceProgress progress_;
   BufferPool pool_;
   const size_t tensors_;
+  // In place of a gradient during forward, which does not write it; null if forward writes statistics.
+  Buffer unwritten_;
   std::vector<Stage> stages_;
   std::vector<int> merges_;  // by leaf
   Buffer sum_;

@@ -23,7 +23,7 @@ class Trace {
     kPull,      // slice `number` is received from the socket
     kWait,      // wait for the weights of tensor `number`, or kFirstWeights, kLastWeights
     kEvaluate,  // chunk `number`
-    kPart,      // part of a device that begins with micro-batch `number`: first call to last loss
+    kPart,  // part of a device or of stages from micro-batch `number` on: first call to last loss
     kDeviceForward,
     kDeviceBackward,
     kDeviceBoth,     // if the end of forward is unknown
