@@ -49,11 +49,14 @@ void WorkerNode::run_terms() {
     send();
     const std::optional<wire::State> state = wait_for_training();
     if (!state) continue;
+    std::optional<Error> unreachable;  // a fiber must not wait in a catch block
     try {
       train(*state);
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::kUnreachable || !wait_for_reason()) throw;
+      if (e.code() != ErrorCode::kUnreachable) throw;
+      unreachable = e;
     }
+    if (unreachable && !wait_for_reason()) throw Error(*unreachable);
     close_links();
   }
 }
