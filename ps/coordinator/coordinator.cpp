@@ -35,6 +35,7 @@ Coordinator::Coordinator(CoordinatorOptions options)
 Checked Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Message& message) {
   now_ms_ = now_ms;
   const wire::Header& header = message.header;
+  const std::string type = "type " + std::to_string(header.body_case());
   switch (header.body_case()) {
     case wire::Header::kHello:
       return admission_.on_hello(now_ms, peer, header.hello(), phase());
@@ -45,35 +46,14 @@ Checked Coordinator::on_message(int64_t now_ms, const PeerId& peer, const Messag
     case wire::Header::kLeave:
       departures_.on_leave(now_ms, header.leave());
       return std::nullopt;
-    default:
-      return on_training_message(peer, header);
-  }
-}
-
-Checked Coordinator::on_training_message(const PeerId& peer, const wire::Header& header) {
-  const auto type = static_cast<int>(header.body_case());
-  switch (header.body_case()) {
     case wire::Header::kEvalResult:
     case wire::Header::kNorms:
     case wire::Header::kArrived:
     case wire::Header::kRecordPart:
-      break;
+      if (training_) return training_->on_message(peer, header);
+      return refused("not-training", "a job that has started", type + " before the start");
     default:
-      return refused("wrong-type", "a message for the coordinator", "type " + std::to_string(type));
-  }
-  if (!training_) {
-    return refused("not-training", "a job that has started",
-                   "type " + std::to_string(type) + " before the start");
-  }
-  switch (header.body_case()) {
-    case wire::Header::kEvalResult:
-      return training_->on_eval_result(peer, header.eval_result());
-    case wire::Header::kNorms:
-      return training_->on_norms(header.norms());
-    case wire::Header::kArrived:
-      return training_->on_arrived(header.arrived());
-    default:
-      return training_->on_record_part(peer, header.record_part());
+      return refused("wrong-type", "a message for the coordinator", type);
   }
 }
 
@@ -122,18 +102,6 @@ TrainingRun& Coordinator::start(int64_t now_ms, const Start& start, const RunPar
   admission_.promote_spares();
   training_->assign_work();
   return *training_;
-}
-
-void Coordinator::on_commit(const Commit& commit) { training_->on_commit(commit); }
-
-void Coordinator::on_barrier_open(int64_t step) { training_->on_barrier_open(step); }
-
-void Coordinator::on_checkpoint_waits(int64_t step) { training_->on_checkpoint_waits(step); }
-
-std::vector<wire::Lease> Coordinator::leases(uint64_t incarnation) {
-  const MemberInfo* member = members_.find(incarnation);
-  if (!training_ || member == nullptr) return {};
-  return training_->leases(*member);
 }
 
 const Barriers& Coordinator::barriers() const {

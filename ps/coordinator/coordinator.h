@@ -20,7 +20,7 @@
 
 namespace pushpull {
 
-class Coordinator : public TrainingObserver {
+class Coordinator {
  public:
   explicit Coordinator(CoordinatorOptions options);
   Coordinator(const Coordinator&) = delete;  // its parts refer to each other
@@ -47,11 +47,6 @@ class Coordinator : public TrainingObserver {
   // Ends the job because the server in this process has failed.
   void fail_here(ErrorCode code, const std::string& reason);
 
-  void on_commit(const Commit& commit) override;
-  void on_barrier_open(int64_t step) override;
-  void on_checkpoint_waits(int64_t step) override;
-  std::vector<wire::Lease> leases(uint64_t incarnation) override;
-
   // ---- actions ----
   std::vector<Outgoing> take_outgoing() { return out_.take_messages(); }
   // Notices for users: joins, losses, replacements. Members that were given up in a job that goes on.
@@ -73,15 +68,10 @@ class Coordinator : public TrainingObserver {
   const std::optional<Culprit>& culprit() const { return phase_.culprit(); }  // if a single one
   const Declaration& declaration() const { return admission_.declarations().first(); }
   const Membership& members() const { return members_; }
-  const Barriers& barriers() const;                      // all zero before `start`
-  bool started() const { return training_ != nullptr; }  // the seven queries below need it
-  int64_t total_steps() const { return training_->total_steps(); }
-  int shares() const { return training_->shares(); }
-  const CommittedWork& training() const { return training_->committed(); }
-  const Evaluations& evaluations() const { return training_->evaluations(); }
-  const FollowedEvaluations& followed() const { return training_->followed(); }
-  const ServerLogs* logs() const { return training_->logs(); }
-  const TrainingRun& training_run() const { return *training_; }
+  const TrainingRun* training() const { return training_.get(); }  // null before `start`
+  const Barriers& barriers() const;                                // all zero before `start`
+  // Returns the part that the server in this process tells of its progress; null before `start`.
+  TrainingObserver* observer() { return training_.get(); }
   // Returns a line that names what the job waits for, or "" once training has started.
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
   uint64_t run() const { return options_.run; }
@@ -91,7 +81,6 @@ class Coordinator : public TrainingObserver {
  private:
   Checked on_declare(int64_t now_ms, const PeerId& peer, const wire::Declare& declare);
   Checked on_heartbeat(int64_t now_ms, const PeerId& peer, const wire::Heartbeat& heartbeat);
-  Checked on_training_message(const PeerId& peer, const wire::Header& header);
   void check_finish(int64_t now_ms);
   wire::State state_for(const MemberInfo& member) const;
   void send_states();

@@ -422,9 +422,9 @@ std::optional<RunRecord> CoordinatorLoop::record_so_far(const std::string& weigh
   const Coordinator& coordinator = driver_.coordinator();
   RunRecorder* const recorder = thread_.busy() ? nullptr : files_.recorder();
   if (recorder == nullptr) return std::nullopt;
-  return recorder->complete(coordinator.started() ? coordinator.logs() : nullptr,
-                            coordinator.members(), coordinator.departures().failed_push(),
-                            weights_sha256, ended);
+  const TrainingRun* const run = coordinator.training();
+  return recorder->complete(run == nullptr ? nullptr : run->logs(), coordinator.members(),
+                            coordinator.departures().failed_push(), weights_sha256, ended);
 }
 
 }  // namespace

@@ -267,7 +267,8 @@ std::unique_ptr<StatusDesk> JobDriver::make_desk(int64_t began_ms) const {
 
 void JobDriver::publish_status(Now now) {
   if (desk_->due(now.awake_ms, coordinator_->phase())) {
-    const CommittedWork* committed = coordinator_->started() ? &coordinator_->training() : nullptr;
+    const TrainingRun* const run = coordinator_->training();
+    const CommittedWork* committed = run == nullptr ? nullptr : &run->committed();
     const wire::Stats own = data_.stats();
     RunFigures figures = summary_.figures(now.ms, *coordinator_, own);
     figures.exit_code = exit_code();
@@ -318,7 +319,7 @@ void JobDriver::send(Now now, const PeerId& to, Message message) {
 
 void JobDriver::notify_server_here(const wire::State& state) {
   data_.on_state({options_.job, options_.run, coordinator_->self_incarnation(), state},
-                 coordinator_.get());
+                 coordinator_->observer());
 }
 
 bool JobDriver::deliver_here(const wire::Header& header) {

@@ -64,12 +64,12 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
     return settle("training has not begun, so there is nothing to write");
   }
   if (phase > wire::PHASE_TRAINING) return settle("the run ends anyway");
-  if (coordinator.started() && coordinator.barriers().stop_step > 0) {
+  if (coordinator.barriers().stop_step > 0) {
     return settle("the run stops, with a checkpoint");
   }
   // In a term that ends or begins, nothing can be added: the next one writes it.
   if (phase != wire::PHASE_TRAINING || coordinator.departures().lost_server()) return;
-  const TrainingRun& run = coordinator.training_run();
+  const TrainingRun& run = *coordinator.training();
   if (awaited_ > run.floor()) {
     return settle("the checkpoint at step " + std::to_string(awaited_) + " covers it");
   }
@@ -106,7 +106,7 @@ void PlannedStops::note_written(const Coordinator& coordinator) {
 
 RunSaved PlannedStops::saved(const Coordinator& coordinator) const {
   RunSaved out;
-  if (coordinator.started()) out.step = coordinator.training().floor();
+  if (const TrainingRun* run = coordinator.training()) out.step = run->floor();
   out.whole_step = snapshots_.saved_step();
   return out;
 }

@@ -87,11 +87,11 @@ void RunSummary::note_hash(const Barriers& barriers, int64_t step, const std::st
 }
 
 void RunSummary::measure_rate(int64_t now_ms, const Coordinator& of) {
-  const int64_t samples = of.training().counts().samples;
+  const int64_t samples = of.training()->committed().counts().samples;
   const double rate =
       static_cast<double>(samples - moment_samples_) / seconds_of(now_ms - moment_ms_);
   // Smoothed, so that the estimated time of the end does not jump. The last evaluation is no training.
-  const bool over = of.training().floor() >= of.barriers().end_step;
+  const bool over = of.training()->floor() >= of.barriers().end_step;
   if (!over) rate_ = rate_ == 0.0 ? rate : 0.7 * rate_ + 0.3 * rate;
   moment_ms_ = now_ms;
   moment_samples_ = samples;
@@ -144,35 +144,37 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
   f.workers_lost = history_.workers_lost + of.departures().workers_lost();
   f.checkpoints_failed = history_.checkpoints_failed;
   f.resumed_from_step = history_.resumed_from_step;
-  if (!of.started()) return f;
-  const CommittedWork& record = of.training();
+  const TrainingRun* const run = of.training();
+  if (run == nullptr) return f;
+  const CommittedWork& record = run->committed();
   f.step = record.floor();
-  f.end_step = of.barriers().end_step;
-  f.total_steps = of.total_steps();
+  f.end_step = run->barriers().end_step;
+  f.total_steps = run->total_steps();
   f.steps_per_epoch =
       std::max<int64_t>(1, steps_per_epoch(options_.job, of.declaration().train_samples));
   f.step_done = record.floor() - history_.first_step;
   f.seconds = began_ms_ < 0 ? 0.0 : seconds_at(now_ms);
-  f.recoveries += of.training_run().places().recovered();
+  f.recoveries += run->places().recovered();
   f.counts = record.counts();
   f.counts.bad_gradients += history_.quarantined + of.departures().quarantined();
   f.samples_per_second =
       rate_ > 0 ? rate_ : static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
-  f.learning_rate = learning_rate(options_.job.schedule, *f.step, of.total_steps());
+  f.learning_rate = learning_rate(options_.job.schedule, *f.step, run->total_steps());
   f.loss = record.newest_loss();
   f.staleness = staleness(of.members(), own);
   f.totals = totals(of, own);
-  f.evaluation = of.evaluations().newest();
+  f.evaluation = run->evaluations().newest();
   return f;
 }
 
 RunFigures RunSummary::summary(const Coordinator& of, const wire::Stats& own) const {
-  const CommittedWork& record = of.training();
+  const TrainingRun& run = *of.training();
+  const CommittedWork& record = run.committed();
   const Declaration& declaration = of.declaration();
   const Job& job = options_.job;
   RunFigures f = figures(ended_ms_, of, own);
   // In all-reduce, workers may be past the stop step.
-  if (const int64_t stopped_at = of.barriers().stop_step; stopped_at > 0) {
+  if (const int64_t stopped_at = run.barriers().stop_step; stopped_at > 0) {
     f.end_step = stopped_at;
     const int64_t bad_gradients = f.counts.bad_gradients;
     if (const RunCounts* at_stop = record.counts_at(stopped_at)) f.counts = *at_stop;
@@ -180,8 +182,8 @@ RunFigures RunSummary::summary(const Coordinator& of, const wire::Stats& own) co
   }
   f.samples_per_second = static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
   f.train_loss = record.mean_loss(steps_per_epoch(job, declaration.train_samples));
-  f.stopped_early = of.followed().stopped_early();
-  f.best = of.followed().record();
+  f.stopped_early = run.followed().stopped_early();
+  f.best = run.followed().record();
   f.model_parameters = declaration.table.trainable();
   f.arena_bytes = declaration.arena_bytes;
   f.slots = declaration.slots;

@@ -148,10 +148,10 @@ std::string TermStart::line(const Coordinator& coordinator, int64_t slices) cons
 }
 
 RunHistory TermStart::after_loss(RunHistory before, const Coordinator& ended) {
-  before.recoveries += 1 + ended.training_run().places().recovered();
+  before.recoveries += 1 + ended.training()->places().recovered();
   before.workers_lost += ended.departures().workers_lost();
   before.quarantined += ended.departures().quarantined();
-  before.reached_step = ended.training().floor();
+  before.reached_step = ended.training()->floor();
   return before;
 }
 

@@ -100,6 +100,11 @@ void TrainingRun::on_checkpoint_waits(int64_t step) {
               " is faster than the disk; raise it if that matters");
 }
 
+std::vector<wire::Lease> TrainingRun::leases(uint64_t incarnation) {
+  const MemberInfo* member = members_.find(incarnation);
+  return member == nullptr ? std::vector<wire::Lease>{} : work_->leases(*member);
+}
+
 // A checkpoint is a cut between the same two steps on all members, so no member may pass it without
 // knowing of it. It is announced before any worker can have begun the step after it; until all
 // members confirm it, servers hold back the weights for that step and no lease of it is drawn.
@@ -152,6 +157,19 @@ void TrainingRun::on_tick() {
   if (!choosing() || !all_know()) return;
   barriers_.held_step = 0;
   out_.state_changed();
+}
+
+Checked TrainingRun::on_message(const PeerId& peer, const wire::Header& header) {
+  switch (header.body_case()) {
+    case wire::Header::kEvalResult:
+      return on_eval_result(peer, header.eval_result());
+    case wire::Header::kNorms:
+      return on_norms(header.norms());
+    case wire::Header::kArrived:
+      return on_arrived(header.arrived());
+    default:
+      return on_record_part(peer, header.record_part());
+  }
 }
 
 Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& result) {

@@ -85,26 +85,25 @@ struct RunParts {
   TrainingListener& listener;
 };
 
-class TrainingRun {
+class TrainingRun : public TrainingObserver {
  public:
   // Borrows options, run, members and out. Every worker rank must have a member.
   TrainingRun(const CoordinatorOptions& options, const Declaration& declaration, const Start& start,
               const RunParts& run, const Membership& members, Actions& out);
-  ~TrainingRun() { snapshots_.end_term(); }
+  ~TrainingRun() override { snapshots_.end_term(); }
   TrainingRun(const TrainingRun&) = delete;  // its parts refer to each other
   TrainingRun& operator=(const TrainingRun&) = delete;
 
-  // Events of server 0.
-  void on_commit(const Commit& commit);
-  void on_barrier_open(int64_t step);
-  void on_checkpoint_waits(int64_t step);
+  // Events and questions of server 0.
+  void on_commit(const Commit& commit) override;
+  void on_barrier_open(int64_t step) override;
+  void on_checkpoint_waits(int64_t step) override;
+  std::vector<wire::Lease> leases(uint64_t incarnation) override;
   // Adds a checkpoint a few steps ahead. Returns its step, or nothing if it cannot be added now, or
   // not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);
   // Returns true while some member does not know of the newest one yet: none can be added.
   bool choosing() const { return barriers_.held_step > 0; }
-  // Returns the worker's unfinished leases, topped up; empty without a pool.
-  std::vector<wire::Lease> leases(const MemberInfo& worker) { return work_->leases(worker); }
   // Events of the snapshots, as in BarrierSnapshots: members hear of them.
   void snapshot_gathered(GatheredState snapshot);
   bool snapshot_written(bool saved);
@@ -115,11 +114,8 @@ class TrainingRun {
   void copied(int64_t step, int64_t updates) { places_.copied(step, updates); }
   // Call before each State goes out.
   void on_tick();
-  // Messages of members.
-  Checked on_eval_result(const PeerId& peer, const wire::EvalResult& result);
-  Checked on_norms(const wire::Norms& norms);
-  Checked on_arrived(const wire::Arrived& arrived);
-  Checked on_record_part(const PeerId& peer, const wire::RecordPart& part);
+  // Handles EvalResult, Norms, Arrived or RecordPart. Returns a refusal if it is invalid.
+  Checked on_message(const PeerId& peer, const wire::Header& header);
 
   // Stops the run at the nearest step with a consistent cut. Returns false if that is its end
   // anyway.
@@ -167,6 +163,10 @@ class TrainingRun {
   const ServerLogs* logs() const { return logs_.get(); }
 
  private:
+  Checked on_eval_result(const PeerId& peer, const wire::EvalResult& result);
+  Checked on_norms(const wire::Norms& norms);
+  Checked on_arrived(const wire::Arrived& arrived);
+  Checked on_record_part(const PeerId& peer, const wire::RecordPart& part);
   int64_t nearest_cut();
   bool all_know() const;
   bool awaits_evaluation(int64_t step) const;

@@ -137,7 +137,7 @@ class CoordinatorTest : public testing::Test {
     }
   }
   void commit(uint64_t who, int64_t step, Range range) {
-    coordinator_->on_commit(
+    run_->on_commit(
         {who, step, range, std::vector<float>(static_cast<size_t>(range.size()), 1.0F), true});
   }
   void commit_all(int64_t steps) {

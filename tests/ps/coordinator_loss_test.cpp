@@ -92,12 +92,12 @@ TEST_F(CoordinatorTest, DeviceFailureOfAWorkerIsALossNotTheEnd) {
 
 TEST_F(CoordinatorTest, AsyncReassignsTheLeasesOfALostWorker) {
   train("strategy = async\non-worker-loss = continue\n");
-  const auto of_bert = coordinator_->leases(kBert);
+  const auto of_bert = run_->leases(kBert);
   ASSERT_EQ(of_bert.size(), 2U);
   leave(kBert, 1, "killed");
   tick();
-  EXPECT_TRUE(coordinator_->leases(kBert).empty());
-  EXPECT_EQ(coordinator_->leases(kAnna)[0].step(), of_bert[0].step());
+  EXPECT_TRUE(run_->leases(kBert).empty());
+  EXPECT_EQ(run_->leases(kAnna)[0].step(), of_bert[0].step());
 }
 
 TEST_F(CoordinatorTest, AsyncWithoutAnyWorkerEndsAfterTheReplacementTimeout) {
@@ -166,7 +166,7 @@ TEST_F(JobWithoutItsServer, EndDoesNotWaitForAReplacementWithoutWeights) {
   write_snapshots();
   commit_all(10);
   evaluate(10);
-  coordinator_->on_barrier_open(10);
+  run_->on_barrier_open(10);
   EXPECT_EQ(write_snapshots(), 10);
   tick();
   ASSERT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);
@@ -218,14 +218,14 @@ TEST_F(CoordinatorTest, EvaluationCountsOnlyFromOwnersOfTheChunks) {
   tick();
   evaluate(kCarl, 4);
   evaluate(kAnna, 4);
-  EXPECT_FALSE(coordinator_->evaluations().newest()) << "a spare and one of two owners reported";
+  EXPECT_FALSE(run_->evaluations().newest()) << "a spare and one of two owners reported";
   evaluate(kBert, 4);
-  EXPECT_TRUE(coordinator_->evaluations().newest());
+  EXPECT_TRUE(run_->evaluations().newest());
 }
 
 TEST_F(CoordinatorTest, NonFiniteGradientEndsTheJobUnderAnyPolicy) {
   train("strategy = async\non-worker-loss = continue\n");
-  coordinator_->leases(kBert);
+  run_->leases(kBert);
   leave(kBert, static_cast<int>(ErrorCode::kNotFinite), "[train] the loss is nan");
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FAILED);
   EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kNotFinite);
@@ -269,9 +269,9 @@ TEST_F(CoordinatorTest, UnderContinueMaxWorkersLimitsTheMembers) {
   tick();
   EXPECT_EQ(state_of(kCarl).rank(), 2);
   EXPECT_THAT(notices(), HasSubstr("worker 2 (node, pid 1103) joined, and takes part"));
-  EXPECT_FALSE(coordinator_->leases(kCarl).empty());
+  EXPECT_FALSE(run_->leases(kCarl).empty());
   EXPECT_EQ(state_of(104).rank(), -1) << "it is a spare";
-  EXPECT_TRUE(coordinator_->leases(104).empty());
+  EXPECT_TRUE(run_->leases(104).empty());
   leave(kAnna, 1, "killed");
   tick();
   EXPECT_EQ(state_of(104).rank(), 0);
@@ -392,10 +392,10 @@ TEST_F(BackupJob, EndNoticeCountsDroppedPushes) {
     commit(kBert, step, {1, 2});
     Commit late{kCarl, step, {2, 4}, {}, false};
     late.dropped = true;
-    if (step % 3 == 0) coordinator_->on_commit(late);
+    if (step % 3 == 0) run_->on_commit(late);
   }
   evaluate(10);
-  coordinator_->on_barrier_open(10);
+  run_->on_barrier_open(10);
   EXPECT_EQ(write_snapshots(), 10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_FINISHING);

@@ -185,7 +185,7 @@ TEST_F(CoordinatorTest, SpareHasNoRankAndNoWork) {
   tick();
   EXPECT_EQ(state_of(kCarl).rank(), -1);
   EXPECT_TRUE(shares_of(kCarl).empty());
-  EXPECT_TRUE(coordinator_->leases(kCarl).empty());
+  EXPECT_TRUE(run_->leases(kCarl).empty());
 }
 
 TEST_F(CoordinatorTest, MoreWorkersThanMicroBatchesGetANotice) {
@@ -193,7 +193,7 @@ TEST_F(CoordinatorTest, MoreWorkersThanMicroBatchesGetANotice) {
   for (uint64_t who = 101; who <= 106; ++who) join(who);
   begin();
   tick();
-  EXPECT_EQ(coordinator_->shares(), 4);
+  EXPECT_EQ(run_->shares(), 4);
   EXPECT_THAT(notices(), HasSubstr("2 workers have nothing to compute"));
 }
 
@@ -403,7 +403,7 @@ TEST_F(CoordinatorTest, UsageOfALostWorkerStaysInTheTotals) {
 TEST_F(CoordinatorTest, OpenedBarriersAreReportedOnce) {
   train("strategy = sync\neval-every = 5\n");
   EXPECT_TRUE(heard_.barriers.empty());
-  for (int i = 0; i < 2; ++i) coordinator_->on_barrier_open(5);
+  for (int i = 0; i < 2; ++i) run_->on_barrier_open(5);
   EXPECT_EQ(heard_.barriers, (std::vector<std::pair<int64_t, int64_t>>{{5, 40}}));
 }
 
@@ -412,7 +412,7 @@ TEST_F(CoordinatorTest, OpenedBarriersAreReportedOnce) {
 TEST_F(CoordinatorTest, EndsWhenAllIsComputedEvaluatedAndOnDisk) {
   train("strategy = sync\n");
   commit_all(10);
-  coordinator_->on_barrier_open(10);
+  run_->on_barrier_open(10);
   tick();
   EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING);
   EXPECT_EQ(write_snapshots(), 10);
@@ -439,13 +439,13 @@ TEST_F(CoordinatorTest, EndsWhenAllIsComputedEvaluatedAndOnDisk) {
   leave(kBert, 0);
   tick();
   EXPECT_TRUE(coordinator_->over());
-  EXPECT_EQ(coordinator_->training().counts().samples, 80);
+  EXPECT_EQ(run_->committed().counts().samples, 80);
 }
 
 TEST_F(CoordinatorTest, WaitForLastStatisticsIsBounded) {
   train("strategy = sync\nheartbeat-timeout = 3600\n");
   commit_all(10);
-  coordinator_->on_barrier_open(10);
+  run_->on_barrier_open(10);
   EXPECT_EQ(write_snapshots(), 10);
   evaluate(10);
   tick();
@@ -465,7 +465,7 @@ TEST_F(CoordinatorTest, EvaluationsOfStepsWithoutABarrierAreRefused) {
     EXPECT_EQ(why_not(kAnna, message), "no-evaluation") << step;
   }
   evaluate(4);
-  EXPECT_EQ(coordinator_->evaluations().newest().value().step, 4);
+  EXPECT_EQ(run_->evaluations().newest().value().step, 4);
 }
 
 TEST_F(CoordinatorTest, JoinerAfterTheEndIsToldHowTheJobEnded) {

@@ -54,7 +54,7 @@ class RecordTest : public CoordinatorTest {
   // Writes the whole record. Returns false if that was done before.
   bool finish(const std::string& weights_sha256, const std::string& ended) {
     const auto record =
-        recorder_->complete(coordinator_->logs(), coordinator_->members(),
+        recorder_->complete(run_->logs(), coordinator_->members(),
                             coordinator_->departures().failed_push(), weights_sha256, ended);
     if (record) write_record(folder_ / "run.rec", *record);
     return record.has_value();
@@ -72,7 +72,7 @@ TEST_F(RecordTest, OnlyServersReportAppliedPushes) {
   ASSERT_EQ(out.size(), 1U);
   EXPECT_EQ(out[0].message.header.record_taken().through(), 1);
   EXPECT_TRUE(tell(kServer, 0, {0, 0})) << "a repeat";
-  EXPECT_EQ(coordinator_->logs()->have(1), 1);
+  EXPECT_EQ(run_->logs()->have(1), 1);
   EXPECT_FALSE(tell(kAnna, 0, {0, 0}));
   EXPECT_FALSE(tell(999, 0, {0, 0}));
   EXPECT_FALSE(tell(kServer, 1, {0}));
@@ -83,7 +83,7 @@ TEST_F(RecordTest, OnlyServersReportAppliedPushes) {
 TEST_F(RecordTest, JobEndsWhenAllEntriesAreReported) {
   record("steps = 1\n");
   commit_all(1);
-  coordinator_->on_barrier_open(1);
+  run_->on_barrier_open(1);
   evaluate(1);
   EXPECT_EQ(write_snapshots(), 1);
   tick();

@@ -203,7 +203,7 @@ TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
 
 TEST_F(StallWatchTest, HoldersOfLeasesAreNamed) {
   make("strategy = async\n");
-  run_->leases(*members_.find(kBert));
+  run_->leases(kBert);
   EXPECT_THAT(notice(11 * kSecond), HasSubstr("step 0 has not ended for 11.0 s: worker 1 (node"));
 }
 

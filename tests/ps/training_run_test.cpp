@@ -45,7 +45,8 @@ class TrainingRunTest : public testing::Test {
     return *run_;
   }
   std::string result(int64_t step) {
-    wire::EvalResult result;
+    wire::Header header;
+    wire::EvalResult& result = *header.mutable_eval_result();
     result.set_incarnation(kAnna);
     result.set_step(step);
     for (int64_t i = 0; i < run_->evaluations().chunks(); ++i) {
@@ -54,13 +55,13 @@ class TrainingRunTest : public testing::Test {
         result.mutable_chunks()->rbegin()->add_sums()->set_counted(1);
       }
     }
-    return reason_of(run_->on_eval_result("worker", result));
+    return reason_of(run_->on_message("worker", header));
   }
   std::string record_part(uint64_t server, int64_t first) {
-    wire::RecordPart part;
-    part.set_incarnation(server);
-    part.set_first(first);
-    return reason_of(run_->on_record_part("second", part));
+    wire::Header header;
+    header.mutable_record_part()->set_incarnation(server);
+    header.mutable_record_part()->set_first(first);
+    return reason_of(run_->on_message("second", header));
   }
 
   CoordinatorOptions options_;
@@ -146,7 +147,7 @@ TEST_F(TrainingRunTest, EvaluationThatEndsTheRunLetsNoLeaseBeDrawn) {
   TrainingRun& run = make("strategy = async\neval-every = 2\nstop-when = loss:1\n");
   const auto steps_drawn = [&] {
     std::vector<int64_t> steps;
-    for (const wire::Lease& lease : run.leases(*members_.find(kAnna))) {
+    for (const wire::Lease& lease : run.leases(kAnna)) {
       if (!lease.evaluate()) steps.push_back(lease.step());
     }
     return steps;
@@ -238,15 +239,14 @@ TEST_F(TrainingRunTest, InvalidMessagesAreRefusedWithTheReason) {
   EXPECT_EQ(result(3), "no-evaluation");
   members_.find(kAnna)->declared = false;
   EXPECT_EQ(result(4), "undeclared");
-  wire::Norms norms;
-  norms.set_incarnation(kAnna);
-  EXPECT_EQ(reason_of(run_->on_norms(norms)), "wrong-role");
-  norms.set_incarnation(50);
-  norms.set_step(10);
-  EXPECT_EQ(reason_of(run_->on_norms(norms)), "wrong-step");
-  wire::Arrived arrived;
-  arrived.set_incarnation(50);
-  EXPECT_EQ(reason_of(run_->on_arrived(arrived)), "no-choice");
+  wire::Header header;
+  header.mutable_norms()->set_incarnation(kAnna);
+  EXPECT_EQ(reason_of(run_->on_message("second", header)), "wrong-role");
+  header.mutable_norms()->set_incarnation(50);
+  header.mutable_norms()->set_step(10);
+  EXPECT_EQ(reason_of(run_->on_message("second", header)), "wrong-step");
+  header.mutable_arrived()->set_incarnation(50);
+  EXPECT_EQ(reason_of(run_->on_message("second", header)), "no-choice");
   EXPECT_EQ(record_part(50, 0), "no-record");
 }
 
@@ -257,13 +257,14 @@ TEST_F(TrainingRunTest, RecordIsCompleteWhenAllServersHaveReported) {
   EXPECT_FALSE(run_->logs_complete());
   EXPECT_EQ(record_part(50, -1), "bad-record-part");
   EXPECT_EQ(record_part(kAnna, 0), "wrong-role");
-  wire::RecordPart part;
+  wire::Header header;
+  wire::RecordPart& part = *header.mutable_record_part();
   part.set_incarnation(50);
   wire::Applied* applied = part.add_applied();
   applied->set_hi(4);
   applied->add_read_versions(0);
   applied->add_read_versions(0);
-  EXPECT_EQ(reason_of(run_->on_record_part("second", part)), "");
+  EXPECT_EQ(reason_of(run_->on_message("second", header)), "");
   EXPECT_EQ(out_.take_messages().back().message.header.record_taken().through(), 1);
   EXPECT_TRUE(run_->logs_complete());
 }

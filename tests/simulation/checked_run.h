@@ -101,7 +101,8 @@ class Run {
   // shares (local). A part that a server took from another set would differ.
   void check_shares() {
     const Coordinator& coordinator = cluster_->coordinator();
-    ShareReference shares(scenario_.job, toy_, reference_, barriers_of_run(), coordinator.shares());
+    ShareReference shares(scenario_.job, toy_, reference_, barriers_of_run(),
+                          coordinator.training()->shares());
     FlatState start = ShareReference::start_of(scenario_.job, reference_, scenario_.start_step);
     if (scenario_.start_step == 0) start.updates = 0;
     const auto states = shares.train(start, cluster_->chosen);
@@ -124,21 +125,23 @@ class Run {
 
   void check_sets() {
     const Coordinator& coordinator = cluster_->coordinator();
-    const auto pushes = static_cast<size_t>(coordinator.shares() - scenario_.job.strategy.backups);
+    const auto pushes =
+        static_cast<size_t>(coordinator.training()->shares() - scenario_.job.strategy.backups);
     const Barriers& barriers = coordinator.barriers();
     int64_t micro_batches = 0;
     HashSum drawn;
     for (const auto& [step, set] : cluster_->chosen) {
       if (set.size() != pushes) return complain("a set of " + std::to_string(set.size()));
-      for (int i = 0; i < coordinator.shares(); ++i) {
-        const Range share = share_range(i, coordinator.shares(), scenario_.job.micro_batches());
+      for (int i = 0; i < coordinator.training()->shares(); ++i) {
+        const Range share =
+            share_range(i, coordinator.training()->shares(), scenario_.job.micro_batches());
         if (std::count(set.begin(), set.end(), share.lo) == 0) continue;
         micro_batches += share.size();
         for (int64_t m = share.lo; m < share.hi; ++m) drawn += toy_.data_hash(step, m);
       }
     }
     const int64_t steps = barriers.end_step - scenario_.start_step;
-    const CommittedWork& record = coordinator.training();
+    const CommittedWork& record = coordinator.training()->committed();
     if (std::ssize(cluster_->chosen) != steps ||
         record.counts().pushes_applied != steps * static_cast<int64_t>(pushes)) {
       return complain(std::to_string(record.counts().pushes_applied) + " pushes applied");
@@ -181,8 +184,8 @@ class Run {
       return complain("no evaluation at the end");
     }
     const int64_t steps = barriers.end_step - scenario_.start_step;
-    if (!backup() &&
-        cluster_->coordinator().training().counts().samples != steps * scenario_.job.global_batch) {
+    if (!backup() && cluster_->coordinator().training()->committed().counts().samples !=
+                         steps * scenario_.job.global_batch) {
       return complain("samples were counted twice or not at all");
     }
     check_members();
@@ -191,7 +194,7 @@ class Run {
     for (int64_t step = scenario_.start_step; step < barriers.end_step; ++step) {
       for (int64_t m = 0; m < scenario_.job.micro_batches(); ++m) drawn += toy_.data_hash(step, m);
     }
-    if (cluster_->coordinator().training().counts().data_hash != drawn)
+    if (cluster_->coordinator().training()->committed().counts().data_hash != drawn)
       complain("another data hash");
   }
 
@@ -203,7 +206,7 @@ class Run {
     for (const char* list : {"members", "left"}) {
       for (const auto& row : document.at(list)) samples += row.at("samples").get<int64_t>();
     }
-    if (samples != cluster_->coordinator().training().counts().samples) {
+    if (samples != cluster_->coordinator().training()->committed().counts().samples) {
       return complain("the members have computed " + std::to_string(samples) +
                       " samples: " + cluster_->members_json);
     }

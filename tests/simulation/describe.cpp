@@ -8,11 +8,11 @@ std::string describe(const JobDriver& driver) {
   if (coordinator.phase() == wire::PHASE_FAILED) out += " " + coordinator.failure_text();
   if (driver.over()) return out + ", over";
   out += " " + coordinator.waiting_for();
-  if (coordinator.barriers().end_step > 0) {
-    const auto& evaluation = coordinator.evaluations().newest();
-    out += ", floor " + std::to_string(coordinator.training().floor()) + ", evaluated " +
+  if (const TrainingRun* run = coordinator.training()) {
+    const auto& evaluation = run->evaluations().newest();
+    out += ", floor " + std::to_string(run->floor()) + ", evaluated " +
            std::to_string(evaluation ? evaluation->step : -1) + ", end " +
-           std::to_string(coordinator.barriers().end_step);
+           std::to_string(run->barriers().end_step);
   }
   if (driver.waits_for_shards()) {
     out += ", shard client waits for server " + std::to_string(driver.slow_shard());

@@ -48,9 +48,10 @@ void follow(const Scenario& scenario, int& stopped) {
   if (::testing::Test::HasFailure()) return;
   const Coordinator& coordinator = run.cluster().coordinator();
   const Barriers& barriers = coordinator.barriers();
-  const EvaluationRecord record = coordinator.followed().record();
-  stopped += coordinator.followed().stopped_early() ? 1 : 0;
-  EXPECT_EQ(coordinator.followed().stopped_early(), barriers.end_step < end_of(scenario.job));
+  const FollowedEvaluations& followed = coordinator.training()->followed();
+  const EvaluationRecord record = followed.record();
+  stopped += followed.stopped_early() ? 1 : 0;
+  EXPECT_EQ(followed.stopped_early(), barriers.end_step < end_of(scenario.job));
   if (scenario.job.checkpoint_best && record.best_step > 0) {
     ASSERT_TRUE(run.cluster().best) << scenario.to_string();
     EXPECT_EQ(run.cluster().best->step, record.best_step) << scenario.to_string();
@@ -60,7 +61,7 @@ void follow(const Scenario& scenario, int& stopped) {
   Reference reference(scenario.job, toy, scenario.test_samples);
   const EvaluationRecord want = expected(scenario, reference, barriers);
   EXPECT_EQ(record, want) << scenario.to_string();
-  if (coordinator.followed().stopped_early()) {
+  if (followed.stopped_early()) {
     EXPECT_EQ(barriers.end_step, want.step) << scenario.to_string();
   }
   if (run.cluster().best) {

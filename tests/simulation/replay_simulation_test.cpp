@@ -45,11 +45,11 @@ class RecordedRun {
     RunRecord out;
     out.job_ini = "job";
     out.servers = scenario_.servers;
-    out.total_steps = cluster_->coordinator().total_steps();
+    out.total_steps = cluster_->coordinator().training()->total_steps();
     out.start = recorded_start(scenario_.job, toy_.table(), start_.get(), start_ != nullptr);
     const VersionRules rules =
         version_rules(scenario_.job, out.start, scenario_.elements, scenario_.servers);
-    *left = merge_logs(*cluster_->coordinator().logs(), rules, out);
+    *left = merge_logs(*cluster_->coordinator().training()->logs(), rules, out);
     return decode_record(encode_record(out), "bytes");
   }
 
@@ -201,7 +201,7 @@ TEST(ReplaySimulation, RecordWithoutALostServersEntriesReplays) {
     scenario.server_killed_ms = 150 + static_cast<int64_t>(seed % 100);
     const RecordedRun run(scenario);
     ASSERT_EQ(run.cluster().trouble(), "") << run.describe();
-    if (run.cluster().coordinator().logs() == nullptr) continue;  // it never started
+    if (run.cluster().coordinator().training() == nullptr) continue;  // it never started
     int64_t left = 0;
     const RunRecord record = run.record(&left);
     cut += left;
