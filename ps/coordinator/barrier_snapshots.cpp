@@ -7,26 +7,19 @@
 
 namespace pushpull {
 
-void BarrierSnapshots::begin_term(const Barriers& barriers, std::optional<int64_t> saved) {
-  PP_ASSERT(barriers_ == nullptr && lives_.empty());
-  barriers_ = &barriers;
-  saved_ = saved;
-  transferred_ = 0;
-  written_ = -1;
-  gathered_ = barriers.start_step - 1;
-  newest_ = newest_open_ = barriers.start_step - 1;
+BarrierSnapshots::BarrierSnapshots(const Barriers& barriers, std::optional<int64_t> saved)
+    : barriers_(barriers),
+      newest_open_(barriers.start_step - 1),
+      newest_(newest_open_),
+      gathered_(newest_open_),
+      saved_(saved) {
   if (barriers.starts_at_end()) return;  // server 0 opens it
   newest_ = newest_open_ = barriers.start_step;
   lives_.push_back({barriers.start_step});
 }
 
-void BarrierSnapshots::end_term() {
-  barriers_ = nullptr;
-  std::erase_if(lives_, [](const Life& life) { return !at_disk(life); });
-}
-
 bool BarrierSnapshots::open(int64_t step) {
-  if (barriers_->snapshot_due(step) && step > newest_) {
+  if (barriers_.snapshot_due(step) && step > newest_) {
     newest_ = step;
     lives_.push_back({step});
   }
@@ -44,7 +37,7 @@ std::optional<BarrierSnapshots::Request> BarrierSnapshots::take_request() {
   next->whole = whole;
   if (!whole) return Request{next->step, Extent::kCopy};
   return Request{next->step,
-                 next->step == barriers_->start_step ? Extent::kWeights : Extent::kWhole};
+                 next->step == barriers_.start_step ? Extent::kWeights : Extent::kWhole};
 }
 
 void BarrierSnapshots::gathered(GatheredState snapshot) {
@@ -63,7 +56,7 @@ std::optional<BarrierSnapshots::Task> BarrierSnapshots::take_task(bool is_best) 
   const auto life = std::ranges::find_if(lives_, waits);
   if (life == lives_.end()) return std::nullopt;
   const int64_t step = life->step;
-  const bool is_start = step == barriers_->start_step;
+  const bool is_start = step == barriers_.start_step;
   if (is_best && !is_start && life->stage == Stage::kGathered) {
     life->stage = Stage::kKeeping;
     return Task{life->snapshot, CheckpointKind::kBest};
@@ -76,7 +69,7 @@ std::optional<BarrierSnapshots::Task> BarrierSnapshots::take_task(bool is_best) 
   life->stage = Stage::kWriting;
   Task task{std::exchange(life->snapshot, {}), std::nullopt};
   // Only the summary shows the hash, so only the last checkpoint needs it.
-  const bool last = step == barriers_->end_step || barriers_->stops_at(step);
+  const bool last = step == barriers_.end_step || barriers_.stops_at(step);
   if (!is_start) task.kind = last ? CheckpointKind::kLast : CheckpointKind::kRolling;
   return task;
 }
@@ -84,17 +77,14 @@ std::optional<BarrierSnapshots::Task> BarrierSnapshots::take_task(bool is_best) 
 bool BarrierSnapshots::written(bool saved) {
   const auto life = std::ranges::find_if(lives_, at_disk);
   PP_ASSERT(life != lives_.end());
-  const bool of_term = barriers_ != nullptr;
-  if (of_term && life->stage == Stage::kKeeping) {
+  if (life->stage == Stage::kKeeping) {
     life->stage = Stage::kKept;
     return false;
   }
-  if (of_term) {
-    written_ = life->step;
-    if (saved && life->step != barriers_->start_step) saved_ = life->step;
-  }
+  written_ = life->step;
+  if (saved && life->step != barriers_.start_step) saved_ = life->step;
   lives_.erase(life);
-  return of_term;
+  return true;
 }
 
 std::optional<int64_t> BarrierSnapshots::waiting_step() const {

@@ -1,6 +1,5 @@
-// The life of each snapshot of a run, from the barrier that server 0 opens to the disk. It may
-// outlive the term that took it: a write that has begun ends in any case. A state machine: does no
-// I/O and reads no clock. Not thread-safe.
+// The life of each snapshot of a term, from the barrier that server 0 opens to the disk. A state
+// machine: does no I/O and reads no clock. Not thread-safe.
 //
 //   stage         what happens in it                              what ends it
 //   kOpen         servers hold the snapshot; it waits its turn    take_request
@@ -46,12 +45,11 @@ class BarrierSnapshots {
     std::optional<CheckpointKind> kind;  // nothing: the weights are only hashed
   };
 
-  // ---- events ----
-  // Starts a term. Borrows its barriers until `end_term`.
+  // Borrows the barriers of the term.
   //   saved: step of the checkpoint that the term starts from, if it is one.
-  void begin_term(const Barriers& barriers, std::optional<int64_t> saved = std::nullopt);
-  // Ends it: drops all snapshots but one that is at the disk.
-  void end_term();
+  explicit BarrierSnapshots(const Barriers& barriers, std::optional<int64_t> saved = std::nullopt);
+
+  // ---- events ----
   // Notes that the weights of barrier `step` exist: server 0 has exactly the updates of all earlier
   // steps. Returns false if it was open already and opens again because it has become a checkpoint
   // meanwhile.
@@ -65,34 +63,30 @@ class BarrierSnapshots {
   // one is awaited there.
   //   is_best: the evaluation is the best one.
   std::optional<Task> take_task(bool is_best);
-  // Notes that the disk has done its task. Returns true if that ended the life of a snapshot of the
-  // running term.
+  // Notes that the disk has done its task. Returns true if that ended the life of a snapshot.
   //   saved: false if the write failed.
   bool written(bool saved);
-  // Sets the number of slices that have been loaded and gathered so far.
-  void note_transferred(int64_t slices) { transferred_ = slices; }
 
   // ---- queries ----
   // Returns true if the snapshot is written or hashed, false if it is only a copy or only kept if it
   // is the best.
   bool is_written(int64_t step) const {
-    return step == barriers_->start_step || barriers_->checkpoint_due(step);
+    return step == barriers_.start_step || barriers_.checkpoint_due(step);
   }
   // Returns the step of the snapshot that waits for `take_task`.
   std::optional<int64_t> waiting_step() const;
-  // Returns the step of the snapshot that the disk works on, also of an earlier term.
+  // Returns the step of the snapshot that the disk works on.
   std::optional<int64_t> disk_step() const;
   // Returns true while a whole snapshot is past kOpen.
   bool busy() const;
   // Snapshots up to this barrier have been gathered; start_step - 1 before the first one.
   int64_t gathered_barrier() const { return gathered_; }
-  // Returns the step of the newest whole checkpoint on disk in the running or the newest term.
+  // Returns the step of the newest whole checkpoint on disk.
   const std::optional<int64_t>& saved_step() const { return saved_; }
-  int64_t transferred() const { return transferred_; }
   // Returns true once the checkpoint that the run stops with is on disk or was given up.
-  bool stopped() const { return barriers_->stop_step > 0 && written_ >= barriers_->stop_step; }
+  bool stopped() const { return barriers_.stop_step > 0 && written_ >= barriers_.stop_step; }
   // Returns true once everything up to the end is on disk or was given up.
-  bool complete() const { return written_ >= barriers_->end_step; }
+  bool complete() const { return written_ >= barriers_.end_step; }
 
  private:
   struct Life {
@@ -108,16 +102,15 @@ class BarrierSnapshots {
   static bool waits(const Life& life) {
     return life.stage == Stage::kGathered || life.stage == Stage::kKept;
   }
-  bool is_whole(int64_t step) const { return is_written(step) || barriers_->keeps_evaluated(step); }
+  bool is_whole(int64_t step) const { return is_written(step) || barriers_.keeps_evaluated(step); }
 
-  const Barriers* barriers_ = nullptr;  // null between two terms
-  std::deque<Life> lives_;              // by step; those that are over are gone
-  int64_t newest_open_ = -1;
-  int64_t newest_ = -1;  // snapshot of this term, or the barrier before the first one
-  int64_t gathered_ = -1;
+  const Barriers& barriers_;
+  std::deque<Life> lives_;  // by step; those that are over are gone
+  int64_t newest_open_;
+  int64_t newest_;  // snapshot, or the barrier before the first one
+  int64_t gathered_;
   int64_t written_ = -1;
   std::optional<int64_t> saved_;
-  int64_t transferred_ = 0;
 };
 
 }  // namespace pushpull

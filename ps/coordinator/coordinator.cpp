@@ -93,10 +93,11 @@ Checked Coordinator::on_heartbeat(int64_t now_ms, const PeerId& peer,
 
 // ---- starting and training ----
 
-TrainingRun& Coordinator::start(int64_t now_ms, const Start& start, const RunParts& run) {
+TrainingRun& Coordinator::start(int64_t now_ms, const Start& start, TrainingListener& listener) {
   now_ms_ = now_ms;
   if (!start.choices.empty()) admission_.set_choices(start.choices);
-  training_ = std::make_unique<TrainingRun>(options_, declaration(), start, run, members_, out_);
+  training_ =
+      std::make_unique<TrainingRun>(options_, declaration(), start, listener, members_, out_);
   admission_.begin_training();
   phase_.enter(now_ms, wire::PHASE_TRAINING);
   admission_.promote_spares();

@@ -37,7 +37,7 @@ class Coordinator {
   // Returns true once all members have joined: the program then reads weights and calls `start`.
   bool wants_start() const { return phase_.gathering() && admission_.complete(); }
   // Returns the training, which lives as long as the coordinator.
-  TrainingRun& start(int64_t now_ms, const Start& start, const RunParts& run);
+  TrainingRun& start(int64_t now_ms, const Start& start, TrainingListener& listener);
   // Stops the run at the nearest cut and releases no member. Returns false if no cut is left.
   bool stop();
   void finish();  // call when the summary is written: lets all members leave

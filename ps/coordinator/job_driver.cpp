@@ -33,10 +33,10 @@ JobDriver::JobDriver(CoordinatorOptions options, double join_timeout_s, ServedDa
       term_start_(
           std::make_unique<TermStart>(options_, history.trained, join_timeout_s, files_, effects)),
       summary_(options_, history_),
-      transfers_(options_, snapshots_, summary_, effects),
+      transfers_(options_, summary_, effects),
       desk_(make_desk()),
       tick_(kTickMs),
-      stops_(stops, options_.self, files_, data, snapshots_, transfers_, effects) {}
+      stops_(stops, options_.self, files_, data, transfers_, effects) {}
 
 Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& message) {
   if (message.header.has_status_request()) {
@@ -93,7 +93,6 @@ void JobDriver::on_turn(Now now) {
 }
 
 void JobDriver::tick(Now now) {
-  snapshots_.note_transferred(transfers_.transferred());
   coordinator_->on_tick(now.awake_ms);
   effects_.members_lost(coordinator_->take_given_up());
   effects_.members_lost(term_start_->take_missing(now.awake_ms, coordinator_->members()));
@@ -223,15 +222,13 @@ void JobDriver::begin_term(Now now) {
 }
 
 void JobDriver::start_if_ready(Now now) {
-  const bool disk_busy = snapshots_.disk_step().has_value();
-  if (term_start_->advance(now, *coordinator_, history_, disk_busy)) start(now);
+  if (term_start_->advance(now, *coordinator_, history_, transfers_.uses_disk())) start(now);
 }
 
 void JobDriver::start(Now now) {
   const bool again = history_.trained;
   history_ = term_start_->history(history_);
-  TrainingRun& run =
-      coordinator_->start(now.awake_ms, term_start_->start(), {snapshots_, summary_});
+  TrainingRun& run = coordinator_->start(now.awake_ms, term_start_->start(), summary_);
   const StartPoint point = term_start_->take_point();
   summary_.begin_term(now.ms, run.committed().counts().samples, point);
   if (again) summary_.went_back(run.barriers().start_step);

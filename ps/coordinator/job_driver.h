@@ -66,7 +66,6 @@ class JobDriver {
   bool serves() const { return coordinator_->phase() != wire::PHASE_FAILED; }
   // Returns true while answers are due on the data connections to servers.
   bool waits_for_shards() const { return transfers_.busy(); }
-  const BarrierSnapshots& snapshots() const { return snapshots_; }
   // Returns true if the caller may stop waiting: a server or the disk has made no progress for
   // progress-timeout, or the grace after a request to end is over.
   bool transfer_overdue(Now now) const {
@@ -113,7 +112,6 @@ class JobDriver {
   ServedData& data_;
   JobEffects& effects_;
   RunHistory history_;
-  BarrierSnapshots snapshots_;
   std::unique_ptr<Coordinator> coordinator_;  // for the running term
   FileWatch files_;
   std::unique_ptr<TermStart> term_start_;  // for the running term

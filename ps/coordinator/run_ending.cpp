@@ -10,13 +10,11 @@
 namespace pushpull {
 
 PlannedStops::PlannedStops(const StopOptions& options, const MemberInfo& self,
-                           const FileWatch& files, ServedData& data,
-                           const BarrierSnapshots& snapshots, Transfers& transfers,
+                           const FileWatch& files, ServedData& data, Transfers& transfers,
                            JobEffects& effects)
     : options_(options),
       files_(files),
       data_(data),
-      snapshots_(snapshots),
       transfers_(transfers),
       effects_(effects),
       request_(self, options) {}
@@ -73,7 +71,7 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
   if (awaited_ > run.floor()) {
     return settle("the checkpoint at step " + std::to_string(awaited_) + " covers it");
   }
-  if (awaited_ >= 0 || snapshots_.busy() || run.choosing()) {
+  if (awaited_ >= 0 || run.snapshots().busy() || run.choosing()) {
     if (!std::exchange(put_off_, true)) {
       effects_.show_line("[job] " + signal_name(options_.checkpoint_signal) +
                          ": a checkpoint follows that in progress");
@@ -89,7 +87,7 @@ void PlannedStops::write_checkpoint(Now now, Coordinator& coordinator, bool trai
 // A checkpoint that a lost server takes along is asked for again in the next term.
 void PlannedStops::note_written(const Coordinator& coordinator) {
   if (awaited_ < 0) return;
-  const std::optional<int64_t>& saved = snapshots_.saved_step();
+  const std::optional<int64_t> saved = transfers_.saved_step();
   if (saved && *saved >= awaited_) {
     if (*saved == awaited_) {
       effects_.show_line("[job] the checkpoint of step " + std::to_string(awaited_) +
@@ -107,7 +105,7 @@ void PlannedStops::note_written(const Coordinator& coordinator) {
 RunSaved PlannedStops::saved(const Coordinator& coordinator) const {
   RunSaved out;
   if (const TrainingRun* run = coordinator.training()) out.step = run->floor();
-  out.whole_step = snapshots_.saved_step();
+  out.whole_step = transfers_.saved_step();
   return out;
 }
 

@@ -26,8 +26,7 @@ class PlannedStops {
   //   self: server 0, which hears the signals.
   //   data: of the server in this process.
   PlannedStops(const StopOptions& options, const MemberInfo& self, const FileWatch& files,
-               ServedData& data, const BarrierSnapshots& snapshots, Transfers& transfers,
-               JobEffects& effects);
+               ServedData& data, Transfers& transfers, JobEffects& effects);
 
   // Handles a signal: a request to end, a request for a checkpoint, or one that is ignored with a
   // line. Returns true if the process must end at once.
@@ -50,7 +49,6 @@ class PlannedStops {
   const StopOptions options_;
   const FileWatch& files_;
   ServedData& data_;
-  const BarrierSnapshots& snapshots_;
   Transfers& transfers_;
   JobEffects& effects_;
   StopRequest request_;

@@ -26,8 +26,8 @@ void StallWatch::on_tick(int64_t now_ms, const TrainingRun& run) {
 
 void StallWatch::note_floor(int64_t now_ms, const TrainingRun& run) {
   const CommittedWork& committed = run.committed();
-  const int64_t moves = committed.counts().pushes_applied + committed.counts().pushes_dropped +
-                        run.snapshots().transferred();
+  const int64_t moves =
+      committed.counts().pushes_applied + committed.counts().pushes_dropped + run.transferred();
   if (moves != moves_) moved_ms_ = now_ms;
   moves_ = moves;
   if (committed.floor() == floor_) return;

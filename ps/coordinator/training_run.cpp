@@ -25,7 +25,7 @@ Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps
 }  // namespace
 
 TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& declaration,
-                         const Start& start, const RunParts& run, const Membership& members,
+                         const Start& start, TrainingListener& listener, const Membership& members,
                          Actions& out)
     : options_(options),
       start_(start),
@@ -38,14 +38,13 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       committed_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch, declaration.heads),
       followed_(options.job, declaration, start.step, total_steps_, start.evaluation),
-      snapshots_(run.snapshots),
-      listener_(run.listener),
+      snapshots_(barriers_, start.resumed ? std::optional(start.step) : std::nullopt),
+      listener_(listener),
       places_(options.job, options.servers, members),
       norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
       grants_(options.grant_key) {
   const Job& job = options.job;
-  snapshots_.begin_term(barriers_, start.resumed ? std::optional(start.step) : std::nullopt);
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
   }

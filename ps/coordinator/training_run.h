@@ -79,18 +79,11 @@ class TrainingListener {
   virtual void on_evaluation(const Evaluation& evaluation) = 0;
 };
 
-// The parts of a run that its terms share.
-struct RunParts {
-  BarrierSnapshots& snapshots;
-  TrainingListener& listener;
-};
-
 class TrainingRun : public TrainingObserver {
  public:
-  // Borrows options, run, members and out. Every worker rank must have a member.
+  // Borrows options, listener, members and out. Every worker rank must have a member.
   TrainingRun(const CoordinatorOptions& options, const Declaration& declaration, const Start& start,
-              const RunParts& run, const Membership& members, Actions& out);
-  ~TrainingRun() override { snapshots_.end_term(); }
+              TrainingListener& listener, const Membership& members, Actions& out);
   TrainingRun(const TrainingRun&) = delete;  // its parts refer to each other
   TrainingRun& operator=(const TrainingRun&) = delete;
 
@@ -105,11 +98,16 @@ class TrainingRun : public TrainingObserver {
   // Returns true while some member does not know of the newest one yet: none can be added.
   bool choosing() const { return barriers_.held_step > 0; }
   // Events of the snapshots, as in BarrierSnapshots: members hear of them.
+  std::optional<BarrierSnapshots::Request> take_snapshot_request() {
+    return snapshots_.take_request();
+  }
   void snapshot_gathered(GatheredState snapshot);
   bool snapshot_written(bool saved);
   // Returns what the disk does next. The weights of an evaluation wait for its result: whether they
   // are the best, and whether the run ends there.
   std::optional<BarrierSnapshots::Task> take_task();
+  // Sets the number of slices that have been loaded and gathered so far.
+  void note_transferred(int64_t slices) { transferred_ = slices; }
   // Notes that a copy of all servers but server 0 is complete.
   void copied(int64_t step, int64_t updates) { places_.copied(step, updates); }
   // Call before each State goes out.
@@ -155,6 +153,7 @@ class TrainingRun : public TrainingObserver {
   std::vector<DataPort> server_ports() const;
   const WorkAssignment& work() const { return *work_; }
   const BarrierSnapshots& snapshots() const { return snapshots_; }
+  int64_t transferred() const { return transferred_; }
   const CommittedWork& committed() const { return committed_; }
   const ServerPlaces& places() const { return places_; }
   const Evaluations& evaluations() const { return evaluations_; }
@@ -188,7 +187,8 @@ class TrainingRun : public TrainingObserver {
   CommittedWork committed_;
   Evaluations evaluations_;
   FollowedEvaluations followed_;
-  BarrierSnapshots& snapshots_;
+  BarrierSnapshots snapshots_;
+  int64_t transferred_ = 0;  // slices
   TrainingListener& listener_;
   ServerPlaces places_;
   NormTotals norms_;

@@ -27,10 +27,8 @@ std::string text_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-Transfers::Transfers(const CoordinatorOptions& options, BarrierSnapshots& snapshots,
-                     RunSummary& summary, JobEffects& effects)
+Transfers::Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects)
     : options_(options),
-      snapshots_(snapshots),
       summary_(summary),
       effects_(effects),
       watch_(options.job.progress_timeout_s) {}
@@ -51,7 +49,12 @@ int64_t Transfers::begin_term(Now now, const TermParts& term, const StartPoint& 
   return map.slices();
 }
 
+std::optional<int64_t> Transfers::saved_step() const {
+  return term_ ? term_->run.snapshots().saved_step() : saved_step_;
+}
+
 void Transfers::end_term() {
+  saved_step_ = saved_step();
   client_.reset();
   restoring_.reset();
   copy_.reset();
@@ -61,7 +64,7 @@ void Transfers::end_term() {
 std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_lost) {
   if (client_ && phase == wire::PHASE_TRAINING) {
     restore(now);
-    if (options_.job.checkpoint_auto && pace_.due(now.ms) && !snapshots_.busy())
+    if (options_.job.checkpoint_auto && pace_.due(now.ms) && !term_->run.snapshots().busy())
       add_checkpoint(now);
   }
   use_disk();
@@ -89,6 +92,7 @@ void Transfers::exchange(Now now) {
       effects_.send_to_shard(out.server, out.message);
     }
   }
+  term_->run.note_transferred(client_->transferred());
   if (auto fetched = client_->take_fetched()) take_snapshot(std::move(*fetched));
 }
 
@@ -103,7 +107,7 @@ std::optional<int64_t> Transfers::add_checkpoint(Now now) {
 
 void Transfers::request_snapshot(Now now) {
   if (!client_ || client_->busy()) return;
-  const auto request = snapshots_.take_request();
+  const auto request = term_->run.take_snapshot_request();
   if (!request) return;
   const auto [step, extent] = *request;
   if (extent == BarrierSnapshots::Extent::kCopy) {
@@ -111,7 +115,7 @@ void Transfers::request_snapshot(Now now) {
     if (slices.empty()) return term_->run.snapshot_gathered({.step = step});
     return client_->fetch(step, slices, now.ms);
   }
-  if (snapshots_.is_written(step)) pace_.cut(now.ms, step);
+  if (term_->run.snapshots().is_written(step)) pace_.cut(now.ms, step);
   client_->fetch(step, extent == BarrierSnapshots::Extent::kWhole, now.ms);
 }
 
@@ -168,8 +172,8 @@ void Transfers::end_restore() {
 
 // The disk comes first: during a write, servers hand over copies at most.
 void Transfers::note_transfer(Now now, bool server_lost) {
-  if (const auto step = snapshots_.disk_step()) {
-    const std::string what = "the disk to write the weights of step " + std::to_string(*step);
+  if (disk_step_) {
+    const std::string what = "the disk to write the weights of step " + std::to_string(*disk_step_);
     return watch_.running(now.awake_ms, what, 0, whole_bytes_);
   }
   // A lost server answers no more; the next term has a deadline of its own.
@@ -187,7 +191,7 @@ std::optional<Error> Transfers::watch(Now now, wire::Phase phase) {
   if (phase == wire::PHASE_FAILED) return std::nullopt;
   if (const auto notice = watch_.take_notice(now.awake_ms)) effects_.show_line(*notice);
   if (!watch_.overdue(now.awake_ms)) return std::nullopt;
-  return Error(snapshots_.disk_step() ? ErrorCode::kIo : ErrorCode::kUnreachable,
+  return Error(disk_step_ ? ErrorCode::kIo : ErrorCode::kUnreachable,
                watch_.overdue_text(now.awake_ms));
 }
 
@@ -203,6 +207,7 @@ void Transfers::use_disk() {
   if (!term_) return;
   std::optional<BarrierSnapshots::Task> task = term_->run.take_task();
   if (!task) return;
+  disk_step_ = task->snapshot.step;
   if (!task->kind) return effects_.hash_weights(std::move(task->snapshot));
   write(std::move(task->snapshot), *task->kind);
 }
@@ -228,11 +233,8 @@ void Transfers::write(GatheredState snapshot, CheckpointKind kind) {
 bool Transfers::on_written(Now now, const Written& written) {
   const bool failed = may_fail(written);
   if (failed) report_failure(written);
-  // A new term writes its own checkpoints.
-  if (!term_) {
-    snapshots_.written(false);
-    return !failed;
-  }
+  disk_step_.reset();
+  if (!term_) return !failed;  // a new term writes its own checkpoints
   const bool over = term_->run.snapshot_written(written.error == nullptr);
   if (written.error && !failed) rethrow(written);
   if (!over) return !failed;
@@ -258,7 +260,7 @@ void Transfers::rethrow(const Written& written) const {
   if (!is_of_stop(written)) std::rethrow_exception(written.error);
   throw Error(ErrorCode::kIo, text_of(written.error) +
                                   "; the run was to stop with this checkpoint: " +
-                                  RunSaved{written.step, snapshots_.saved_step()}.loss());
+                                  RunSaved{written.step, saved_step()}.loss());
 }
 
 // Returns true if a file could not be written and the job continues in that case.
@@ -282,7 +284,7 @@ void Transfers::report_failure(const Written& written) {
                               ", is lost, training goes on (on-checkpoint-failure = continue)");
   }
   const bool end = term_ && written.step == term_->run.barriers().end_step;
-  const std::optional<int64_t>& saved = snapshots_.saved_step();
+  const std::optional<int64_t> saved = saved_step();
   const std::string newest =
       saved ? "the newest checkpoint on disk is that of step " + std::to_string(*saved)
             : "there is no checkpoint of this run on disk";

@@ -14,7 +14,6 @@
 #include "common/base/error.h"
 #include "common/layout/slice_map.h"
 #include "common/net/shard_client.h"
-#include "ps/coordinator/barrier_snapshots.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/run_summary.h"
 #include "ps/files/checkpoint_pace.h"
@@ -35,8 +34,7 @@ struct TermParts {
 class Transfers {
  public:
   // Borrows all arguments. The run in `options` changes with each term.
-  Transfers(const CoordinatorOptions& options, BarrierSnapshots& snapshots, RunSummary& summary,
-            JobEffects& effects);
+  Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects);
 
   // Starts a term once it is set up. Borrows its parts until `end_term`. Returns the number of
   // slices.
@@ -62,8 +60,10 @@ class Transfers {
 
   // Returns true while answers from servers are due.
   bool busy() const { return (client_ && client_->busy()) || restoring_; }
-  // The number of slices loaded and gathered in this term.
-  int64_t transferred() const { return client_ ? client_->transferred() : 0; }
+  // Returns true while the disk writes or hashes a snapshot, also one of an earlier term.
+  bool uses_disk() const { return disk_step_.has_value(); }
+  // Returns the step of the newest whole checkpoint on disk in the running or the newest term.
+  std::optional<int64_t> saved_step() const;
   // Returns true if a server or the disk has made no progress for progress-timeout.
   bool overdue(Now now) const { return watch_.overdue(now.awake_ms); }
   // Returns why the last checkpoint is not on disk, in a job that continues without it; ""
@@ -91,7 +91,6 @@ class Transfers {
   void report_failure(const Written& written);
 
   const CoordinatorOptions& options_;
-  BarrierSnapshots& snapshots_;
   RunSummary& summary_;
   JobEffects& effects_;
   std::optional<TermParts> term_;        // nothing between two terms
@@ -101,7 +100,9 @@ class Transfers {
   std::shared_ptr<const GatheredState> copy_;
   std::unique_ptr<ShardClient> restoring_;  // loads it into restored_server_
   uint64_t restored_server_ = 0;
-  int64_t whole_bytes_ = 0;  // of a whole snapshot
+  int64_t whole_bytes_ = 0;            // of a whole snapshot
+  std::optional<int64_t> disk_step_;   // of the snapshot at the disk
+  std::optional<int64_t> saved_step_;  // of the newest term, once it has ended
   std::string end_failure_;
   TransferWatch watch_;
   CheckpointPace pace_;

@@ -153,9 +153,9 @@ Message pull_message(uint64_t incarnation, int64_t number, int64_t clock) {
   return message;
 }
 
-int64_t write_snapshots(BarrierSnapshots& snapshots, TrainingRun& run) {
+int64_t write_snapshots(TrainingRun& run) {
   int64_t last = -1;
-  while (const auto request = snapshots.take_request()) {
+  while (const auto request = run.take_snapshot_request()) {
     last = request->step;
     run.snapshot_gathered({.step = last});
     while (run.take_task()) run.snapshot_written(true);

@@ -81,6 +81,6 @@ class StoringListener : public TrainingListener {
 };
 
 // Gathers and writes the snapshots of a run that are due. Returns the step of the last one, or -1.
-int64_t write_snapshots(BarrierSnapshots& snapshots, TrainingRun& run);
+int64_t write_snapshots(TrainingRun& run);
 
 }  // namespace pushpull

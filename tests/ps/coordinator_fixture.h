@@ -44,11 +44,9 @@ class CoordinatorTest : public testing::Test {
     EXPECT_EQ(write_snapshots(), 0) << "the initial weights are hashed";
     tick();
   }
-  void begin(const Start& start = {}) {
-    run_ = &coordinator_->start(now_, start, {snapshots_, heard_});
-  }
+  void begin(const Start& start = {}) { run_ = &coordinator_->start(now_, start, heard_); }
   // Gathers and writes the snapshots that are due. Returns the step of the last one, or -1.
-  int64_t write_snapshots() { return pushpull::write_snapshots(snapshots_, *run_); }
+  int64_t write_snapshots() { return pushpull::write_snapshots(*run_); }
 
   static PeerId peer_of(uint64_t who) { return "peer " + std::to_string(who); }
   // Returns true if the coordinator accepts the message, else sets `reason_`.
@@ -164,7 +162,6 @@ class CoordinatorTest : public testing::Test {
   }
 
   int64_t now_ = 1'000'000;
-  BarrierSnapshots snapshots_;
   StoringListener heard_;
   std::unique_ptr<Coordinator> coordinator_;
   TrainingRun* run_ = nullptr;  // of the coordinator, once it has begun

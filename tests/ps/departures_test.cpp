@@ -55,7 +55,7 @@ class DeparturesTest : public testing::Test {
   }
   void start(const Start& start = {}) {
     run_ = std::make_unique<TrainingRun>(options_, admission_->declarations().first(), start,
-                                         RunParts{snapshots_, heard_}, members_, out_);
+                                         heard_, members_, out_);
     phase_.enter(0, wire::PHASE_TRAINING);
     out_.take_notices();
   }
@@ -96,7 +96,6 @@ class DeparturesTest : public testing::Test {
   JobPhase phase_{out_};
   std::optional<Admission> admission_;
   std::optional<Departures> departures_;
-  BarrierSnapshots snapshots_;
   StoringListener heard_;
   std::unique_ptr<TrainingRun> run_;
 };

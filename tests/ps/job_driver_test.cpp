@@ -50,7 +50,7 @@ TEST_F(JobDriverTest, HangingDiskEndsTheJob) {
   join();
   report_wait();
   exchange_with_shards();
-  ASSERT_TRUE(driver_->snapshots().busy());
+  ASSERT_TRUE(driver_->coordinator().training()->snapshots().busy());
   for (int i = 0; i < 27; ++i) turn(1000);
   EXPECT_THAT(lines_, HasSubstr("s for the disk to write the weights of step 0"));
   EXPECT_FALSE(driver_->serves());
@@ -63,9 +63,9 @@ TEST_F(JobDriverTest, InitialWeightsAreHashedOnce) {
   join();
   exchange_with_shards();
   EXPECT_EQ(hashed_, std::vector<int64_t>{0});
-  EXPECT_TRUE(driver_->snapshots().busy());
+  EXPECT_TRUE(driver_->coordinator().training()->snapshots().busy());
   driver_->on_written(now(), {0, "abc", nullptr});
-  EXPECT_FALSE(driver_->snapshots().busy());
+  EXPECT_FALSE(driver_->coordinator().training()->snapshots().busy());
   exchange_with_shards();
   EXPECT_EQ(hashed_.size(), 1U);
 }
@@ -329,6 +329,32 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   EXPECT_EQ(moments_[0].back_to_step, 0);
   turn(250);
   EXPECT_TRUE(moments_.back().lost.empty()) << "once";
+}
+
+TEST_F(JobDriverTest, NextTermStartsOnceTheDiskIsDoneWithTheEarlierOne) {
+  table_ = table_of(1000);  // one slice, at server 0
+  make("on-server-loss = restart\n", 600.0, 2);
+  join_server();
+  join();
+  exchange_with_shards();
+  ASSERT_EQ(hashed_.size(), 1U) << "the disk works on it";
+  Message leave;
+  leave.header.set_run(kRun);
+  leave.header.mutable_leave()->set_incarnation(kBert);
+  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+  EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
+  turn();
+  EXPECT_EQ(terms_, std::vector<int64_t>{2});
+  join_server(kRun + 2);
+  join(kRun + 2);
+  turn();
+  EXPECT_EQ(started_, 1);
+  driver_->on_written(now(), {0, "of the earlier term", nullptr});
+  turn();
+  turn();
+  EXPECT_EQ(started_, 2);
+  exchange_with_shards();
+  EXPECT_EQ(hashed_.size(), 2U);
 }
 
 TEST_F(JobDriverTest, WorkerThatDeclaresOtherDataFirstInTheNextTermIsRefused) {

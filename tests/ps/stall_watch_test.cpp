@@ -37,8 +37,8 @@ class StallWatchTest : public testing::Test {
     declaration.table = table_of(3000);
     declaration.train_samples = 64;
     declaration.test_samples = 8;
-    run_.emplace(options_, declaration, Start{}, RunParts{snapshots_, heard_}, members_, out_);
-    write_snapshots(snapshots_, *run_);
+    run_.emplace(options_, declaration, Start{}, heard_, members_, out_);
+    write_snapshots(*run_);
     watch_.emplace(options_.job, members_);
     watch_->on_tick(0, *run_);
   }
@@ -59,7 +59,6 @@ class StallWatchTest : public testing::Test {
   CoordinatorOptions options_;
   Membership members_{10};
   Actions out_;
-  BarrierSnapshots snapshots_;
   StoringListener heard_;
   std::optional<TrainingRun> run_;
   std::optional<StallWatch> watch_;
@@ -180,7 +179,7 @@ TEST_F(StallWatchTest, WaitForAWorkerOrACheckpointHasItsOwnDeadline) {
   members_.add(bert);
   run_->assign_work();
   run_->on_barrier_open(2);
-  snapshots_.take_request();
+  run_->take_snapshot_request();
   run_->snapshot_gathered({.step = 2});
   ASSERT_TRUE(run_->take_task());
   watch_->on_tick(90 * kSecond, *run_);
@@ -194,7 +193,7 @@ TEST_F(StallWatchTest, GatheredWeightsAreProgress) {
   make("progress-timeout = 25\n");
   for (const uint64_t who : {kAnna, kBert}) report(who, 0, "the end of the job");
   for (int64_t s = 0; s < 100; s += 20) {
-    snapshots_.note_transferred(s);
+    run_->note_transferred(s);
     watch_->on_tick(s * kSecond, *run_);
     EXPECT_EQ(watch_->overdue(s * kSecond, *run_), "");
   }

@@ -41,7 +41,7 @@ class TrainingRunTest : public testing::Test {
     declaration.test_samples = 8;
     declaration.heads = heads_;
     run_.reset();
-    run_.emplace(options_, declaration, start, RunParts{snapshots_, heard_}, members_, out_);
+    run_.emplace(options_, declaration, start, heard_, members_, out_);
     return *run_;
   }
   std::string result(int64_t step) {
@@ -68,7 +68,6 @@ class TrainingRunTest : public testing::Test {
   Membership members_{10};
   Actions out_;
   std::vector<HeadInfo> heads_;
-  BarrierSnapshots snapshots_;
   StoringListener heard_;
   std::optional<TrainingRun> run_;
 };
@@ -80,7 +79,7 @@ TEST_F(TrainingRunTest, IsCompleteWhenAllIsComputedEvaluatedAndOnDisk) {
   EXPECT_EQ(result(10), "");
   EXPECT_FALSE(run.complete());
   run.on_barrier_open(10);
-  EXPECT_EQ(write_snapshots(snapshots_, run), 10);
+  EXPECT_EQ(write_snapshots(run), 10);
   EXPECT_TRUE(run.complete());
 }
 
@@ -105,9 +104,9 @@ TEST_F(TrainingRunTest, ChosenCheckpointIsHeldUntilAllKnowAndThenABarrier) {
   run.add_to_server_state(&state, *members_.find(1));
   EXPECT_EQ(state.held_step(), 0);
   EXPECT_EQ(state.chosen_checkpoints(0), 2);
-  write_snapshots(snapshots_, run);
+  write_snapshots(run);
   run.on_barrier_open(2);
-  EXPECT_EQ(write_snapshots(snapshots_, run), 2) << "the checkpoint is gathered";
+  EXPECT_EQ(write_snapshots(run), 2) << "the checkpoint is gathered";
   EXPECT_EQ(run.choose_checkpoint(5), 5);
 }
 
