@@ -43,7 +43,8 @@ class Coordinator {
   void finish();  // call when the summary is written: lets all members leave
   // Ends the job for all members. No single member is at fault.
   void fail(ErrorCode code, const std::string& text) { phase_.fail(now_ms_, code, text, {}); }
-  void announce_end(int64_t now_ms) { phase_.announce_end(now_ms); }  // for options.holds_end
+  // Lets the members hear that the job is over, for options.holds_end. Later calls have no effect.
+  void announce_end(int64_t now_ms) { phase_.announce_end(now_ms); }
   // Ends the job because the server in this process has failed.
   void fail_here(ErrorCode code, const std::string& reason);
 
@@ -62,6 +63,8 @@ class Coordinator {
   wire::Phase phase() const { return phase_.phase(); }
   ErrorCode failure_code() const { return phase_.failure_code(); }
   const std::string& failure_text() const { return phase_.failure_text(); }
+  // Returns true once the members may hear that the job is over.
+  bool end_announced() const { return phase_.announced(); }
   const Admission& admission() const { return admission_; }
   // Members that left or were lost. After losing a server, start a new term and coordinator.
   const Departures& departures() const { return departures_; }

@@ -199,7 +199,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, CoordinatorS
 void CoordinatorLoop::announce_failure() {
   const Coordinator& coordinator = driver_.coordinator();
   const std::optional<Culprit>& culprit = coordinator.culprit();
-  if (!culprit || !driver_.end_announced()) return;
+  if (!culprit || !coordinator.end_announced()) return;
   announcements_.failed(culprit->host, culprit->pid, static_cast<int>(coordinator.failure_code()),
                         culprit->reason);
 }

@@ -75,8 +75,6 @@ class JobDriver {
   std::string file_text(Now now) const { return files_.text(now.awake_ms); }
   bool over() const { return coordinator_->over() || grace_over_; }
   int exit_code() const { return ending_.exit_code(*coordinator_); }
-  // Returns true once the members may hear that the job is over.
-  bool end_announced() const { return ending_.announced(); }
   // Returns true if the job stops without a cut of its own: the grace was over.
   bool gave_up_stop() const { return stops_.request().exit_code().has_value(); }
   // Returns why a finished job ends with code 8: its last checkpoint is not on disk. "" if it is.

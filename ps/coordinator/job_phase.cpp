@@ -1,5 +1,7 @@
 #include "ps/coordinator/job_phase.h"
 
+#include <utility>
+
 #include "common/base/text.h"
 
 namespace pushpull {
@@ -29,8 +31,7 @@ void JobPhase::fail(int64_t now_ms, ErrorCode code, const std::string& text,
 }
 
 void JobPhase::announce_end(int64_t now_ms) {
-  holds_end_ = false;
-  since_ms_ = now_ms;
+  if (std::exchange(holds_end_, false)) since_ms_ = now_ms;
 }
 
 bool JobPhase::overdue(int64_t now_ms) const { return now_ms - since_ms_ > kEndDeadlineMs; }

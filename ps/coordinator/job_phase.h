@@ -31,7 +31,8 @@ class JobPhase {
   void fail(int64_t now_ms, ErrorCode code, const std::string& text,
             const std::optional<Culprit>& culprit);
 
-  // Lets the members hear of the end, and counts the time that they have for it from now on.
+  // Lets the members hear of the end, and counts the time that they have for it from now on. Later
+  // calls have no effect.
   void announce_end(int64_t now_ms);
 
   wire::Phase phase() const { return phase_; }
@@ -42,7 +43,9 @@ class JobPhase {
   bool ending() const { return phase_ >= wire::PHASE_FINISHING; }
   // Returns true if the members only need to leave.
   bool ended() const { return phase_ >= wire::PHASE_FINISHED; }
-  // Returns true if the members must not hear yet that the job is over.
+  // Returns true once the members may hear that the job is over.
+  bool announced() const { return !holds_end_; }
+  // Returns true if it is over, and they must not hear of it yet.
   bool held() const { return ended() && holds_end_; }
   // Returns true if this phase has lasted longer than the end waits for members.
   bool overdue(int64_t now_ms) const;

@@ -152,26 +152,23 @@ void RunEnding::save(const Coordinator& coordinator) {
 
 void RunEnding::saved(Now now, Coordinator& coordinator) {
   if (coordinator.phase() == wire::PHASE_FINISHING) {
-    announce(now, coordinator);
+    coordinator.announce_end(now.awake_ms);
     if (coordinator.barriers().stop_step == 0) return coordinator.finish();
     return coordinator.fail(ErrorCode::kStopped, stopped_text(coordinator));
   }
-  if (failure_saved_) announce(now, coordinator);  // or else the job has failed since `save`
+  if (failure_saved_)
+    coordinator.announce_end(now.awake_ms);  // or else the job has failed since `save`
 }
 
 void RunEnding::on_tick(Now now, Coordinator& coordinator) {
-  if (coordinator.phase() != wire::PHASE_FAILED || announced_) return;
+  if (coordinator.phase() != wire::PHASE_FAILED || coordinator.end_announced()) return;
   if (!failed_ms_) failed_ms_ = now.awake_ms;
   if (!files_.busy()) {
     failure_saved_ = true;
     return save(coordinator);
   }
   const bool hangs = files_.overdue(now.awake_ms) || now.awake_ms - *failed_ms_ > max_ms_;
-  if (hangs || stop_.late(now)) announce(now, coordinator);
-}
-
-void RunEnding::announce(Now now, Coordinator& coordinator) {
-  if (!std::exchange(announced_, true)) coordinator.announce_end(now.awake_ms);
+  if (hangs || stop_.late(now)) coordinator.announce_end(now.awake_ms);
 }
 
 int RunEnding::exit_code(const Coordinator& coordinator) const {

@@ -75,12 +75,9 @@ class RunEnding {
   // without that if the file system takes too long.
   void on_tick(Now now, Coordinator& coordinator);
 
-  // Returns true once the members may hear that the job is over.
-  bool announced() const { return announced_; }
   int exit_code(const Coordinator& coordinator) const;
 
  private:
-  void announce(Now now, Coordinator& coordinator);
   RunEnd end_of(const Coordinator& coordinator) const;
   std::string stopped_text(const Coordinator& coordinator) const;
 
@@ -92,7 +89,6 @@ class RunEnding {
   const int64_t max_ms_;              // that a failure is kept from the members
   std::optional<int64_t> failed_ms_;  // time of the failure
   bool failure_saved_ = false;        // or about to be
-  bool announced_ = false;
 };
 
 }  // namespace pushpull

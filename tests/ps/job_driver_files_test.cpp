@@ -230,10 +230,10 @@ TEST_F(HangingFiles, FailureReachesMembersOnceTermJsonHasIt) {
   EXPECT_THAT(ends_[0].text, HasSubstr("out of luck"));
   pass(1);
   EXPECT_TRUE(messages_to("anna").empty());
-  EXPECT_FALSE(driver_->end_announced());
+  EXPECT_FALSE(driver_->coordinator().end_announced());
   file_system_hangs_ = false;
   turn();
-  EXPECT_TRUE(driver_->end_announced());
+  EXPECT_TRUE(driver_->coordinator().end_announced());
   turn();
   const std::vector<wire::Header> sent = messages_to("anna");
   ASSERT_FALSE(sent.empty());
@@ -263,12 +263,12 @@ TEST_F(HangingFiles, FailureWhileTheEndIsSavedIsSavedNext) {
   EXPECT_EQ(phase(), wire::PHASE_FINISHING) << "members leave once term.json has the end";
   driver_->fail(ErrorCode::kFailed, "out of luck");
   driver_->on_files(now(), *std::exchange(file_work_, {}));
-  EXPECT_FALSE(driver_->end_announced());
+  EXPECT_FALSE(driver_->coordinator().end_announced());
   file_system_hangs_ = false;
   turn();
   ASSERT_EQ(ends_.size(), 2U);
   EXPECT_FALSE(ends_[1].finished);
-  EXPECT_TRUE(driver_->end_announced());
+  EXPECT_TRUE(driver_->coordinator().end_announced());
 }
 
 }  // namespace
