@@ -235,7 +235,7 @@ void JobDriver::start(Now now) {
   const Declaration& declaration = coordinator_->declaration();
   effects_.started(declaration, run.barriers().start_step);
   const int64_t slices =
-      transfers_.begin_term(now, {run, coordinator_->members(), declaration}, point);
+      transfers_.begin_term(now, run, coordinator_->members(), declaration, point);
   effects_.show_line(term_start_->line(*coordinator_, slices));
   tick_transfers(now);  // its deadline begins before the workers'
 }

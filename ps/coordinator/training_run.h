@@ -53,10 +53,6 @@ class NormTotals {
   std::map<int64_t, double> norms_;  // of past steps, by step
 };
 
-// The part of the job that exists once all members have joined: work and progress, barriers and
-// snapshots, evaluations, norms, and the logs of a recorded run. Part of the coordinator's state
-// machine. Not thread-safe.
-
 // The start of a run, once the tensor table is known: fresh, from initial weights, or resumed.
 struct Start {
   int64_t step = 0;
@@ -79,6 +75,9 @@ class TrainingListener {
   virtual void on_evaluation(const Evaluation& evaluation) = 0;
 };
 
+// The part of the job that exists once all members have joined: work and progress, barriers and
+// snapshots, evaluations, norms, and the logs of a recorded run. Part of the coordinator's state
+// machine. Hands out its parts to be asked only. Not thread-safe.
 class TrainingRun : public TrainingObserver {
  public:
   // Borrows options, listener, members and out. Every worker rank must have a member.

@@ -33,19 +33,16 @@ Transfers::Transfers(const CoordinatorOptions& options, RunSummary& summary, Job
       effects_(effects),
       watch_(options.job.progress_timeout_s) {}
 
-int64_t Transfers::begin_term(Now now, const TermParts& term, const StartPoint& point) {
-  term_.emplace(term);
-  effects_.connect_shards(term.run.server_ports());
-  const SliceMap& map =
-      map_.emplace(term.declaration.table.total, options_.job.slice_bytes, options_.servers);
-  // Last: turns use it, with all it needs, as soon as it exists.
-  client_ =
-      std::make_unique<ShardClient>(options_.run, options_.self.incarnation, map, state_vectors());
-  if (point.weights) client_->load(point.weights, now.ms);
-  whole_bytes_ =
-      term.declaration.table.total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
+int64_t Transfers::begin_term(Now now, TrainingRun& run, const Membership& members,
+                              const Declaration& declaration, const StartPoint& point) {
+  effects_.connect_shards(run.server_ports());
+  const int64_t total = declaration.table.total;
+  const SliceMap map(total, options_.job.slice_bytes, options_.servers);
+  term_.emplace(Term{run, members, declaration, map, client(map)});
+  if (point.weights) term_->client.load(point.weights, now.ms);
+  whole_bytes_ = total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
   end_failure_.clear();
-  pace_.begin(now.ms, term.run.barriers().start_step);
+  pace_.begin(now.ms, run.barriers().start_step);
   return map.slices();
 }
 
@@ -55,14 +52,11 @@ std::optional<int64_t> Transfers::saved_step() const {
 
 void Transfers::end_term() {
   saved_step_ = saved_step();
-  client_.reset();
-  restoring_.reset();
-  copy_.reset();
   term_.reset();
 }
 
 std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_lost) {
-  if (client_ && phase == wire::PHASE_TRAINING) {
+  if (term_ && phase == wire::PHASE_TRAINING) {
     restore(now);
     if (options_.job.checkpoint_auto && pace_.due(now.ms) && !term_->run.snapshots().busy())
       add_checkpoint(now);
@@ -78,22 +72,27 @@ size_t Transfers::state_vectors() const {
   return state_names(server_optimizer(options_.job).kind).size();
 }
 
+ShardClient Transfers::client(const SliceMap& map) const {
+  return {options_.run, options_.self.incarnation, map, state_vectors()};
+}
+
 bool Transfers::on_message(Now now, const Message& message) {
-  const bool restores = restoring_ && restoring_->on_message(message, now.ms);
-  return (client_ && client_->on_message(message, now.ms)) || restores;
+  if (!term_) return false;
+  const bool restores = term_->restoring && term_->restoring->on_message(message, now.ms);
+  return term_->client.on_message(message, now.ms) || restores;
 }
 
 void Transfers::exchange(Now now) {
-  if (!client_) return;
-  for (ShardClient* const client : {client_.get(), restoring_.get()}) {
+  if (!term_) return;
+  for (ShardClient* const client : {&term_->client, term_->restoring.get()}) {
     if (client == nullptr) continue;
     client->on_tick(now.ms);
     for (const ToShard& out : client->take_outgoing()) {
       effects_.send_to_shard(out.server, out.message);
     }
   }
-  term_->run.note_transferred(client_->transferred());
-  if (auto fetched = client_->take_fetched()) take_snapshot(std::move(*fetched));
+  term_->run.note_transferred(term_->client.transferred());
+  if (auto fetched = term_->client.take_fetched()) take_snapshot(std::move(*fetched));
 }
 
 // Chooses a step far enough ahead for all members to know of it in time.
@@ -106,25 +105,25 @@ std::optional<int64_t> Transfers::add_checkpoint(Now now) {
 }
 
 void Transfers::request_snapshot(Now now) {
-  if (!client_ || client_->busy()) return;
+  if (!term_ || term_->client.busy()) return;
   const auto request = term_->run.take_snapshot_request();
   if (!request) return;
   const auto [step, extent] = *request;
   if (extent == BarrierSnapshots::Extent::kCopy) {
     const std::vector<int> slices = slices_of_others();
     if (slices.empty()) return term_->run.snapshot_gathered({.step = step});
-    return client_->fetch(step, slices, now.ms);
+    return term_->client.fetch(step, slices, now.ms);
   }
   if (term_->run.snapshots().is_written(step)) pace_.cut(now.ms, step);
-  client_->fetch(step, extent == BarrierSnapshots::Extent::kWhole, now.ms);
+  term_->client.fetch(step, extent == BarrierSnapshots::Extent::kWhole, now.ms);
 }
 
 // ---- a replacement server ----
 
 std::vector<int> Transfers::slices_of_others() const {
   std::vector<int> out;
-  for (int slice = 0; slice < map_->slices(); ++slice) {
-    if (map_->server_of(slice) != 0) out.push_back(slice);
+  for (int slice = 0; slice < term_->map.slices(); ++slice) {
+    if (term_->map.server_of(slice) != 0) out.push_back(slice);
   }
   return out;
 }
@@ -140,32 +139,31 @@ void Transfers::keep_copy(const GatheredState& snapshot) {
   for (const int slice : slices_of_others()) {
     copy->slices[static_cast<size_t>(slice)] = snapshot.slices[static_cast<size_t>(slice)];
   }
-  copy_ = std::move(copy);
+  term_->copy = std::move(copy);
   term_->run.copied(snapshot.step, snapshot.updates);
 }
 
 // Loads the copy into one replacement server at a time.
 void Transfers::restore(Now now) {
-  if (restoring_) return end_restore();
+  if (term_->restoring) return end_restore();
   const std::optional<int> rank = term_->run.take_joined_server();
   if (!rank) return;
-  restored_server_ = term_->members.find_rank(wire::ROLE_SERVER, *rank)->incarnation;
+  term_->restored_server = term_->members.find_rank(wire::ROLE_SERVER, *rank)->incarnation;
   effects_.connect_shards(term_->run.server_ports());
   // A complete copy proves that each server has reached its step: workers then drop earlier pushes.
-  client_->fetch_again(now.ms);
-  restoring_ = std::make_unique<ShardClient>(options_.run, options_.self.incarnation, *map_,
-                                             state_vectors());
-  restoring_->load(copy_, map_->slices_of(*rank), now.ms);
+  term_->client.fetch_again(now.ms);
+  term_->restoring = std::make_unique<ShardClient>(client(term_->map));
+  term_->restoring->load(term_->copy, term_->map.slices_of(*rank), now.ms);
 }
 
 void Transfers::end_restore() {
-  const MemberInfo* const server = term_->members.find(restored_server_);
-  if (server == nullptr) return restoring_.reset();  // lost again
-  if (restoring_->busy()) return;
-  restoring_.reset();
-  term_->run.server_loaded(restored_server_);
-  effects_.show_line(server->name() + " has the weights of step " + std::to_string(copy_->step) +
-                     "; workers resend it their later pushes");
+  const MemberInfo* const server = term_->members.find(term_->restored_server);
+  if (server == nullptr) return term_->restoring.reset();  // lost again
+  if (term_->restoring->busy()) return;
+  term_->restoring.reset();
+  term_->run.server_loaded(term_->restored_server);
+  effects_.show_line(server->name() + " has the weights of step " +
+                     std::to_string(term_->copy->step) + "; workers resend it their later pushes");
 }
 
 // ---- how long it takes ----
@@ -177,14 +175,15 @@ void Transfers::note_transfer(Now now, bool server_lost) {
     return watch_.running(now.awake_ms, what, 0, whole_bytes_);
   }
   // A lost server answers no more; the next term has a deadline of its own.
-  if (!client_ || !client_->busy() || server_lost) return watch_.idle();
-  const MemberInfo* server = term_->members.find_rank(wire::ROLE_SERVER, client_->waiting_for());
-  const std::optional<int64_t> step = client_->fetched_step();
+  if (!term_ || !term_->client.busy() || server_lost) return watch_.idle();
+  const MemberInfo* server =
+      term_->members.find_rank(wire::ROLE_SERVER, term_->client.waiting_for());
+  const std::optional<int64_t> step = term_->client.fetched_step();
   const std::string what = (server == nullptr ? "a server" : server->name()) +
                            (step ? " to hand over the weights of step " + std::to_string(*step)
                                  : " to take its weights");
   // A server that is not ready waits for pushes, which is not its fault.
-  watch_.running(now.awake_ms, what, client_->answers(), 0);
+  watch_.running(now.awake_ms, what, term_->client.answers(), 0);
 }
 
 std::optional<Error> Transfers::watch(Now now, wire::Phase phase) {

@@ -24,21 +24,15 @@ namespace pushpull {
 
 class TrainingRun;
 
-// The parts of a term that its transfers read and tell of their progress.
-struct TermParts {
-  TrainingRun& run;
-  const Membership& members;
-  const Declaration& declaration;
-};
-
 class Transfers {
  public:
   // Borrows all arguments. The run in `options` changes with each term.
   Transfers(const CoordinatorOptions& options, RunSummary& summary, JobEffects& effects);
 
-  // Starts a term once it is set up. Borrows its parts until `end_term`. Returns the number of
-  // slices.
-  int64_t begin_term(Now now, const TermParts& term, const StartPoint& point);
+  // Starts a term once it is set up. Borrows run, members and declaration until `end_term`. Returns
+  // the number of slices.
+  int64_t begin_term(Now now, TrainingRun& run, const Membership& members,
+                     const Declaration& declaration, const StartPoint& point);
   // Stops all fetches; a write in progress continues.
   void end_term();
 
@@ -59,7 +53,7 @@ class Transfers {
   std::optional<int64_t> add_checkpoint(Now now);
 
   // Returns true while answers from servers are due.
-  bool busy() const { return (client_ && client_->busy()) || restoring_; }
+  bool busy() const { return term_ && (term_->client.busy() || term_->restoring); }
   // Returns true while the disk writes or hashes a snapshot, also one of an earlier term.
   bool uses_disk() const { return disk_step_.has_value(); }
   // Returns the step of the newest whole checkpoint on disk in the running or the newest term.
@@ -70,9 +64,22 @@ class Transfers {
   // otherwise.
   const std::string& end_failure() const { return end_failure_; }
   // Returns the rank of a server that has not answered yet, or -1. For messages.
-  int slow_shard() const { return client_ ? client_->waiting_for() : -1; }
+  int slow_shard() const { return term_ ? term_->client.waiting_for() : -1; }
 
  private:
+  struct Term {
+    TrainingRun& run;
+    const Membership& members;
+    const Declaration& declaration;
+    SliceMap map;
+    ShardClient client;
+    // recovery = peers: the newest copy of the other servers' slices; null if there is none.
+    std::shared_ptr<const GatheredState> copy = nullptr;
+    std::unique_ptr<ShardClient> restoring = nullptr;  // loads it into restored_server
+    uint64_t restored_server = 0;
+  };
+
+  ShardClient client(const SliceMap& map) const;
   size_t state_vectors() const;
   void request_snapshot(Now now);
   std::vector<int> slices_of_others() const;
@@ -93,13 +100,7 @@ class Transfers {
   const CoordinatorOptions& options_;
   RunSummary& summary_;
   JobEffects& effects_;
-  std::optional<TermParts> term_;        // nothing between two terms
-  std::unique_ptr<ShardClient> client_;  // null between two terms
-  std::optional<SliceMap> map_;          // for the term
-  // recovery = peers: the newest copy of the other servers' slices; null if there is none.
-  std::shared_ptr<const GatheredState> copy_;
-  std::unique_ptr<ShardClient> restoring_;  // loads it into restored_server_
-  uint64_t restored_server_ = 0;
+  std::optional<Term> term_;           // nothing between two terms
   int64_t whole_bytes_ = 0;            // of a whole snapshot
   std::optional<int64_t> disk_step_;   // of the snapshot at the disk
   std::optional<int64_t> saved_step_;  // of the newest term, once it has ended
