@@ -4,8 +4,10 @@
 // micro-batches (Huang et al., GPipe, arXiv:1811.06965).
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 

@@ -67,8 +67,8 @@ struct GraphHead {
   int64_t targets = 1;  // of one sample
 };
 
-// What a stage of a pipeline (models/stages.h) shares with its neighbours; nothing in an undivided
-// graph. Tensors are indices of the table, which is that of the whole model.
+// The values and tensors that a stage of a pipeline (models/stages.h) shares with its neighbours. An
+// undivided graph shares none. Tensors are indices of the table, which is that of the whole model.
 struct StageEdges {
   int32_t input = -1;       // value that the stage before computes
   int32_t output = -1;      // value that the stage behind reads

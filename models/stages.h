@@ -43,7 +43,7 @@ std::vector<Range> stage_nodes(const Graph& graph, int64_t stages, const Balance
 //   all: of stage_nodes.
 Graph stage_graph(const Graph& whole, const std::vector<Range>& all, size_t stage);
 
-// What a stage costs.
+// The cost of a stage.
 struct StageCost {
   int64_t layers = 0;  // operations with parameters
   int64_t parameters =

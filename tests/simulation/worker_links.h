@@ -42,7 +42,7 @@ class WorkerLinks final : public Links {
   void close();
 
  private:
-  // What has arrived. Messages in flight know it, and may arrive after the links are gone.
+  // Arrived messages. Those in flight refer to it, and may arrive after the links are gone.
   struct Inbox {
     std::deque<std::pair<int, Message>> messages;     // with their server
     std::map<int, int64_t> lives;                     // connections made so far, by server

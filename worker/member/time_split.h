@@ -43,7 +43,7 @@ class Activity {
   int64_t next_text_ms_ = 0;  // trainer's thread only
 };
 
-// What a stage of a divided model has done so far.
+// The work of one stage of a divided model so far.
 struct StageTotals {
   int64_t layers = 0;     // operations with parameters
   double busy = 0.0;      // seconds in its passes
