@@ -91,7 +91,7 @@ void rank_main(int rank, int ranks, const Options& options, int down, int up) {
   }
   for (size_t k = 0; k < kinds.size(); ++k) {
     PeersSetup setup;
-    setup.run = 1;
+    setup.term_id = 1;
     setup.rank = rank;
     setup.all = all[k];
     peers.push_back(

@@ -20,7 +20,7 @@ Payload payload(size_t bytes) {
 Message push_of(int slices, size_t bytes) {
   Message message;
   wire::Exchange* exchange = message.header.mutable_exchange();
-  exchange->mutable_sender()->set_run(7);
+  exchange->mutable_sender()->set_term_id(7);
   exchange->mutable_sender()->set_incarnation(8);
   wire::Push* push = exchange->mutable_push();
   push->set_number(100);

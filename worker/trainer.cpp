@@ -16,35 +16,35 @@ struct Dropped {};
 
 }  // namespace
 
-PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& model) {
+PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& model) {
   PushPullSetup setup =
-      push_pull_setup(run, model.table().total, Evaluator(run.job, dataset, model).chunks());
+      push_pull_setup(view, model.table().total, Evaluator(view.job, dataset, model).chunks());
   setup.memory = weights_memory(model);
   // a device copies directly from pages that are registered with it, and only `memory` is
   setup.side_by_side = model.device_step() == nullptr;
   return setup;
 }
 
-Trainer::Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset, Model& model,
+Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& dataset, Model& model,
                  CoordinatorLink& coordinator, const TrainerMakers& make, Trace& trace)
     : coordinator_(coordinator),
       table_(model.table()),
       evaluation_(
-          {run.job, dataset, model}, run.incarnation, [this] { return coordinator_.over(); },
+          {view.job, dataset, model}, view.incarnation, [this] { return coordinator_.over(); },
           coordinator.activity(), &trace),
       push_pull_(std::move(setup)),
       links_(make.links(push_pull_)),
       compute_(
-          run.job, dataset, model, push_pull_.slices(), [this] { return coordinator_.over(); },
+          view.job, dataset, model, push_pull_.slices(), [this] { return coordinator_.over(); },
           {links_->gradients(),
            [this] { return step_->holds_back_pushes() ? nullptr : links_->device_gradients(); }}),
-      encoder_(run.job, model.table(), push_pull_.slices()),
+      encoder_(view.job, model.table(), push_pull_.slices()),
       step_(make.step({compute_, encoder_, push_pull_.slices(), links_->gradients()})),
       trace_(trace) {
-  compute_.set_rank(run.state.rank());
+  compute_.set_rank(view.state.rank());
   compute_.set_trace(trace);
   compute_.set_activity(coordinator.activity());
-  trace_.set_rank(run.state.rank());
+  trace_.set_rank(view.state.rank());
   trace_.set_tensors(table_);
   trace_.set_slice_elements(push_pull_.slices().elements(0).size());
   waits_since_s_ = now_seconds();

@@ -34,7 +34,7 @@ struct TrainerMakers {
 };
 
 // Returns the setup of PushPull for a trainer of this model.
-PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& model);
+PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& model);
 
 // The training loop of a worker: takes the next task from PushPull, computes it and pushes the
 // result, which is usually the sum of the task's gradients. Knows neither sockets nor the clock: the
@@ -42,7 +42,7 @@ PushPullSetup trainer_setup(const JobView& run, const Dataset& dataset, Model& m
 class Trainer : private StepHost {
  public:
   // setup: of trainer_setup, or a changed one. Borrows all references.
-  Trainer(const JobView& run, PushPullSetup setup, const Dataset& dataset, Model& model,
+  Trainer(const JobView& view, PushPullSetup setup, const Dataset& dataset, Model& model,
           CoordinatorLink& coordinator, const TrainerMakers& make, Trace& trace);
 
   // Trains until the job is over. Throws Error if this worker fails: a loss or gradient is not

@@ -96,7 +96,7 @@ std::string TrainingWork::listen_for_peers() {
   std::shared_ptr<ZapHandler> handler = control.handler();
   if (!handler) {
     handler = std::make_shared<ZapHandler>(
-        parts_.context, keys.data_demand(control.job().encrypt_data, control.first_run(),
+        parts_.context, keys.data_demand(control.job().encrypt_data, control.run_id(),
                                          listener_name(control.incarnation())));
     control.report_refused(handler);
   }

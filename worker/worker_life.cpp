@@ -104,13 +104,13 @@ JobEnd WorkerLife::run_terms(const MakeWork& make) {
 }
 
 JobEnd WorkerLife::run_term(Work& work) {
-  const uint64_t run = control_.enter_term();
+  const uint64_t term_id = control_.enter_term();
   control_.declare(work.declare());
   const std::optional<wire::State> state = wait_for_training();
   if (!state) return *control_.end();
   if (state->rank() >= 0) log_.rename("worker " + std::to_string(state->rank()));
   try {
-    return work.run({control_.job(), run, control_.incarnation(), *state});
+    return work.run({control_.job(), term_id, control_.incarnation(), *state});
   } catch (const Error& e) {
     // the coordinator may be about to declare the silent server or worker lost, and then says more
     const bool reason_may_follow = e.code() == ErrorCode::kUnreachable;

@@ -155,7 +155,7 @@ std::optional<Finding> check_meant_host(const std::string& who, const std::strin
 // Returns empty for an observer's key, which does not open data connections.
 std::optional<Credentials> data_credentials(const Keys& keys, const StatusAnswer& answer) {
   try {
-    return keys.data_credentials(answer.encrypt_data, answer.first_run);
+    return keys.data_credentials(answer.encrypt_data, answer.run_id);
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -28,7 +28,7 @@ StatusAnswer answer_of(const wire::StatusReply& reply, double asked_s, const std
                 "[status] the answer of " + address + " is not a JSON object");
   }
   answer.utc_ms = reply.utc_ms();
-  answer.first_run = reply.first_run();
+  answer.run_id = reply.run_id();
   answer.encrypt_data = reply.encrypt_data();
   answer.heard_utc_ms = utc_ms();
   answer.round_trip_ms = (now_seconds() - asked_s) * 1000.0;

@@ -26,7 +26,7 @@ struct StatusAnswer {
   int64_t utc_ms = 0;          // the coordinator's time of day when it answered
   int64_t heard_utc_ms = 0;    // this host's time of day when the answer arrived
   double round_trip_ms = 0.0;  // of that request
-  uint64_t first_run = 0;      // identifies the job's data connections (Keys::data_credentials)
+  uint64_t run_id = 0;         // identifies the job's data connections (Keys::data_credentials)
   bool encrypt_data = false;
 };
 

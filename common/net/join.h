@@ -17,7 +17,7 @@ struct Job;
 // that it is passed to.
 struct JobView {
   const Job& job;
-  uint64_t run = 0;          // of the job; unknown to strangers
+  uint64_t term_id = 0;      // unknown to strangers
   uint64_t incarnation = 0;  // of this process
   const wire::State& state;  // the newest state of the job
 };

@@ -78,8 +78,8 @@ const SecretKey& Keys::secret() const {
                                      "nothing else; name the job's key with --key FILE");
 }
 
-KeyNumber Keys::data_key(uint64_t run) const {
-  return derive(secret(), kData + std::to_string(run));
+KeyNumber Keys::data_key(uint64_t run_id) const {
+  return derive(secret(), kData + std::to_string(run_id));
 }
 
 Demand Keys::control_demand() const {
@@ -107,7 +107,7 @@ Credentials Keys::control_credentials() const {
   return out;
 }
 
-Demand Keys::data_demand(bool encrypted, uint64_t run, const std::string& listener) const {
+Demand Keys::data_demand(bool encrypted, uint64_t run_id, const std::string& listener) const {
   Demand out;
   if (insecure()) return out;
   if (encrypted) {
@@ -116,18 +116,18 @@ Demand Keys::data_demand(bool encrypted, uint64_t run, const std::string& listen
     return out;
   }
   out.proof = Proof::kChallenge;
-  out.data_key = data_key(run);
+  out.data_key = data_key(run_id);
   out.listener = listener;
   return out;
 }
 
-Credentials Keys::data_credentials(bool encrypted, uint64_t run) const {
+Credentials Keys::data_credentials(bool encrypted, uint64_t run_id) const {
   if (insecure()) return {};
   secret();  // throws for an observer, which has no data connections
   if (encrypted) return control_credentials();
   Credentials out;
   out.proof = Proof::kChallenge;
-  out.data_key = data_key(run);
+  out.data_key = data_key(run_id);
   out.source = source_;
   return out;
 }

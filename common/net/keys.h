@@ -35,8 +35,8 @@ class Keys {
   //   listener: name of the listening process's port (data_proof.h). For credentials, Credentials::to
   //     sets it.
   // Throw Error(kUsage) for an observer's key.
-  Demand data_demand(bool encrypted, uint64_t run, const std::string& listener) const;
-  Credentials data_credentials(bool encrypted, uint64_t run) const;
+  Demand data_demand(bool encrypted, uint64_t run_id, const std::string& listener) const;
+  Credentials data_credentials(bool encrypted, uint64_t run_id) const;
 
   // Returns a key that only lets its holder see the status of this key's jobs. Throws Error(kUsage)
   // for an observer's key and without a key.
@@ -44,7 +44,7 @@ class Keys {
 
  private:
   const SecretKey& secret() const;
-  KeyNumber data_key(uint64_t run) const;
+  KeyNumber data_key(uint64_t run_id) const;
 
   std::optional<AnyKey> key_;
   std::string source_ = "--insecure";

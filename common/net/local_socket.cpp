@@ -66,8 +66,8 @@ bool connects(const std::string& path) {
 
 }  // namespace
 
-std::string local_endpoint(uint64_t run, const std::string& data_endpoint) {
-  const std::string path = private_folder() + "/" + std::to_string(run) + "-" +
+std::string local_endpoint(uint64_t term_id, const std::string& data_endpoint) {
+  const std::string path = private_folder() + "/" + std::to_string(term_id) + "-" +
                            parse_address(data_endpoint, "listen").port + std::string(kSuffix);
   if (path.size() >= sizeof sockaddr_un::sun_path) {
     throw Error(ErrorCode::kIo, "[ipc] " + path +

@@ -1,5 +1,5 @@
 // Unix sockets between processes of one user on one host, as an alternative to tcp. The socket's
-// name follows from the run and the server's data port; its folder belongs to the user alone. A
+// name follows from the term and the server's data port; its folder belongs to the user alone. A
 // worker that finds the socket and can connect to it is on the server's host. Any thread.
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace pushpull {
 
-// Returns "ipc://..." for the server of `run` with the data endpoint "tcp://HOST:PORT". Creates the
+// Returns "ipc://..." for the term's server with the data endpoint "tcp://HOST:PORT". Creates the
 // folder if needed: pushpull-UID in $XDG_RUNTIME_DIR, $TMPDIR or /tmp. Throws Error(kIo) naming the
 // folder if it cannot be created, is not ours or is accessible to other users, or if the name is
 // too long.
-std::string local_endpoint(uint64_t run, const std::string& data_endpoint);
+std::string local_endpoint(uint64_t term_id, const std::string& data_endpoint);
 
 // Deletes the socket's file in its destructor, since libzmq does not.
 class LocalSocketName {

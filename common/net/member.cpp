@@ -9,17 +9,17 @@ wire::State Member::no_state() {
 }
 
 void Member::send(Message message) {
-  message.header.set_run(text_.run());
+  message.header.set_term_id(text_.term_id());
   outgoing_.push_back(std::move(message));
 }
 
 Member::News Member::on_message(int64_t now_ms, const Message& message) {
   const wire::Header& header = message.header;
-  if (is_known() && header.has_job_text() && header.job_text().run() != text_.run()) {
+  if (is_known() && header.has_job_text() && header.job_text().term_id() != text_.term_id()) {
     return take_term(header.job_text());
   }
   // from a coordinator of an earlier term, or sent before it began this one
-  if (is_known() && header.run() != text_.run()) return News::kNone;
+  if (is_known() && header.term_id() != text_.term_id()) return News::kNone;
   heard_ms_ = now_ms;
   closed_ms_.reset();
   silence_logged_ = false;
@@ -27,7 +27,7 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
     const bool answered = joining_->on_message(message);
     // the JobText of a new term may arrive unasked, so a worker has rejoined only once a State
     // arrives
-    const bool again = earlier_run_ != 0 && options_.role == wire::ROLE_WORKER;
+    const bool again = earlier_term_id_ != 0 && options_.role == wire::ROLE_WORKER;
     if (again ? !header.has_state() : !answered) return News::kNone;
     joining_.reset();
     if (header.has_job_text()) {
@@ -49,14 +49,14 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
 }
 
 Member::News Member::take_term(const wire::JobText& text) {
-  if (text.first_run() != text_.first_run() || text.ini() != text_.ini()) {
+  if (text.run_id() != text_.run_id() || text.ini() != text_.ini()) {
     throw Error(ErrorCode::kPeerLost, "[job] " + text.coordinator() + " at " +
                                           options_.coordinator +
                                           " has begun another run: this process belongs to the "
                                           "previous one; start it again");
   }
   if (text.term() <= text_.term()) return News::kNone;
-  earlier_run_ = text_.run();
+  earlier_term_id_ = text_.term_id();
   text_ = text;
   state_ = no_state();
   joining_.emplace(options_, "");

@@ -98,22 +98,22 @@ class Member {
   bool misses_coordinator(int64_t now_ms) const { return silent_ms(now_ms) > lost_ms(); }
   uint64_t incarnation() const { return options_.incarnation; }
   const std::string& coordinator_address() const { return options_.coordinator; }
-  // Valid once the first Hello has been answered; the run changes with the term.
+  // Valid once the first Hello has been answered; `term_id` changes with the term.
   const Job& job() const { return job_; }
-  uint64_t run() const { return text_.run(); }
-  // Returns the run of the first term, the same for the whole life of a job.
-  uint64_t first_run() const { return text_.first_run(); }
+  uint64_t term_id() const { return text_.term_id(); }
+  // Returns the id of the first term, the same for the whole life of a job.
+  uint64_t run_id() const { return text_.run_id(); }
   // Returns the number of workers that the job was started for.
   int workers() const { return text_.workers(); }
-  // Returns the run of the previous term, or 0 if there was none.
-  uint64_t earlier_run() const { return earlier_run_; }
-  JobView view() const { return {job_, text_.run(), options_.incarnation, state_}; }
+  // Returns the id of the previous term, or 0 if there was none.
+  uint64_t earlier_term_id() const { return earlier_term_id_; }
+  JobView view() const { return {job_, text_.term_id(), options_.incarnation, state_}; }
   // Returns the newest state; its version is -1 before the first.
   const wire::State& state() const { return state_; }
 
  private:
   static wire::State no_state();
-  bool is_known() const { return text_.run() != 0; }
+  bool is_known() const { return text_.term_id() != 0; }
   News take_term(const wire::JobText& text);
   bool is_silent(int64_t now_ms) const;
   void check_silence(int64_t now_ms);
@@ -124,7 +124,7 @@ class Member {
   const JoinOptions options_;
   std::optional<Joining> joining_;  // empty once the process has joined
   wire::JobText text_;
-  uint64_t earlier_run_ = 0;
+  uint64_t earlier_term_id_ = 0;
   Job job_;
   wire::State state_ = no_state();
   std::optional<int64_t> closed_ms_;  // time the connection was closed; empty if one works

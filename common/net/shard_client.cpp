@@ -16,9 +16,9 @@ constexpr int64_t kNotStoredMs = 200;  // the previous checkpoint is still being
 
 }  // namespace
 
-ShardClient::ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map,
+ShardClient::ShardClient(uint64_t term_id, uint64_t incarnation, const SliceMap& map,
                          size_t state_vectors)
-    : run_(run), incarnation_(incarnation), map_(map), state_vectors_(state_vectors) {}
+    : term_id_(term_id), incarnation_(incarnation), map_(map), state_vectors_(state_vectors) {}
 
 std::vector<int> ShardClient::all_slices() const {
   std::vector<int> out(static_cast<size_t>(map_.slices()));
@@ -127,7 +127,7 @@ void ShardClient::send(int slice) {
     header.mutable_fetch()->set_state(state_);
     sender = header.mutable_fetch()->mutable_sender();
   }
-  sender->set_run(run_);
+  sender->set_term_id(term_id_);
   sender->set_incarnation(incarnation_);
   outgoing_.push_back(std::move(out));
 }

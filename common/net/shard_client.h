@@ -25,7 +25,7 @@ struct ToShard {
 
 class ShardClient {
  public:
-  ShardClient(uint64_t run, uint64_t incarnation, const SliceMap& map, size_t state_vectors);
+  ShardClient(uint64_t term_id, uint64_t incarnation, const SliceMap& map, size_t state_vectors);
 
   // Starts a transfer; `busy` is true until every slice is answered. One transfer at a time.
   void load(std::shared_ptr<const FlatState> state, int64_t now_ms);
@@ -76,7 +76,7 @@ class ShardClient {
   std::vector<int> all_slices() const;
   Payload slice_of(std::span<const float> whole, int slice) const;
 
-  uint64_t run_;
+  uint64_t term_id_;
   uint64_t incarnation_;
   SliceMap map_;
   size_t state_vectors_;

@@ -77,7 +77,7 @@ class Coordinator {
   TrainingObserver* observer() { return training_.get(); }
   // Returns a line that names what the job waits for, or "" once training has started.
   std::string waiting_for() const { return phase_.gathering() ? admission_.waiting_for() : ""; }
-  uint64_t run() const { return options_.run; }
+  uint64_t term_id() const { return options_.term_id; }
   uint64_t self_incarnation() const { return options_.self.incarnation; }
   wire::State state_for_self() const;
 

@@ -146,9 +146,9 @@ class CoordinatorLoop : private JobEffects {
 CoordinatorOptions CoordinatorLoop::make_options() {
   CoordinatorOptions options;
   options.job = program_.job;
-  options.run = term_.term == 1 ? term_.first_run : random_id();
+  options.term_id = term_.term == 1 ? term_.run_id : random_id();
   options.term = term_.term;
-  options.first_run = term_.first_run;
+  options.run_id = term_.run_id;
   options.grant_key = Grants::random_key();
   options.servers = program_.servers;
   options.workers = program_.workers;
@@ -189,7 +189,7 @@ CoordinatorLoop::CoordinatorLoop(const CoordinatorProgram& program, CoordinatorS
       term_(term),
       driver_(make_options(), program.join_timeout_s, data_.data(), *this, make_history(),
               program.stops) {
-  data_.listen_locally(program.job, driver_.coordinator().run(), log_);
+  data_.listen_locally(program.job, driver_.coordinator().term_id(), log_);
   for (const std::string& notice : files_.take_notices()) log_.warn(notice);
   log_.info(listening_line(control_, program_.advertise));
   if (!announcements_.address(term_.address)) log_.warn("--announce-fd has no reader");
@@ -360,16 +360,16 @@ void CoordinatorLoop::receive_files() {
 // ---- effects ----
 
 TermIds CoordinatorLoop::begin_term(int64_t /*term*/) {
-  const uint64_t run = random_id();
-  data_.listen_locally(program_.job, run, log_);
-  return {run, Grants::random_key()};
+  const uint64_t term_id = random_id();
+  data_.listen_locally(program_.job, term_id, log_);
+  return {term_id, Grants::random_key()};
 }
 
 void CoordinatorLoop::connect_shards(const std::vector<DataPort>& ports) {
   shards_.clear();
   const EndpointLimits limits = data_limits(program_.job.slice_bytes);
   const Credentials credentials =
-      program_.keys.data_credentials(program_.job.encrypt_data, term_.first_run);
+      program_.keys.data_credentials(program_.job.encrypt_data, term_.run_id);
   for (const DataPort& port : ports) {
     shards_.push_back(
         std::make_unique<Dealer>(context_, port.endpoint, limits, credentials.to(port.listener)));
@@ -438,10 +438,10 @@ int run_coordinator(const CoordinatorProgram& program, SignalFd& signals) {
   std::optional<TermRecord> earlier;
   on_disk([&] { earlier = earlier_run(thread, program.job, program.out_dir); });
   TermRecord term;
-  term.first_run = random_id();
+  term.run_id = random_id();
   term.job_ini = to_ini(program.job);
   if (earlier) term = *earlier;
-  ListenOptions listen{program.listen, program.listen_ports, term.first_run};
+  ListenOptions listen{program.listen, program.listen_ports, term.run_id};
   if (earlier) listen.earlier = earlier->address;
   listen.data_port = program.data_port;
   const auto sockets = open_coordinator_sockets(listen, program.job, program.keys, program.device);

@@ -39,7 +39,7 @@ CoordinatorSockets::CoordinatorSockets(const ListenOptions& options, const std::
     : handler(context, keys.control_demand()),
       control(handler, listen, EndpointLimits{}),
       data(with_port(options.listen, options.data_port), job.slice_bytes, device,
-           keys.data_demand(job.encrypt_data, options.first_run, listener_name(own_incarnation))),
+           keys.data_demand(job.encrypt_data, options.run_id, listener_name(own_incarnation))),
       incarnation(own_incarnation) {}
 
 std::unique_ptr<CoordinatorSockets> open_coordinator_sockets(

@@ -19,9 +19,9 @@ namespace pushpull {
 // The sockets of the first server: control, where all members join, and the data port of its own slices.
 // They exclude a second job, so they are taken before any file is touched. The server's thread.
 struct ListenOptions {
-  std::string listen;      // tcp://HOST:PORT; port * picks a free one
-  int64_t ports = 1;       // to try in turn if the port is taken: PORT, PORT + 1, ...
-  uint64_t first_run = 0;  // id of the job's first term
+  std::string listen;   // tcp://HOST:PORT; port * picks a free one
+  int64_t ports = 1;    // to try in turn if the port is taken: PORT, PORT + 1, ...
+  uint64_t run_id = 0;  // id of the job's first term
   // Where an earlier process of this run listened, so that members find a restarted coordinator there.
   std::optional<std::string> earlier = {};
   std::string data_port = "*";  // of the same host: a port, a range of them, or *

@@ -43,8 +43,8 @@ Checked JobDriver::on_message(Now now, const PeerId& peer, const Message& messag
     return desk_->ask(now.awake_ms, peer, message.header.status_request());
   }
   // 0: this process, or a stranger, which is refused as an unknown member.
-  const uint64_t run = message.header.run();
-  if (run != 0 && run != options_.run) return on_other_term(now, peer, message);
+  const uint64_t term_id = message.header.term_id();
+  if (term_id != 0 && term_id != options_.term_id) return on_other_term(now, peer, message);
   if (message.header.has_own_weights()) {
     return term_start_->on_weights(now, *coordinator_, message);
   }
@@ -200,7 +200,7 @@ void JobDriver::begin_term(Now now) {
   history_ = TermStart::after_loss(history_, *coordinator_);
   const TermIds ids = effects_.begin_term(options_.term + 1);
   ++options_.term;
-  options_.run = ids.run;
+  options_.term_id = ids.term_id;
   options_.grant_key = ids.grant_key;
   options_.declared = history_.declared;
   std::vector<MemberInfo> members;
@@ -208,7 +208,7 @@ void JobDriver::begin_term(Now now) {
     if (!member.peer.empty()) members.push_back(member);
   }
   transfers_.end_term();
-  data_.end_term(coordinator_->run());
+  data_.end_term(coordinator_->term_id());
   summary_.end_term(coordinator_->take_lost());
   const auto ended = std::exchange(coordinator_, std::make_unique<Coordinator>(options_));
   coordinator_->take_former(*ended);
@@ -275,7 +275,7 @@ void JobDriver::publish_status(Now now) {
   if (const auto text = desk_->take_file()) effects_.show_members(*text);
   for (Outgoing& out : desk_->take_answers(now.awake_ms, now.utc_ms)) {
     wire::StatusReply* reply = out.message.header.mutable_status_reply();
-    reply->set_first_run(options_.first_run);
+    reply->set_run_id(options_.run_id);
     reply->set_encrypt_data(options_.job.encrypt_data);
     effects_.send(out.to, out.message);
   }
@@ -310,12 +310,12 @@ bool JobDriver::deliver_outgoing(Now now) {
 }
 
 void JobDriver::send(Now now, const PeerId& to, Message message) {
-  message.header.set_run(options_.run);
+  message.header.set_term_id(options_.term_id);
   if (!effects_.send(to, message)) coordinator_->on_disconnect(now.awake_ms, to);
 }
 
 void JobDriver::notify_server_here(const wire::State& state) {
-  data_.on_state({options_.job, options_.run, coordinator_->self_incarnation(), state},
+  data_.on_state({options_.job, options_.term_id, coordinator_->self_incarnation(), state},
                  coordinator_->observer());
 }
 

@@ -37,7 +37,7 @@ struct StartPoint {
 
 // Secrets of a term that other processes must not be able to guess.
 struct TermIds {
-  uint64_t run = 0;
+  uint64_t term_id = 0;
   std::string grant_key;
 };
 

@@ -181,7 +181,7 @@ int RunEnding::exit_code(const Coordinator& coordinator) const {
 
 // Returns how the run ends, once the summary is written or the job has failed.
 RunEnd RunEnding::end_of(const Coordinator& coordinator) const {
-  RunEnd end{.run = options_.run, .exit_code = exit_code(coordinator)};
+  RunEnd end{.term_id = options_.term_id, .exit_code = exit_code(coordinator)};
   end.members = std::ssize(coordinator.members().all()) - 1;
   if (coordinator.phase() == wire::PHASE_FAILED) {
     end.code = static_cast<int>(coordinator.failure_code());

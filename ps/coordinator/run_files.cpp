@@ -62,7 +62,7 @@ StartState resume_run(TaskThread& thread, const Job& job, const std::string& out
   term.history.reached_step = newest_step_of_metrics(out_dir);
   const std::string folder = out_dir + "/checkpoints";
   thread.waits("read", job.checkpoint_dir.empty() ? folder : job.checkpoint_dir);
-  return {job, folder, hex_text(term.first_run)};
+  return {job, folder, hex_text(term.run_id)};
 }
 
 RunFiles::RunFiles(TaskThread& thread, const Job& job, std::string out_dir, ProgressStyle style,
@@ -117,7 +117,7 @@ void RunFiles::save_end(const RunEnd& end) {
 StartPoint RunFiles::load(const Declaration& declaration) {
   const std::string folder = out_dir_ + "/checkpoints";
   thread_.waits("read", job_.checkpoint_dir.empty() ? folder : job_.checkpoint_dir);
-  if (!start_) start_.emplace(job_, folder, hex_text(term_.first_run));
+  if (!start_) start_.emplace(job_, folder, hex_text(term_.run_id));
   StartPoint start;
   start.weights = start_->match(job_, declaration);
   start.choices = start_->choices(declaration);

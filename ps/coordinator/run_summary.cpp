@@ -131,7 +131,7 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
   f.phase = of.phase();
   f.waiting_for = of.waiting_for();
   f.failure = of.failure_text();
-  f.run = options_.first_run;
+  f.run_id = options_.run_id;
   f.version = program_version();
   f.strategy = options_.job.strategy.to_string();
   f.servers = options_.servers;

@@ -70,7 +70,7 @@ bool TermStart::has_weights(Now now, const Coordinator& coordinator, const RunHi
   }
   asks_ = true;
   for (Outgoing& out : own_.ask(now.awake_ms, coordinator.members())) {
-    out.message.header.set_run(options_.run);
+    out.message.header.set_term_id(options_.term_id);
     effects_.send(out.to, out.message);  // repeated if it is lost
   }
   return false;

@@ -73,7 +73,7 @@ size_t Transfers::state_vectors() const {
 }
 
 ShardClient Transfers::client(const SliceMap& map) const {
-  return {options_.run, options_.self.incarnation, map, state_vectors()};
+  return {options_.term_id, options_.self.incarnation, map, state_vectors()};
 }
 
 bool Transfers::on_message(Now now, const Message& message) {
@@ -222,7 +222,7 @@ void Transfers::write(GatheredState snapshot, CheckpointKind kind) {
   state.numerics = term_->declaration.numerics;
   state.choices = term_->declaration.choices;
   state.tokenizer = term_->declaration.tokenizer;
-  state.run = hex_text(options_.first_run);
+  state.run = hex_text(options_.run_id);
   state.initial_weights_sha256 = summary_.initial_weights_sha256();
   if (const RunCounts* counts = run.committed().counts_at(snapshot.step)) state.counts = *counts;
   state.evaluation = run.followed().record();

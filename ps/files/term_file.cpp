@@ -20,7 +20,7 @@ std::string path_of(const std::string& out_dir) { return out_dir + "/term.json";
 
 RunEnd parse_end(const nlohmann::json& json) {
   RunEnd end;
-  end.run = json.at("run").get<uint64_t>();
+  end.term_id = json.at("run").get<uint64_t>();
   end.finished = json.at("finished").get<bool>();
   end.code = json.at("code").get<int>();
   end.text = json.at("text").get<std::string>();
@@ -41,7 +41,7 @@ EarlierDeclaration parse_declared(const nlohmann::json& json) {
 TermRecord parse_term(const nlohmann::json& json) {
   TermRecord out;
   out.term = json.at("term").get<int64_t>();
-  out.first_run = json.at("first_run").get<uint64_t>();
+  out.run_id = json.at("first_run").get<uint64_t>();
   out.address = json.at("address").get<std::string>();
   out.job_ini = json.at("job").get<std::string>();
   out.started = json.at("started").get<bool>();
@@ -68,7 +68,7 @@ std::optional<TermRecord> read_term(const std::string& out_dir) {
   try {
     const std::string text = read_text_file(path_of(out_dir), kMaxTermBytes);
     TermRecord record = parse_term(parse_json(text));
-    if (record.term < 1 || record.first_run == 0) return std::nullopt;
+    if (record.term < 1 || record.run_id == 0) return std::nullopt;
     return record;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -80,7 +80,7 @@ std::optional<TermRecord> read_term(const std::string& out_dir) {
 void write_term(const std::string& out_dir, const TermRecord& record) {
   nlohmann::ordered_json json;
   json["term"] = record.term;
-  json["first_run"] = record.first_run;
+  json["first_run"] = record.run_id;
   json["address"] = record.address;
   json["started"] = record.started;
   json["began_unix_ms"] = record.began_ms;
@@ -103,12 +103,9 @@ void write_term(const std::string& out_dir, const TermRecord& record) {
                         {"data_digest", declared->data_digest}};
   }
   if (record.end) {
-    json["end"] = {{"run", record.end->run},
-                   {"finished", record.end->finished},
-                   {"code", record.end->code},
-                   {"text", record.end->text},
-                   {"exit_code", record.end->exit_code},
-                   {"members", record.end->members}};
+    json["end"] = {{"run", record.end->term_id},         {"finished", record.end->finished},
+                   {"code", record.end->code},           {"text", record.end->text},
+                   {"exit_code", record.end->exit_code}, {"members", record.end->members}};
   }
   json["job"] = record.job_ini;
   write_file(path_of(out_dir),

@@ -34,7 +34,7 @@ struct RunHistory {
 // thread.
 struct TermRecord {
   int64_t term = 1;
-  uint64_t first_run = 0;     // id of the first term
+  uint64_t run_id = 0;        // id of the first term
   std::string address;        // of the coordinator's control socket
   std::string job_ini;        // the run continues under the same job only
   bool started = false;       // training has started

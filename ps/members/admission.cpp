@@ -125,9 +125,9 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
 Message Admission::job_text() const {
   Message message;
   wire::JobText* job = message.header.mutable_job_text();
-  job->set_run(options_.run);
+  job->set_term_id(options_.term_id);
   job->set_term(options_.term);
-  job->set_first_run(options_.first_run);
+  job->set_run_id(options_.run_id);
   job->set_workers(options_.workers);
   job->set_ini(to_ini(options_.job));
   job->set_coordinator(members_.find_rank(wire::ROLE_SERVER, 0)->name());

@@ -21,9 +21,9 @@ namespace pushpull {
 // The settings of the coordinator for one term of a job. Plain data.
 struct CoordinatorOptions {
   Job job;
-  uint64_t run = 0;        // id of the term
-  int64_t term = 1;        // counts from 1; each lost server starts another
-  uint64_t first_run = 0;  // id of the first term
+  uint64_t term_id = 0;  // a secret of the members
+  int64_t term = 1;      // counts from 1; each lost server starts another
+  uint64_t run_id = 0;   // id of the first term
   int servers = 1;
   int workers = 1;
   MemberInfo self;             // server 0, in this process

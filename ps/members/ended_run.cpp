@@ -22,11 +22,11 @@ Error end_without_place(bool finished, int code, const std::string& text) {
 std::optional<Message> EndedRun::on_message(const Message& message) {
   const wire::Header& header = message.header;
   Message answer;
-  if (header.run() == end_.run && header.has_leave()) {
+  if (header.term_id() == end_.term_id && header.has_leave()) {
     ++left_;
     return std::nullopt;
   }
-  if (header.run() == end_.run && header.has_heartbeat()) {
+  if (header.term_id() == end_.term_id && header.has_heartbeat()) {
     wire::State* state = answer.header.mutable_state();
     state->set_version(std::numeric_limits<int64_t>::max());  // later than all of the run
     state->set_phase(end_.finished ? wire::PHASE_FINISHED : wire::PHASE_FAILED);
@@ -34,7 +34,7 @@ std::optional<Message> EndedRun::on_message(const Message& message) {
       state->set_code(end_.code);
       state->set_text(end_.text);
     }
-    answer.header.set_run(end_.run);
+    answer.header.set_term_id(end_.term_id);
     return answer;
   }
   if (!header.has_hello()) return std::nullopt;

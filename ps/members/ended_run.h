@@ -14,7 +14,7 @@ namespace pushpull {
 
 // How a run ended. Durable before the first member hears of it.
 struct RunEnd {
-  uint64_t run = 0;       // id of the last term
+  uint64_t term_id = 0;   // id of the last term
   bool finished = false;  // all is computed; or else the job has failed or was stopped
   int code = 0;           // exit code of the members, if not finished
   std::string text = {};  // why the job failed, or why `exit_code` is not 0

@@ -35,11 +35,11 @@ size_t generation_floats(const SliceMap& map, int server) {
 
 }  // namespace
 
-AttachedWorkers::AttachedWorkers(const Job& job, uint64_t run, const SliceMap& map,
+AttachedWorkers::AttachedWorkers(const Job& job, uint64_t term_id, const SliceMap& map,
                                  const std::function<void(const std::string&)>& failed,
                                  std::shared_ptr<device::Device> device, int server)
     : allowed_(shares_memory(job)),
-      run_(run),
+      term_id_(term_id),
       map_(map),
       pool_(failed),
       device_(std::move(device)) {
@@ -85,7 +85,7 @@ void AttachedWorkers::remember(const PeerId& peer, uint64_t incarnation) {
 
 Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attach) {
   const auto found = workers_.find(attach.sender().incarnation());
-  if (attach.sender().run() != run_ || found == workers_.end()) {
+  if (attach.sender().term_id() != term_id_ || found == workers_.end()) {
     Message answer;
     answer.header.mutable_status()->set_not_ready(true);
     return answer;
@@ -151,7 +151,7 @@ std::optional<Message> AttachedWorkers::on_message(const PeerId& peer, Message& 
   if (!message.header.has_exchange()) return std::nullopt;
   wire::Exchange* exchange = message.header.mutable_exchange();
   const auto found = workers_.find(exchange->sender().incarnation());
-  const bool attached = exchange->sender().run() == run_ && found != workers_.end() &&
+  const bool attached = exchange->sender().term_id() == term_id_ && found != workers_.end() &&
                         found->second.memory.has_value();
   if (!attached) {
     if (exchange->has_pull()) exchange->mutable_pull()->set_in_place(false);

@@ -23,7 +23,7 @@ class AttachedWorkers {
   // failed: called once for each reason why memory cannot be shared, on the host or on the device,
   // or why copies from the device are slow.
   // device: memory of the weights; null for host memory. server: rank of this server.
-  AttachedWorkers(const Job& job, uint64_t run, const SliceMap& map,
+  AttachedWorkers(const Job& job, uint64_t term_id, const SliceMap& map,
                   const std::function<void(const std::string& why)>& failed,
                   std::shared_ptr<device::Device> device = nullptr, int server = 0);
 
@@ -60,7 +60,7 @@ class AttachedWorkers {
   const Worker* reader_of(const Outgoing& out) const;
 
   const bool allowed_;
-  const uint64_t run_;
+  const uint64_t term_id_;
   const SliceMap map_;
   SegmentPool pool_;
   // set if weights are on a device; device_pool_ only if its memory is shared

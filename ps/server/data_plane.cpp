@@ -20,13 +20,13 @@ constexpr int64_t kDueBytes = int64_t{4} << 20;
 // The same with shared memory, where no gradients are in transit: fewer, larger batches cost less.
 constexpr int64_t kDueSharedBytes = int64_t{16} << 20;
 
-// Returns the run of the message's sender, or 0 if it names none.
-uint64_t run_of(const wire::Header& header) {
-  if (header.has_exchange()) return header.exchange().sender().run();
-  if (header.has_load()) return header.load().sender().run();
-  if (header.has_fetch()) return header.fetch().sender().run();
-  if (header.has_store()) return header.store().sender().run();
-  if (header.has_received()) return header.received().sender().run();
+// Returns the term of the message's sender, or 0 if it names none.
+uint64_t term_id_of(const wire::Header& header) {
+  if (header.has_exchange()) return header.exchange().sender().term_id();
+  if (header.has_load()) return header.load().sender().term_id();
+  if (header.has_fetch()) return header.fetch().sender().term_id();
+  if (header.has_store()) return header.store().sender().term_id();
+  if (header.has_received()) return header.received().sender().term_id();
   return 0;
 }
 
@@ -41,15 +41,15 @@ void ServedData::on_state(const JobView& job, TrainingObserver* observer) {
   state_version_ = state.version();
   if (!server_) {
     const int servers = std::max(1, state.data_endpoints_size());
-    server_ = parts_.make_server(job, setup_of(state, job.run, job.incarnation, servers, job.job),
-                                 observer);
+    server_ = parts_.make_server(
+        job, setup_of(state, job.term_id, job.incarnation, servers, job.job), observer);
   }
   parts_.on_state(state);
   server_->on_state(state);
 }
 
-void ServedData::end_term(uint64_t run) {
-  earlier_run_ = run;
+void ServedData::end_term(uint64_t term_id) {
+  earlier_term_id_ = term_id;
   state_version_ = -1;
   if (!server_) return;
   server_.reset();
@@ -65,7 +65,7 @@ void ServedData::on_answer(const wire::Header& answer) {
 }
 
 Checked ServedData::take(const PeerId& peer, Message message) {
-  if (earlier_run_ != 0 && run_of(message.header) == earlier_run_) return {};
+  if (earlier_term_id_ != 0 && term_id_of(message.header) == earlier_term_id_) return {};
   if (server_) return server_->take(peer, std::move(message));
   Message answer;
   answer.header.mutable_status()->set_not_ready(true);
@@ -106,10 +106,10 @@ DataPlane::DataPlane(const std::string& address, int64_t slice_bytes,
       handler_(context_, std::move(demand)),
       router_(handler_, address, data_limits(slice_bytes)) {}
 
-void DataPlane::listen_locally(const Job& job, uint64_t run, const Log& log) {
+void DataPlane::listen_locally(const Job& job, uint64_t term_id, const Log& log) {
   if (job.transport != Transport::kIpc) return;
   try {
-    const std::string endpoint = local_endpoint(run, router_.address());
+    const std::string endpoint = local_endpoint(term_id, router_.address());
     remove_stale(endpoint);
     router_.listen_also(endpoint);
     if (local_) router_.stop_listening(local_->endpoint());
@@ -132,7 +132,7 @@ std::unique_ptr<Server> DataPlane::make_server(const JobView& view, ServerSetup 
     if (!why.empty()) device = nullptr;
   }
   const auto warn = [log = log_](const std::string& why) { log.warn(why); };
-  memory_ = std::make_unique<AttachedWorkers>(job, view.run, map, warn, device, setup.rank);
+  memory_ = std::make_unique<AttachedWorkers>(job, view.term_id, map, warn, device, setup.rank);
   if (device) {
     DeviceEngineSetup engine;
     engine.device = device;

@@ -55,8 +55,8 @@ class ServedData {
   // Throws Error(kProtocol) if the state's tensors cannot be a model, and the errors of
   // make_server.
   void on_state(const JobView& job, TrainingObserver* observer);
-  // Ends the term with this run: destroys the server and its weights.
-  void end_term(uint64_t run);
+  // Ends the term with this id: destroys the server and its weights.
+  void end_term(uint64_t term_id);
   // Handles a NormTotal, Chosen or RecordTaken of the coordinator.
   void on_answer(const wire::Header& answer);
   // Handles a message on the data connection. Returns the reason if it is dropped. Ignores messages
@@ -75,8 +75,8 @@ class ServedData {
  private:
   ServerParts& parts_;
   std::unique_ptr<Server> server_;
-  uint64_t earlier_run_ = 0;    // of the previous term
-  int64_t state_version_ = -1;  // of the newest State of this term
+  uint64_t earlier_term_id_ = 0;  // of the previous term
+  int64_t state_version_ = -1;    // of the newest State of this term
   std::vector<Outgoing> not_ready_;
 };
 
@@ -88,8 +88,8 @@ class DataPlane : private ServerParts {
 
   Router& router() { return router_; }
   // With transport = ipc, also listens on a unix socket for workers of this user on this host, and
-  // stops listening on an earlier run's. Logs a warning if that fails; workers then use tcp.
-  void listen_locally(const Job& job, uint64_t run, const Log& log);
+  // stops listening on an earlier term's. Logs a warning if that fails; workers then use tcp.
+  void listen_locally(const Job& job, uint64_t term_id, const Log& log);
   ServedData& data() { return data_; }
 
   // Handles a limited number of messages, so that control messages are not delayed.

@@ -24,8 +24,10 @@ class JoinedServerLoop : public ServerHost {
   JoinedServerLoop(const JoinedServerProgram& program, SignalFd& signals);
   int run();
 
-  std::string listen(const Job& job, uint64_t run, uint64_t first_run) override;
-  void rename(const Job& job, uint64_t run) override { data_->listen_locally(job, run, log_); }
+  std::string listen(const Job& job, uint64_t term_id, uint64_t run_id) override;
+  void rename(const Job& job, uint64_t term_id) override {
+    data_->listen_locally(job, term_id, log_);
+  }
   ServedData& data() override { return data_->data(); }
 
  private:
@@ -74,11 +76,11 @@ std::string JoinedServerLoop::listen_address() const {
   return address.to_string();
 }
 
-std::string JoinedServerLoop::listen(const Job& job, uint64_t run, uint64_t first_run) {
+std::string JoinedServerLoop::listen(const Job& job, uint64_t term_id, uint64_t run_id) {
   data_ = std::make_unique<DataPlane>(
       listen_address(), job.slice_bytes, program_.device,
-      program_.keys.data_demand(job.encrypt_data, first_run, listener_name(incarnation_)));
-  data_->listen_locally(job, run, log_);
+      program_.keys.data_demand(job.encrypt_data, run_id, listener_name(incarnation_)));
+  data_->listen_locally(job, term_id, log_);
   const std::string& bound = data_->router().address();
   if (!program_.advertise.empty() || !parse_address(bound, "listen").is_everywhere()) {
     return advertised(bound, program_.advertise);

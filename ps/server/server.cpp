@@ -11,10 +11,10 @@
 
 namespace pushpull {
 
-ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+ServerSetup setup_of(const wire::State& state, uint64_t term_id, uint64_t incarnation, int servers,
                      const Job& job) {
   ServerSetup setup;
-  setup.run = run;
+  setup.term_id = term_id;
   setup.incarnation = incarnation;
   setup.coordinator = state.coordinator();
   setup.grant_key = state.grant_key();
@@ -154,7 +154,7 @@ void Server::keep(std::vector<Payload>& payloads) {
 }
 
 Checked Server::check_run(const wire::Sender& sender) const {
-  if (sender.run() == setup_.run) return {};
+  if (sender.term_id() == setup_.term_id) return {};
   // does not reveal the run's number, which is secret
   return refused("run", "this run", "another one");
 }

@@ -33,7 +33,7 @@ namespace pushpull {
 
 // The settings of a server. Plain data.
 struct ServerSetup {
-  uint64_t run = 0;          // of the job; secret
+  uint64_t term_id = 0;      // a secret of the members
   uint64_t incarnation = 0;  // of this process
   uint64_t coordinator = 0;  // incarnation of the process that loads and fetches weights
   std::string grant_key;     // for Grants
@@ -55,7 +55,7 @@ struct ServerSetup {
 
 // Returns the setup of the server that received `state`. Throws Error(kProtocol) if its tensors
 // cannot be a model.
-ServerSetup setup_of(const wire::State& state, uint64_t run, uint64_t incarnation, int servers,
+ServerSetup setup_of(const wire::State& state, uint64_t term_id, uint64_t incarnation, int servers,
                      const Job& job);
 
 class Server {

@@ -49,7 +49,7 @@ void ServerMember::take_news(Member::News news, const Message& message) {
 
 // The first Hello asks for the job only: the socket's limits depend on its slice size.
 void ServerMember::take_job() {
-  endpoint_ = host_.listen(member_.job(), member_.run(), member_.first_run());
+  endpoint_ = host_.listen(member_.job(), member_.term_id(), member_.run_id());
   listening_ = true;
   member_.join_as_server(endpoint_);
 }
@@ -57,8 +57,8 @@ void ServerMember::take_job() {
 // Joins the new term, in which weights are loaded again.
 void ServerMember::take_term() {
   if (!listening_) return;  // it has not received the job yet
-  host_.data().end_term(member_.earlier_run());
-  host_.rename(member_.job(), member_.run());
+  host_.data().end_term(member_.earlier_term_id());
+  host_.rename(member_.job(), member_.term_id());
   norms_ = decltype(norms_){kStepRequestMs};
   arrived_ = decltype(arrived_){kStepRequestMs};
   member_.join_as_server(endpoint_);

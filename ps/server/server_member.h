@@ -25,10 +25,10 @@ class ServerHost {
   virtual ~ServerHost() = default;
   // Opens the data connection; called when the job is known. Returns its address for workers.
   // Throws Error.
-  //   first_run: the run of the first term, in the names of unix sockets.
-  virtual std::string listen(const Job& job, uint64_t run, uint64_t first_run) = 0;
-  // Called when a new term begins: renames unix sockets, since their names contain the run.
-  virtual void rename(const Job& job, uint64_t run) = 0;
+  //   term_id: in the names of unix sockets. run_id: the keys of data connections derive from it.
+  virtual std::string listen(const Job& job, uint64_t term_id, uint64_t run_id) = 0;
+  // Called when a new term begins: renames unix sockets, since their names contain the term.
+  virtual void rename(const Job& job, uint64_t term_id) = 0;
   // Valid after `listen`.
   virtual ServedData& data() = 0;
 };

@@ -48,9 +48,9 @@ Json or_null(const std::optional<T>& value) {
 }
 
 // Returns a digest that tells runs apart. It reveals nothing that a message of the run needs.
-std::string run_digest(uint64_t run) {
+std::string run_digest(uint64_t run_id) {
   Sha256 hash;
-  hash.update(std::as_bytes(std::span(&run, 1)));
+  hash.update(std::as_bytes(std::span(&run_id, 1)));
   return hash.hex().substr(0, kRunDigits);
 }
 
@@ -158,7 +158,7 @@ Rows stage_rows(F f) {
 const Figure kFigures[] = {
     {"version", kStatus, [](F f) -> Json { return f.version; }, {.when = kAlways}},
     {"protocol", kStatus, [](F) -> Json { return kProtocolVersion; }, {.when = kAlways}},
-    {"run", kStatus, [](F f) -> Json { return run_digest(f.run); }, {.when = kAlways}},
+    {"run", kStatus, [](F f) -> Json { return run_digest(f.run_id); }, {.when = kAlways}},
     {"phase",
      kStatus | kMembers,
      [](F f) -> Json { return phase_name(f.phase); },

@@ -23,7 +23,7 @@ struct RunFigures {
   wire::Phase phase = wire::PHASE_GATHERING;
   std::string waiting_for;  // while members are missing, else ""
   std::string failure;      // why the job failed, or ""
-  uint64_t run = 0;         // shown as a digest only: it is a secret of the members
+  uint64_t run_id = 0;      // shown as a digest only: it is a secret of the members
   std::string version;      // of the program
   std::string strategy;
   int servers = 0;  // number at the start of the job

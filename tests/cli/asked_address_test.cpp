@@ -45,7 +45,7 @@ TEST(AskedAddress, OfAnOutputFolderIsThatOfItsJob) {
   EXPECT_THAT(thrown(ErrorCode::kUsage, [&] { asked_address(line_of({folder.path()}), "top"); }),
               HasSubstr("[top] no job writes to " + folder.path()));
   TermRecord record;
-  record.first_run = 7;
+  record.run_id = 7;
   record.address = "tcp://10.0.0.1:5555";
   write_term(folder.path(), record);
   EXPECT_EQ(asked_address(line_of({folder.path()}), "top"), "tcp://10.0.0.1:5555");

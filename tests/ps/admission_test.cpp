@@ -19,7 +19,7 @@ class AdmissionTest : public testing::Test {
  protected:
   explicit AdmissionTest(const std::string& keys = "strategy = sync\n") {
     options_.job = job_of(keys);
-    options_.run = kRun;
+    options_.term_id = kTermId;
     options_.servers = 2;
     options_.workers = 2;
     options_.self.incarnation = 1;
@@ -112,7 +112,7 @@ TEST_F(AdmissionTest, RepeatedHelloGivesOneMemberAndTwoAnswers) {
   EXPECT_EQ(members_.count(wire::ROLE_WORKER), 1);
   const auto answers = out_.take_messages();
   ASSERT_EQ(answers.size(), 2U);
-  EXPECT_EQ(answers[1].message.header.job_text().run(), kRun);
+  EXPECT_EQ(answers[1].message.header.job_text().term_id(), kTermId);
 }
 
 TEST_F(AdmissionTest, InvalidHelloIsRefusedWithItsReason) {

@@ -20,7 +20,7 @@ using device::FakeOptions;
 using testing::HasSubstr;
 
 constexpr int64_t kElements = 3000;
-constexpr uint64_t kRun = 11;
+constexpr uint64_t kTermId = 11;
 constexpr uint64_t kWorker = 101;
 constexpr int64_t kDeadlineMs = 1000;
 
@@ -48,7 +48,7 @@ class DeviceAttachedWorkers : public testing::Test {
     device_ = std::move(device);
     const Job job = parse_job_text("dataset = dummy\nslice-bytes = 4096\n" + keys, "test");
     server_ = std::make_unique<AttachedWorkers>(
-        job, kRun, map_, [this](const std::string& why) { warnings_.push_back(why); }, device_);
+        job, kTermId, map_, [this](const std::string& why) { warnings_.push_back(why); }, device_);
     wire::State state;
     state.add_workers()->set_incarnation(kWorker);
     server_->on_state(state);
@@ -56,7 +56,7 @@ class DeviceAttachedWorkers : public testing::Test {
 
   wire::Attach attach_of(const std::string& probes) {
     wire::Attach attach;
-    attach.mutable_sender()->set_run(kRun);
+    attach.mutable_sender()->set_term_id(kTermId);
     attach.mutable_sender()->set_incarnation(kWorker);
     attach.set_host(host_identity());
     host_probe_ = pool_.get(1);
@@ -78,7 +78,7 @@ class DeviceAttachedWorkers : public testing::Test {
   Message push(const std::shared_ptr<float[]>& gradient, bool on_device) const {
     Message push;
     wire::Exchange* exchange = push.header.mutable_exchange();
-    exchange->mutable_sender()->set_run(kRun);
+    exchange->mutable_sender()->set_term_id(kTermId);
     exchange->mutable_sender()->set_incarnation(kWorker);
     exchange->mutable_push()->add_parts()->set_slice(0);
     push.payloads.push_back(
@@ -90,7 +90,7 @@ class DeviceAttachedWorkers : public testing::Test {
   std::optional<Message> pull(bool in_place, bool on_device) {
     Message message;
     wire::Exchange* exchange = message.header.mutable_exchange();
-    exchange->mutable_sender()->set_run(kRun);
+    exchange->mutable_sender()->set_term_id(kTermId);
     exchange->mutable_sender()->set_incarnation(kWorker);
     exchange->mutable_pull()->set_number(++pulls_);
     exchange->mutable_pull()->set_in_place(in_place);

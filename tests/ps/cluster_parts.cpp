@@ -77,7 +77,7 @@ std::vector<float> floats_of(const Payload& payload) {
 
 ServerSetup server_setup(const Job& job, int64_t elements, int rank, int servers, int shares) {
   ServerSetup setup;
-  setup.run = kRun;
+  setup.term_id = kTermId;
   setup.incarnation = 1;
   setup.coordinator = kCoordinator;
   setup.grant_key = kGrantKey;
@@ -109,7 +109,7 @@ namespace {
 
 wire::Exchange* exchange_of(Message& message, uint64_t incarnation) {
   wire::Exchange* exchange = message.header.mutable_exchange();
-  exchange->mutable_sender()->set_run(kRun);
+  exchange->mutable_sender()->set_term_id(kTermId);
   exchange->mutable_sender()->set_incarnation(incarnation);
   return exchange;
 }

@@ -34,7 +34,7 @@ Payload random_payload(int64_t n, uint64_t seed, int64_t first = 0);
 
 std::vector<float> floats_of(const Payload& payload);
 
-constexpr uint64_t kRun = 11;
+constexpr uint64_t kTermId = 11;
 constexpr uint64_t kCoordinator = 12;  // incarnation of the coordinator's process
 constexpr const char* kGrantKey = "a key of this run";
 constexpr uint64_t kAnna = 101;  // incarnations of workers

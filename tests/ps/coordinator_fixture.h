@@ -25,7 +25,7 @@ class CoordinatorTest : public testing::Test {
   void make(const std::string& keys, int servers = 1, int workers = 2) {
     CoordinatorOptions options;
     options.job = job_of(keys);
-    options.run = kRun;
+    options.term_id = kTermId;
     options.servers = servers;
     options.workers = workers;
     options.self.incarnation = kSelf;

@@ -26,7 +26,7 @@ TEST_F(CoordinatorTest, EveryHelloIsAnsweredWithTheJob) {
     EXPECT_TRUE(hello(kAnna));
     collect();
     const wire::JobText& job = jobs_[peer_of(kAnna)];
-    EXPECT_EQ(job.run(), kRun);
+    EXPECT_EQ(job.term_id(), kTermId);
     EXPECT_EQ(parse_job_text(job.ini(), "test"), job_of("strategy = sync\n"));
     EXPECT_EQ(job.coordinator(), "server 0 (head, pid 1)");
   }

@@ -36,7 +36,7 @@ class DataPlaneTest : public testing::Test {
     state.set_total_steps(10);
     state.set_shares(2);
     state.add_data_endpoints(plane_.router().address());
-    plane_.data().on_state({job_, kRun, 7, state}, nullptr);
+    plane_.data().on_state({job_, kTermId, 7, state}, nullptr);
   }
   // Serves until the condition holds. False: it never does.
   template <typename Condition>
@@ -64,7 +64,7 @@ class DataPlaneTest : public testing::Test {
   std::vector<std::string> reasons_sent() {
     Message question;
     wire::Fetch* fetch = question.header.mutable_fetch();
-    fetch->mutable_sender()->set_run(kRun);
+    fetch->mutable_sender()->set_term_id(kTermId);
     fetch->mutable_sender()->set_incarnation(kCoordinator);
     fetch->set_step(5);
     peer_.send(question);
@@ -113,7 +113,7 @@ TEST_F(DataPlaneTest, AMembersRefusedPushIsLoggedCountedAndAnsweredOnce) {
 
 TEST_F(DataPlaneTest, AStrangerIsCountedAndGetsNoAnswer) {
   Message strange = push({0, 2});
-  strange.header.mutable_exchange()->mutable_sender()->set_run(kRun + 1);
+  strange.header.mutable_exchange()->mutable_sender()->set_term_id(kTermId + 1);
   testing::internal::CaptureStderr();
   is_dropped(strange);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[run] expected this run"));

@@ -7,26 +7,26 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kEndedRun = 7;
+constexpr uint64_t kEndedTermId = 7;
 
 RunEnd finished(int64_t members) {
   RunEnd end;
-  end.run = kEndedRun;
+  end.term_id = kEndedTermId;
   end.finished = true;
   end.members = members;
   return end;
 }
 
-Message heartbeat(uint64_t run = kEndedRun) {
+Message heartbeat(uint64_t term_id = kEndedTermId) {
   Message message;
-  message.header.set_run(run);
+  message.header.set_term_id(term_id);
   message.header.mutable_heartbeat()->set_incarnation(1);
   return message;
 }
 
 Message leave() {
   Message message;
-  message.header.set_run(kEndedRun);
+  message.header.set_term_id(kEndedTermId);
   message.header.mutable_leave()->set_incarnation(1);
   return message;
 }
@@ -35,7 +35,7 @@ TEST(EndedRun, AMemberHearsThatTheRunHasFinished) {
   EndedRun run(finished(1));
   const auto answer = run.on_message(heartbeat());
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->header.run(), kEndedRun);
+  EXPECT_EQ(answer->header.term_id(), kEndedTermId);
   EXPECT_EQ(answer->header.state().phase(), wire::PHASE_FINISHED);
   EXPECT_GT(answer->header.state().version(), 1'000'000'000) << "later than all of the run";
 }

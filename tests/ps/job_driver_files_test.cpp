@@ -20,7 +20,7 @@ class HangingFiles : public JobDriverTest {
   }
   void lose_server() {
     Message leave;
-    leave.header.set_run(kRun);
+    leave.header.set_term_id(kTermId);
     leave.header.mutable_leave()->set_incarnation(kBert);
     leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
     EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
@@ -81,7 +81,7 @@ TEST_F(HangingFiles, MemberLostWhileFilesAreOpenedIsWaitedForAndNothingIsDoneTwi
   join();
   file_system_hangs_ = false;
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kAnna);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   EXPECT_FALSE(driver_->on_message(now(), "anna", leave));

@@ -21,9 +21,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
             int64_t term = 1) {
     CoordinatorOptions options;
     options.job = job_of(keys + "slice-bytes = 4096\n");
-    options.run = kRun;
+    options.term_id = kTermId;
     options.term = term;
-    options.first_run = kRun;
+    options.run_id = kTermId;
     options.servers = servers;
     options.grant_key = kGrantKey;
     options.self.incarnation = 1;
@@ -44,9 +44,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   }
   Now now() const { return {now_, now_, now_}; }
   // The worker sends Hello and its declaration.
-  void join(uint64_t run = kRun) {
+  void join(uint64_t term_id = kTermId) {
     Message message;
-    message.header.set_run(run);
+    message.header.set_term_id(term_id);
     message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
     message.header.mutable_hello()->set_incarnation(kAnna);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
@@ -61,9 +61,9 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     turn();  // starts
     turn();  // sends the state to all
   }
-  void join_server(uint64_t run = kRun) {
+  void join_server(uint64_t term_id = kTermId) {
     Message message;
-    message.header.set_run(run);
+    message.header.set_term_id(term_id);
     wire::Hello* hello = message.header.mutable_hello();
     hello->set_role(wire::ROLE_SERVER);
     hello->set_incarnation(kBert);
@@ -81,7 +81,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   }
   void report_wait() {
     Message message;
-    message.header.set_run(kRun);
+    message.header.set_term_id(kTermId);
     message.header.mutable_heartbeat()->set_incarnation(kAnna);
     message.header.mutable_heartbeat()->mutable_stats()->set_waits_for("weights");
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
@@ -128,7 +128,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     Message message;
     message.header.mutable_heartbeat()->set_incarnation(kAnna);
     message.header.mutable_heartbeat()->set_state_version(1'000);
-    message.header.set_run(kRun);
+    message.header.set_term_id(kTermId);
     driver_->on_message(now(), "anna", message);
     turn();
   }
@@ -178,7 +178,7 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
   TermIds begin_term(int64_t term) override {
     EXPECT_EQ(saved_terms_.back(), term);
     terms_.push_back(term);
-    return {kRun + static_cast<uint64_t>(term), "another key"};
+    return {kTermId + static_cast<uint64_t>(term), "another key"};
   }
   void started(const Declaration& /*declaration*/, int64_t /*start_step*/) override {
     EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_TRAINING);

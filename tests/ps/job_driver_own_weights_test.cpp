@@ -24,9 +24,9 @@ class OwnWeightsOfAJob : public JobDriverTest {
     int count = 0;
     for (const wire::Header& header : messages_to("anna")) {
       if (!header.has_ask_weights()) continue;
-      EXPECT_EQ(header.run(), kRun);
+      EXPECT_EQ(header.term_id(), kTermId);
       Message message;
-      message.header.set_run(kRun);
+      message.header.set_term_id(kTermId);
       message.header.mutable_own_weights()->set_incarnation(kAnna);
       message.header.mutable_own_weights()->set_offset(header.ask_weights().offset());
       const auto part = std::span<const float>(weights_).subspan(
@@ -142,7 +142,7 @@ TEST_F(OwnWeightsOfAJob, UnaskedOnesAreRefused) {
   join();
   EXPECT_EQ(started_, 1);
   Message message;
-  message.header.set_run(kRun);
+  message.header.set_term_id(kTermId);
   message.header.mutable_own_weights()->set_incarnation(kAnna);
   message.payloads.push_back({nullptr, std::as_bytes(std::span<const float>(weights_))});
   const Checked refusal = driver_->on_message(now(), "anna", message);

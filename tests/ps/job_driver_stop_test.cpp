@@ -312,10 +312,10 @@ TEST_F(JobDriverTest, AllReduceNearItsEndHasNoCutAndEndsWithTheGrace) {
 TEST_F(JobDriverTest, WorkerThatIsToldToEndIsReleasedUnlessTheJobStops) {
   for (const bool stops : {false, true}) {
     make("steps = 10\nheartbeat-timeout = 3600\n");
-    join(driver_->coordinator().run());
+    join(driver_->coordinator().term_id());
     sent_.clear();
     Message message;
-    message.header.set_run(kRun);
+    message.header.set_term_id(kTermId);
     message.header.mutable_heartbeat()->set_incarnation(kAnna);
     message.header.mutable_heartbeat()->set_told_to_end(15);
     EXPECT_FALSE(driver_->on_message(now(), "anna", message));
@@ -332,7 +332,7 @@ TEST_F(JobDriverTest, WorkerThatIsToldToEndIsReleasedUnlessTheJobStops) {
     turn(200);
     turn();
     EXPECT_EQ(released(), !stops);
-    data_.end_term(kRun);
+    data_.end_term(kTermId);
   }
 }
 

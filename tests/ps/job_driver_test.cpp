@@ -188,7 +188,7 @@ TEST_F(JobDriverTest, JobRunsFromItsFirstStepToItsSummary) {
   Message message;
   message.header.mutable_heartbeat()->set_incarnation(kAnna);
   message.header.mutable_heartbeat()->set_state_version(1'000);
-  message.header.set_run(kRun);
+  message.header.set_term_id(kTermId);
   driver_->on_message(now(), "anna", message);
   turn();
   ASSERT_EQ(summaries_.size(), 1U);
@@ -198,12 +198,12 @@ TEST_F(JobDriverTest, JobRunsFromItsFirstStepToItsSummary) {
   EXPECT_EQ(summaries_[0].slices_per_server, std::vector<int64_t>{3});
   ASSERT_EQ(ends_.size(), 1U);
   EXPECT_TRUE(ends_[0].finished);
-  EXPECT_EQ(ends_[0].run, kRun);
+  EXPECT_EQ(ends_[0].term_id, kTermId);
   EXPECT_EQ(ends_[0].exit_code, 0);
   EXPECT_EQ(ends_[0].members, 1);
   EXPECT_FALSE(moments_.empty());
   message.header.mutable_leave()->set_incarnation(kAnna);
-  message.header.set_run(kRun);
+  message.header.set_term_id(kTermId);
   driver_->on_message(now(), "anna", message);
   turn();
   EXPECT_TRUE(driver_->over());
@@ -288,7 +288,7 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   sent_.clear();
 
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kBert);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   leave.header.mutable_leave()->set_text("it was ended by SIGTERM");
@@ -302,25 +302,25 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   const std::vector<wire::Header> sent = messages_to("anna");
   ASSERT_FALSE(sent.empty());
   ASSERT_TRUE(sent.back().has_job_text());
-  const uint64_t run = kRun + 2;
-  EXPECT_EQ(sent.back().job_text().run(), run);
+  const uint64_t term_id = kTermId + 2;
+  EXPECT_EQ(sent.back().job_text().term_id(), term_id);
   EXPECT_EQ(sent.back().job_text().term(), 2);
-  EXPECT_EQ(sent.back().job_text().first_run(), kRun);
+  EXPECT_EQ(sent.back().job_text().run_id(), kTermId);
 
   report_wait();  // a message of the old term: the worker has not heard of the new one
   const std::vector<wire::Header> again = messages_to("anna");
   ASSERT_EQ(again.size(), 1U);
   EXPECT_TRUE(again.front().has_job_text());
 
-  join(run);
+  join(term_id);
   EXPECT_EQ(started_, 1) << "a server is still missing";
   EXPECT_THAT(members_.back(), HasSubstr("it was ended by SIGTERM")) << "of the term before";
-  join_server(run);
+  join_server(term_id);
   turn();
   turn();
   EXPECT_EQ(started_, 2);
   EXPECT_EQ(history_.recoveries, 1);
-  EXPECT_EQ(driver_->coordinator().run(), run);
+  EXPECT_EQ(driver_->coordinator().term_id(), term_id);
   EXPECT_NE(data_.server(), nullptr);
   moments_.clear();
   turn(250);
@@ -339,14 +339,14 @@ TEST_F(JobDriverTest, NextTermStartsOnceTheDiskIsDoneWithTheEarlierOne) {
   exchange_with_shards();
   ASSERT_EQ(hashed_.size(), 1U) << "the disk works on it";
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kBert);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
   turn();
   EXPECT_EQ(terms_, std::vector<int64_t>{2});
-  join_server(kRun + 2);
-  join(kRun + 2);
+  join_server(kTermId + 2);
+  join(kTermId + 2);
   turn();
   EXPECT_EQ(started_, 1);
   driver_->on_written(now(), {0, "of the earlier term", nullptr});
@@ -363,15 +363,15 @@ TEST_F(JobDriverTest, WorkerThatDeclaresOtherDataFirstInTheNextTermIsRefused) {
   join();
   EXPECT_EQ(started_, 1);
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kBert);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   driver_->on_message(now(), "bert", leave);
   turn();
   turn();  // term.json has the term
-  const uint64_t run = kRun + 2;
+  const uint64_t term_id = kTermId + 2;
   Message message;
-  message.header.set_run(run);
+  message.header.set_term_id(term_id);
   message.header.mutable_hello()->set_role(wire::ROLE_WORKER);
   message.header.mutable_hello()->set_incarnation(99);
   driver_->on_message(now(), "carl", message);
@@ -386,8 +386,8 @@ TEST_F(JobDriverTest, WorkerThatDeclaresOtherDataFirstInTheNextTermIsRefused) {
   EXPECT_EQ(answers.back().refused().code(), static_cast<int>(ErrorCode::kProtocol));
   EXPECT_THAT(answers.back().refused().text(), HasSubstr("its data differ"));
 
-  join(run);
-  join_server(run);
+  join(term_id);
+  join_server(term_id);
   turn();
   turn();
   EXPECT_EQ(started_, 2);
@@ -398,7 +398,7 @@ TEST_F(JobDriverTest, AMemberThatDoesNotComeBackInTheNextTermIsReportedAsLost) {
   join_server();
   join();
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kBert);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   driver_->on_message(now(), "bert", leave);
@@ -418,12 +418,12 @@ TEST_F(JobDriverTest, ServerThatDoesNotReturnEndsTheJob) {
   join_server();
   join();
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kBert);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   driver_->on_message(now(), "bert", leave);
   turn();
-  join(kRun + 2);
+  join(kTermId + 2);
   turn(2900);
   EXPECT_EQ(driver_->coordinator().phase(), wire::PHASE_GATHERING);
   turn(200);
@@ -438,7 +438,7 @@ TEST_F(JobDriverTest, LostServerEndsTheJobUnderAbort) {
   join_server();
   join();
   Message leave;
-  leave.header.set_run(kRun);
+  leave.header.set_term_id(kTermId);
   leave.header.mutable_leave()->set_incarnation(kBert);
   leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   driver_->on_message(now(), "bert", leave);

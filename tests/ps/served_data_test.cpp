@@ -37,7 +37,7 @@ class ServedDataTest : public testing::Test {
       state.add_data_endpoints("tcp://a:1");
       state.add_data_endpoints("tcp://b:1");
     }
-    data_.on_state({job_, kRun, 7, state}, nullptr);
+    data_.on_state({job_, kTermId, 7, state}, nullptr);
   }
 
   const Job job_ = job_of("slice-bytes = 4096\n");
@@ -63,7 +63,7 @@ TEST_F(ServedDataTest, ServesOnceTheJobTrainsAndNotBefore) {
   ASSERT_NE(data_.server(), nullptr);
   ASSERT_EQ(parts_.setups.size(), 1U);
   const ServerSetup& setup = parts_.setups.front();
-  EXPECT_EQ(setup.run, kRun);
+  EXPECT_EQ(setup.term_id, kTermId);
   EXPECT_EQ(setup.incarnation, 7U);
   EXPECT_EQ(setup.rank, 1);
   EXPECT_EQ(setup.servers, 2);
@@ -83,7 +83,7 @@ TEST_F(ServedDataTest, OlderStateDoesNotReplaceANewerOneOfItsTerm) {
   state(4, wire::PHASE_TRAINING);
   state(3, wire::PHASE_TRAINING);
   EXPECT_EQ(parts_.versions, (std::vector<int64_t>{4}));
-  data_.end_term(kRun);
+  data_.end_term(kTermId);
   state(1, wire::PHASE_TRAINING);
   EXPECT_EQ(parts_.versions, (std::vector<int64_t>{4, 1}));
 }

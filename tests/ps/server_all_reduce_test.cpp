@@ -40,7 +40,7 @@ class AllReduceServer : public testing::Test {
   static Message store(int slice, int64_t step, float value, uint64_t who) {
     Message message;
     wire::Store* store = message.header.mutable_store();
-    store->mutable_sender()->set_run(kRun);
+    store->mutable_sender()->set_term_id(kTermId);
     store->mutable_sender()->set_incarnation(who);
     store->set_slice(slice);
     store->set_step(step);
@@ -51,7 +51,7 @@ class AllReduceServer : public testing::Test {
   }
   static Message fetch(int slice, int64_t step) {
     Message message;
-    message.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+    message.header.mutable_fetch()->mutable_sender()->set_term_id(kTermId);
     message.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
     message.header.mutable_fetch()->set_slice(slice);
     message.header.mutable_fetch()->set_step(step);
@@ -148,7 +148,7 @@ TEST_F(AllReduceServer, InvalidMessagesAreRefused) {
   EXPECT_EQ(reason_of(give(store(3, 2, 1.0F))), "slice");       // unknown slice
   EXPECT_EQ(reason_of(give(store(0, 3, 1.0F))), "store-step");  // no checkpoint at this step
   Message other = store(0, 2, 1.0F);
-  other.header.mutable_store()->mutable_sender()->set_run(kRun + 1);
+  other.header.mutable_store()->mutable_sender()->set_term_id(kTermId + 1);
   EXPECT_EQ(reason_of(give(other)), "run");
   other = store(0, 2, 1.0F);
   other.header.mutable_store()->set_updates(5);
@@ -174,8 +174,8 @@ TEST_F(AllReduceServer, StoreIsRefusedUnderOtherStrategies) {
 
 TEST_F(AllReduceServer, ShardClientOfAWorkerFetchesAndStores) {
   const SliceMap map(kElements, setup_.job.slice_bytes, 1);
-  ShardClient annas(kRun, kAnna, map, 1);
-  ShardClient berts(kRun, kBert, map, 1);
+  ShardClient annas(kTermId, kAnna, map, 1);
+  ShardClient berts(kTermId, kBert, map, 1);
   int64_t now = 0;
   const auto run = [&](ShardClient& client) {
     for (int turn = 0; turn < 100 && client.busy(); ++turn) {

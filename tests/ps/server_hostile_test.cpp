@@ -79,7 +79,7 @@ class Hostile : public testing::TestWithParam<const char*> {
 
 TEST_P(Hostile, AnotherRunIsRefused) {
   expect_refused("run", "run", [](Message& m, wire::Push*) {
-    m.header.mutable_exchange()->mutable_sender()->set_run(kRun + 1);
+    m.header.mutable_exchange()->mutable_sender()->set_term_id(kTermId + 1);
   });
   expect_refused("no sender", "run",
                  [](Message& m, wire::Push*) { m.header.mutable_exchange()->clear_sender(); });
@@ -255,7 +255,7 @@ TEST_P(Hostile, PullsAtClocksOutsideTheRunAreRefused) {
 TEST_P(Hostile, InvalidFetchesAndLoadsAreRefused) {
   for (const int64_t step : {int64_t{-1}, INT64_MIN}) {
     Message fetch;
-    fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+    fetch.header.mutable_fetch()->mutable_sender()->set_term_id(kTermId);
     fetch.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
     fetch.header.mutable_fetch()->set_step(step);
     EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "fetch-step") << step;
@@ -263,13 +263,13 @@ TEST_P(Hostile, InvalidFetchesAndLoadsAreRefused) {
   Message fetch;
   fetch.header.mutable_fetch()->set_step(0);
   EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "run") << "another run";
-  fetch.header.mutable_fetch()->mutable_sender()->set_run(kRun);
+  fetch.header.mutable_fetch()->mutable_sender()->set_term_id(kTermId);
   fetch.header.mutable_fetch()->mutable_sender()->set_incarnation(kCoordinator);
   fetch.header.mutable_fetch()->set_slice(1);
   EXPECT_EQ(reason_of(server_->on_data("x", fetch)), "slice") << "a slice of another server";
   const auto before = weights();
   Message load;
-  load.header.mutable_load()->mutable_sender()->set_run(kRun);
+  load.header.mutable_load()->mutable_sender()->set_term_id(kTermId);
   load.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   load.payloads.push_back(constant_payload(1024, 1e30F));
   EXPECT_EQ(reason_of(server_->on_data("x", load)), "load-start")
@@ -281,7 +281,7 @@ TEST_P(Hostile, InvalidLoadsAreRefusedWhileTheServerWaitsForLoads) {
   setup_.load = true;
   restart();
   Message load;
-  load.header.mutable_load()->mutable_sender()->set_run(kRun);
+  load.header.mutable_load()->mutable_sender()->set_term_id(kTermId);
   load.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   load.payloads.push_back(constant_payload(1023, 1.0F));
   EXPECT_EQ(reason_of(server_->on_data("x", load)), "slice-bytes") << "too short";

@@ -23,31 +23,32 @@ class ServerMemberTest : public testing::Test, private ServerHost, private Serve
     out.timeout_s = 2.0;
     return out;
   }
-  std::string listen(const Job& job, uint64_t run, uint64_t /*first_run*/) override {
+  std::string listen(const Job& job, uint64_t term_id, uint64_t /*run_id*/) override {
     ++listened_;
     EXPECT_EQ(job.heartbeat_timeout_s, 3.0);
-    EXPECT_EQ(run, kRun);
+    EXPECT_EQ(term_id, kTermId);
     if (!listen_error_.empty()) throw Error(ErrorCode::kUsage, listen_error_);
     return "tcp://node:1";
   }
-  void rename(const Job& /*job*/, uint64_t run) override { renamed_.push_back(run); }
+  void rename(const Job& /*job*/, uint64_t term_id) override { renamed_.push_back(term_id); }
   ServedData& data() override { return data_; }
   std::unique_ptr<Server> make_server(const JobView& /*job*/, ServerSetup setup,
                                       TrainingObserver* observer) override {
     return std::make_unique<Server>(std::move(setup), observer);
   }
 
-  void send_job(uint64_t run = kRun, int64_t term = 1) {
+  void send_job(uint64_t term_id = kTermId, int64_t term = 1) {
     Message message;
-    message.header.mutable_job_text()->set_run(run);
+    message.header.mutable_job_text()->set_term_id(term_id);
     message.header.mutable_job_text()->set_term(term);
     message.header.mutable_job_text()->set_ini(
         to_ini(job_of("heartbeat-timeout = 3\nclip-norm = 1\n")));
     member_.on_message(now_, message);
   }
-  void send_state(int64_t version, wire::Phase phase, uint64_t run = kRun, bool released = false) {
+  void send_state(int64_t version, wire::Phase phase, uint64_t term_id = kTermId,
+                  bool released = false) {
     Message message;
-    message.header.set_run(run);
+    message.header.set_term_id(term_id);
     wire::State* state = message.header.mutable_state();
     state->set_version(version);
     state->set_phase(phase);
@@ -183,7 +184,7 @@ TEST_F(ServerMemberTest, SignalIsReportedAndSetsTheExitCode) {
   EXPECT_FALSE(member_.end()) << "the job may have started meanwhile";
   tick(1);
   EXPECT_EQ(member_.take_outgoing().at(0).header.heartbeat().told_to_end(), 15);
-  send_state(2, wire::PHASE_GATHERING, kRun, true);
+  send_state(2, wire::PHASE_GATHERING, kTermId, true);
   tick(1);
   EXPECT_EQ(sent(), Kinds{"leave 5"});
   EXPECT_THAT(sent_[0].header.leave().text(), HasSubstr("SIGTERM"));
@@ -225,7 +226,7 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalArrives) {
   join();
   send_state(2, wire::PHASE_TRAINING);
   ServerSetup setup = server_setup(job_of("clip-norm = 1\n"), 3000);
-  setup.run = kRun;
+  setup.term_id = kTermId;
   data_.server()->on_state(state_with_workers({kAnna, kBert}));
   for (const auto& [who, share] : {std::pair{kAnna, Range{0, 2}}, std::pair{kBert, Range{2, 4}}}) {
     data_.take("peer", push_message(setup, who, 1, 0, share, 1.0F));
@@ -246,7 +247,7 @@ TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalArrives) {
   Message total;
   total.header.mutable_norm_total()->set_step(0);
   total.header.mutable_norm_total()->set_norm(1.0);
-  total.header.set_run(kRun);
+  total.header.set_term_id(kTermId);
   member_.on_message(now_, total);
   tick(500);
   EXPECT_EQ(norms(), 0);
@@ -257,18 +258,18 @@ TEST_F(ServerMemberTest, NewTermDropsItsWeightsAndRejoins) {
   send_state(2, wire::PHASE_TRAINING);
   ASSERT_NE(data_.server(), nullptr);
   sent();
-  send_job(kRun + 1, 2);
+  send_job(kTermId + 1, 2);
   EXPECT_EQ(data_.server(), nullptr);
-  EXPECT_EQ(renamed_, std::vector<uint64_t>{kRun + 1});
+  EXPECT_EQ(renamed_, std::vector<uint64_t>{kTermId + 1});
   EXPECT_EQ(listened_, 1) << "it keeps its address";
   EXPECT_FALSE(member_.joined());
   tick();
   EXPECT_EQ(sent(), std::vector<std::string>{"hello tcp://node:1"});
   send_state(3, wire::PHASE_TRAINING);  // a late state of the old term
   EXPECT_EQ(data_.server(), nullptr);
-  send_state(1, wire::PHASE_GATHERING, kRun + 1);
+  send_state(1, wire::PHASE_GATHERING, kTermId + 1);
   EXPECT_TRUE(member_.joined());
-  send_state(2, wire::PHASE_TRAINING, kRun + 1);
+  send_state(2, wire::PHASE_TRAINING, kTermId + 1);
   EXPECT_NE(data_.server(), nullptr);
 }
 

@@ -54,10 +54,10 @@ class ServerPull : public testing::Test {
     const wire::Pull& pull = message.header.exchange().pull();
     return server_->on_data("anna" + std::to_string(pull.lane()), message);
   }
-  Checked received(int64_t bytes, int lane = 0, int64_t number = 1, uint64_t run = kRun) {
+  Checked received(int64_t bytes, int lane = 0, int64_t number = 1, uint64_t term_id = kTermId) {
     Message message;
     wire::Received* received = message.header.mutable_received();
-    received->mutable_sender()->set_run(run);
+    received->mutable_sender()->set_term_id(term_id);
     received->mutable_sender()->set_incarnation(kAnna);
     received->set_pull(number);
     received->set_lane(lane);
@@ -232,7 +232,7 @@ TEST_F(ServerPull, ExcessiveReceivedBytesAreNotBelieved) {
   EXPECT_FALSE(taken(received(INT64_MIN)));
   EXPECT_FALSE(taken(received(kSliceBytes, -1)));
   EXPECT_FALSE(taken(received(kSliceBytes, 16)));
-  EXPECT_FALSE(taken(received(kSliceBytes, 0, 1, kRun + 1))) << "another run";
+  EXPECT_FALSE(taken(received(kSliceBytes, 0, 1, kTermId + 1))) << "another run";
   EXPECT_TRUE(taken(received(kSliceBytes, 5))) << "a lane without a pull";
   EXPECT_TRUE(taken(received(kSliceBytes, 0, 2))) << "another pull";
   EXPECT_TRUE(sent().empty());

@@ -12,7 +12,7 @@ namespace {
 Message fetch_message(int slice, int64_t step) {
   Message message;
   wire::Fetch* fetch = message.header.mutable_fetch();
-  fetch->mutable_sender()->set_run(kRun);
+  fetch->mutable_sender()->set_term_id(kTermId);
   fetch->mutable_sender()->set_incarnation(kCoordinator);
   fetch->set_slice(slice);
   fetch->set_step(step);
@@ -153,7 +153,7 @@ TEST_F(ServerTest, InitialWeightsStayUntilTheyAreReleased) {
 Message load_message(const ServerSetup& setup, int slice, float value, size_t payloads = 1) {
   const SliceMap map(setup.table.total, setup.job.slice_bytes, setup.servers);
   Message message;
-  message.header.mutable_load()->mutable_sender()->set_run(kRun);
+  message.header.mutable_load()->mutable_sender()->set_term_id(kTermId);
   message.header.mutable_load()->mutable_sender()->set_incarnation(kCoordinator);
   message.header.mutable_load()->set_slice(slice);
   for (size_t i = 0; i < payloads; ++i) {

@@ -69,7 +69,7 @@ class Client : public testing::Test {
   Job job_ = job_of("strategy = sync\noptimizer = momentum\nlr = 0.1\nmomentum = 0.5\n");
   SliceMap map_{kElements, job_.slice_bytes, kServers};
   std::vector<std::unique_ptr<Server>> servers_;
-  ShardClient client_{kRun, kCoordinator, map_, 1};
+  ShardClient client_{kTermId, kCoordinator, map_, 1};
   int64_t now_ = 0;
 };
 

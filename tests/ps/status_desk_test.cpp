@@ -68,7 +68,7 @@ class StatusDeskTest : public testing::Test {
                   .host = "head",
                   .pid = 10,
                   .data_endpoint = "tcp://head:5"});
-    facts_.run = kRun;
+    facts_.run_id = kTermId;
     facts_.strategy = "sync";
     facts_.workers = 2;
   }
@@ -269,7 +269,7 @@ TEST_F(StatusDeskTest, QueryIsAnsweredWithMembersAndJob) {
 TEST_F(StatusDeskTest, AnswerHoldsNoSecretOfAMember) {
   constexpr uint64_t kSecret = 987'654'321'987'654'321;
   add(kSecret, 0).pid = 5;
-  facts_.run = 0x123456789abcdef;
+  facts_.run_id = 0x123456789abcdef;
   facts_.phase = wire::PHASE_TRAINING;
   facts_.step = 7;
   EXPECT_EQ(why_not("x"), "");
@@ -277,7 +277,7 @@ TEST_F(StatusDeskTest, AnswerHoldsNoSecretOfAMember) {
   ASSERT_EQ(answers_.size(), 1U);
   const std::string text = answers_[0].second.json();
   for (const std::string& secret :
-       {std::to_string(facts_.run), std::string("123456789abcdef"), std::to_string(kSecret)}) {
+       {std::to_string(facts_.run_id), std::string("123456789abcdef"), std::to_string(kSecret)}) {
     EXPECT_EQ(text.find(secret), std::string::npos) << secret;
   }
   EXPECT_EQ(json::parse(text).at("step"), 7);

@@ -13,7 +13,7 @@ namespace {
 TermRecord record() {
   TermRecord out;
   out.term = 3;
-  out.first_run = 17;
+  out.run_id = 17;
   out.address = "tcp://head:1";
   out.job_ini = "steps = 5\n";
   out.started = true;

@@ -127,10 +127,10 @@ void Cluster::declare_again(int worker) {
 CoordinatorOptions Cluster::coordinator_options() {
   CoordinatorOptions options;
   options.job = scenario_.job;
-  options.run = dice_.next();
+  options.term_id = dice_.next();
   options.term = ++disk.term;
-  if (options.term == 1) disk.first_run = options.run;
-  options.first_run = disk.first_run;
+  if (options.term == 1) disk.run_id = options.term_id;
+  options.run_id = disk.run_id;
   options.grant_key = "of the run with seed " + std::to_string(scenario_.seed);
   options.servers = scenario_.servers;
   options.workers = scenario_.workers;

@@ -66,7 +66,7 @@ class Cluster {
   // The state that a restarted coordinator finds: the term, and the counts in checkpoints.
   struct Disk {
     int64_t term = 0;
-    uint64_t first_run = 0;
+    uint64_t run_id = 0;
     bool started = false;
     RunHistory history;
     std::map<int64_t, RunCounts> counts;          // by step
@@ -82,7 +82,7 @@ class Cluster {
   int64_t referred_weights = 0;
   int64_t servers_on_devices = 0;
   int64_t refused_forgeries = 0;                   // by data connections
-  std::set<std::pair<uint64_t, uint64_t>> givers;  // run and worker that has given own weights
+  std::set<std::pair<uint64_t, uint64_t>> givers;  // term and worker that has given own weights
   int64_t checkpoint_waits = 0;                    // coordinators that reported a wait for the disk
   int64_t in_place_tasks = 0;                      // tasks computed on weights in a server's memory
   int64_t side_by_side_tasks = 0;                  // ... in the memory of several servers

@@ -30,8 +30,8 @@ void ControlWatch::sent(uint64_t incarnation, const Message& message) {
   const int64_t now = life.clock.advance(cluster_.clock().now_ms());
   const wire::Header& header = message.header;
   if (life.left) wrong(life, "says something after its last words");
-  if (life.run != header.run()) {
-    life.run = header.run();
+  if (life.term_id != header.term_id()) {
+    life.term_id = header.term_id();
     life.version = -1;
     ++life.versions;  // the member joins anew, with an extra heartbeat
     life.asked_since_ms = -1;
@@ -119,9 +119,9 @@ void ControlWatch::ended(uint64_t incarnation, const JobEnd& end, wire::Phase ph
 
 void ControlWatch::asks(const Coordinator& coordinator, const Message& message) {
   const wire::Header& header = message.header;
-  stranger_ = header.has_heartbeat() && header.run() == coordinator.run() &&
+  stranger_ = header.has_heartbeat() && header.term_id() == coordinator.term_id() &&
               !coordinator.members().all().contains(header.heartbeat().incarnation());
-  asked_run_ = coordinator.run();
+  asked_term_id_ = coordinator.term_id();
   refused_.clear();
   welcomed_.clear();
   waiting_.clear();
@@ -138,7 +138,8 @@ void ControlWatch::asked(const Coordinator& coordinator, const PeerId& from,
   if (refused_.contains(from) || cluster_.forged(from)) return;
   if (stranger_) cluster_.wrong("the heartbeat of a process that was given up is not refused");
   if (!message.header.has_hello() || welcomed_.contains(from)) return;
-  if (coordinator.run() != asked_run_) return;  // a new term: answers of the old one are void
+  // in a new term, answers of the old one are void
+  if (coordinator.term_id() != asked_term_id_) return;
   if (!waiting_.contains(from)) return cluster_.wrong("a Hello is not answered");
   Life& life = lives_.at(message.header.hello().incarnation());
   life.no_place_ms = AwakeClock(life.clock).advance(cluster_.clock().now_ms());
@@ -146,8 +147,8 @@ void ControlWatch::asked(const Coordinator& coordinator, const PeerId& from,
 
 void ControlWatch::members(const Coordinator& coordinator) {
   pids_.clear();
-  if (run_ != coordinator.run()) digest_.clear();
-  run_ = coordinator.run();
+  if (term_id_ != coordinator.term_id()) digest_.clear();
+  term_id_ = coordinator.term_id();
   const std::string& digest = coordinator.declaration().data_digest;
   const auto& all = coordinator.members().all();
   const bool bound = coordinator.phase() != wire::PHASE_GATHERING ||

@@ -62,7 +62,7 @@ class ControlWatch {
     int64_t connections = 0;                 // beside the first, over time
     int64_t versions = 0;                    // states that its heartbeats acknowledged
     int64_t version = -1;                    // the newest of them
-    uint64_t run = 0;                        // of the process's term
+    uint64_t term_id = 0;                    // of the process's term
     int64_t reports = 0;                     // results that its trainer reported
     std::map<int64_t, std::string> results;  // first text of each result, by number
   };
@@ -75,13 +75,13 @@ class ControlWatch {
 
   Cluster& cluster_;
   std::map<uint64_t, Life> lives_;
-  uint64_t run_ = 0;             // of the term
+  uint64_t term_id_ = 0;         // of the term
   std::string digest_;           // declared by the first worker and held by the coordinator
   std::set<uint64_t> declared_;  // incarnations that have declared it
   std::vector<int64_t> pids_;    // pids of the members, for the comparison
   // while the coordinator handles a message
-  bool stranger_ = false;   // the sender was given up
-  uint64_t asked_run_ = 0;  // run of the term in which the message arrived
+  bool stranger_ = false;       // the sender was given up
+  uint64_t asked_term_id_ = 0;  // in which the message arrived
   std::set<PeerId> refused_;
   std::set<PeerId> welcomed_;  // their Hello was answered by the job's text
   std::set<PeerId> waiting_;   // their Hello was answered by NoPlaceYet

@@ -68,12 +68,12 @@ bool CoordinatorNode::send(const PeerId& to, const Message& message) {
 
 void CoordinatorNode::connect_shards(const std::vector<DataPort>& ports) {
   shards_.clear();
-  const uint64_t run = driver_.coordinator().run();
+  const uint64_t term_id = driver_.coordinator().term_id();
   const int64_t life = ++shard_lives_;
-  const auto take = [this, run, life](const Message& message) {
+  const auto take = [this, term_id, life](const Message& message) {
     happen([&] {
       // an answer of an earlier term, or on a closed connection
-      const bool earlier = driver_.coordinator().run() != run || life != shard_lives_;
+      const bool earlier = driver_.coordinator().term_id() != term_id || life != shard_lives_;
       if (earlier || driver_.on_shard_message(now(), message)) return;
       cluster_.wrong("the shard client refused " + message.header.ShortDebugString());
     });

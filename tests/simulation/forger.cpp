@@ -106,7 +106,7 @@ void Forger::send(int router, Message message) {
 void Forger::forge_control() {
   Message message;
   wire::Header& header = message.header;
-  header.set_run(dice_.chance(0.8) ? cluster_.coordinator().run() : dice_.next());
+  header.set_term_id(dice_.chance(0.8) ? cluster_.coordinator().term_id() : dice_.next());
   const uint64_t name = dice_.chance(0.7) ? incarnation_ : dice_.next();
   // other jobs keep the schedules of their seeds
   const bool own_weights = !cluster_.toy().own_weights().empty();
@@ -164,7 +164,7 @@ void Forger::forge_declaration() {
   hello->set_pid(kPid);
   send(cluster_.control_router(), message);
   // void in the next term, in which it could be the first one
-  message.header.set_run(cluster_.coordinator().run());
+  message.header.set_term_id(cluster_.coordinator().term_id());
   *message.header.mutable_declare() = cluster_.declaration("forged");
   message.header.mutable_declare()->set_incarnation(incarnation_);
   send(cluster_.control_router(), std::move(message));
@@ -184,7 +184,7 @@ void Forger::forge_data() {
   } else if (header.has_fetch()) {
     header.mutable_fetch()->mutable_sender()->set_incarnation(name);
   } else if (header.has_received()) {
-    header.mutable_received()->mutable_sender()->set_run(dice_.next());
+    header.mutable_received()->mutable_sender()->set_term_id(dice_.next());
   } else {
     return repeat(heard);
   }

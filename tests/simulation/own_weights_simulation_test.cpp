@@ -26,9 +26,9 @@ Scenario with_own_weights(uint64_t seed, const std::string& strategy) {
 
 // Returns the most workers that have given weights to one term.
 size_t givers_of_a_term(const Cluster& cluster) {
-  std::map<uint64_t, size_t> by_run;
+  std::map<uint64_t, size_t> by_term;
   size_t most = 0;
-  for (const auto& [run, worker] : cluster.givers) most = std::max(most, ++by_run[run]);
+  for (const auto& [term, worker] : cluster.givers) most = std::max(most, ++by_term[term]);
   return most;
 }
 

@@ -24,10 +24,10 @@ class ServerNode : private ServerHost {
   std::string describe() const;
 
  private:
-  std::string listen(const Job& /*job*/, uint64_t /*run*/, uint64_t /*first_run*/) override {
+  std::string listen(const Job& /*job*/, uint64_t /*term_id*/, uint64_t /*run_id*/) override {
     return endpoint_of(number_);
   }
-  void rename(const Job& /*job*/, uint64_t /*run*/) override {}
+  void rename(const Job& /*job*/, uint64_t /*term_id*/) override {}
   ServedData& data() override { return data_.data(); }
   void take(const Message& message);
   void tick();

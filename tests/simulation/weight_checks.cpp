@@ -15,7 +15,7 @@ void WeightChecks::wrong(const std::string& what) const {
 bool WeightChecks::given_up() const {
   const Coordinator& coordinator = cluster_.coordinator();
   const bool gone = coordinator.barriers().end_step == 0;  // a restarted one knows nothing yet
-  if (gone || coordinator.run() != member_.run()) return true;
+  if (gone || coordinator.term_id() != member_.term_id()) return true;
   return cluster_.scenario().sharing.on &&
          !cluster_.coordinator().members().all().contains(member_.incarnation());
 }

@@ -42,9 +42,9 @@ WorkerNode::~WorkerNode() { thread_.abandon(); }
 void WorkerNode::run_terms() {
   while (!member_.joined()) thread_.wait();
   while (true) {
-    run_ = member_.run();
+    term_id_ = member_.term_id();
     thread_.sleep(cluster_.dice().between(0, 50'000));  // reads the data
-    member_.declare(run_, cluster_.declaration(newcomer_.digest));
+    member_.declare(term_id_, cluster_.declaration(newcomer_.digest));
     member_.offer_weights(model_.own_weights());
     send();
     const std::optional<wire::State> state = wait_for_training();
@@ -65,7 +65,7 @@ void WorkerNode::train(const wire::State& state) {
   terms_.push_back(std::make_unique<Term>());
   Term& term = *terms_.back();
   term.state = state;
-  const JobView view{cluster_.scenario().job, run_, member_.incarnation(), term.state};
+  const JobView view{cluster_.scenario().job, term_id_, member_.incarnation(), term.state};
   PushPullSetup setup = trainer_setup(view, data_, model_);
   setup.flush_bytes = cluster_.scenario().flush_bytes;
   setup.window_bytes = cluster_.scenario().window_bytes;
@@ -105,7 +105,7 @@ bool WorkerNode::wait_for_reason() {
   return over();
 }
 
-bool WorkerNode::over() const { return member_.end().has_value() || member_.run() != run_; }
+bool WorkerNode::over() const { return member_.end().has_value() || member_.term_id() != term_id_; }
 
 std::optional<JobEnd> WorkerNode::end() const {
   if (member_.end()) return member_.end();
@@ -117,7 +117,7 @@ std::optional<JobEnd> WorkerNode::end() const {
 void WorkerNode::report(wire::EvalResult result) {
   if (result.chunks_size() > 0) checks_.count(result.step(), true);
   cluster_.watch().reports(member_.incarnation());
-  member_.report(run_, std::move(result));
+  member_.report(term_id_, std::move(result));
   member_.on_tick(now_ms());
   send();
 }
@@ -184,7 +184,7 @@ void WorkerNode::send() {
   for (Message& message : member_.take_outgoing()) {
     cluster_.watch().sent(member_.incarnation(), message);
     if (message.header.has_own_weights()) {
-      cluster_.givers.emplace(message.header.run(), member_.incarnation());
+      cluster_.givers.emplace(message.header.term_id(), member_.incarnation());
     }
     cluster_.network().to_router(control_, std::move(message));
   }
@@ -192,10 +192,10 @@ void WorkerNode::send() {
 
 void WorkerNode::take(const Message& message) {
   const int64_t version = member_.state().version();
-  const uint64_t run = member_.run();
+  const uint64_t term_id = member_.term_id();
   member_.on_message(now_ms(), message);
   step();
-  if (!has_ended() && (member_.state().version() != version || member_.run() != run)) {
+  if (!has_ended() && (member_.state().version() != version || member_.term_id() != term_id)) {
     wake_trainer();
   }
 }

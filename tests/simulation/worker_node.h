@@ -84,7 +84,7 @@ class WorkerNode : public Process, private CoordinatorLink {
   const Newcomer newcomer_;
   AwakeClock clock_;
   WorkerMember member_;
-  uint64_t run_ = 0;  // of the trainer's term
+  uint64_t term_id_ = 0;  // of the trainer's term
   Activity activity_;
   WeightChecks checks_;
   WorkerData data_;

@@ -24,7 +24,7 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kRun = 77;
+constexpr uint64_t kTermId = 77;
 
 // The workers of a job, in one process.
 class Ranks {
@@ -32,7 +32,7 @@ class Ranks {
   explicit Ranks(int n, double timeout_s = 60.0) {
     std::vector<std::unique_ptr<Router>> routers;
     PeersSetup setup;
-    setup.run = kRun;
+    setup.term_id = kTermId;
     setup.timeout_s = timeout_s;
     for (int r = 0; r < n; ++r) {
       routers.push_back(std::make_unique<Router>(context_, "tcp://127.0.0.1:*", EndpointLimits{}));
@@ -268,11 +268,11 @@ TEST_P(OwnAllReduce, StrangersChangeNothing) {
   Ranks all(2);
   Dealer stranger(all.context(), all.at(0).endpoint(), {});
   const auto floats = std::make_shared<Floats>(10, 1e9F);
-  const auto send = [&](uint64_t run, uint64_t incarnation, int rank, int64_t operation,
+  const auto send = [&](uint64_t term_id, uint64_t incarnation, int rank, int64_t operation,
                         int stage) {
     Message message;
     wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-    chunk->mutable_sender()->set_run(run);
+    chunk->mutable_sender()->set_term_id(term_id);
     chunk->mutable_sender()->set_incarnation(incarnation);
     chunk->mutable_sender()->set_rank(rank);
     chunk->set_operation(operation);
@@ -280,13 +280,13 @@ TEST_P(OwnAllReduce, StrangersChangeNothing) {
     message.payloads.push_back({floats, std::as_bytes(std::span<const float>(*floats))});
     stranger.send(message);
   };
-  send(kRun + 1, 1001, 1, 0, 0);  // another run
-  send(kRun, 4711, 1, 0, 0);      // no worker has this incarnation
-  send(kRun, 1001, 0, 0, 0);      // the incarnation of another rank
-  send(kRun, 1001, 2, 0, 0);      // no such rank
-  send(kRun, 1001, -1, 0, 0);
-  send(kRun, 1001, 1, -5, 0);  // long past
-  send(kRun, 1001, 1, 0, -7);
+  send(kTermId + 1, 1001, 1, 0, 0);  // another run
+  send(kTermId, 4711, 1, 0, 0);      // no worker has this incarnation
+  send(kTermId, 1001, 0, 0, 0);      // the incarnation of another rank
+  send(kTermId, 1001, 2, 0, 0);      // no such rank
+  send(kTermId, 1001, -1, 0, 0);
+  send(kTermId, 1001, 1, -5, 0);  // long past
+  send(kTermId, 1001, 1, 0, -7);
   Message other;
   other.header.mutable_heartbeat()->set_incarnation(1001);
   stranger.send(other);
@@ -320,7 +320,7 @@ TEST_P(OwnAllReduce, PartsThatDoNotFitAreDropped) {
         for (const auto& [stage, index] : {std::pair{0, 0}, {0, 99}, {INT_MAX, INT_MAX}}) {
           Message message;
           wire::PeerChunk* chunk = message.header.mutable_peer_chunk();
-          chunk->mutable_sender()->set_run(kRun);
+          chunk->mutable_sender()->set_term_id(kTermId);
           chunk->mutable_sender()->set_incarnation(1002);
           chunk->mutable_sender()->set_rank(2);
           chunk->set_stage(stage);
@@ -405,13 +405,13 @@ TEST(PeersWithKeys, AnOperationEndsWithAllOfItsMessagesSent) {
     std::vector<std::unique_ptr<ZapHandler>> handlers;
     std::vector<std::unique_ptr<Router>> routers;
     PeersSetup setup;
-    setup.run = kRun;
-    setup.credentials = keys.data_credentials(false, kRun);
+    setup.term_id = kTermId;
+    setup.credentials = keys.data_credentials(false, kTermId);
     for (int r = 0; r < kWorkers; ++r) {
       const auto incarnation = static_cast<uint64_t>(1000 + r);
       contexts.push_back(std::make_unique<zmq::context_t>(1));
       handlers.push_back(std::make_unique<ZapHandler>(
-          *contexts.back(), keys.data_demand(false, kRun, listener_name(incarnation))));
+          *contexts.back(), keys.data_demand(false, kTermId, listener_name(incarnation))));
       routers.push_back(
           std::make_unique<Router>(*handlers.back(), "tcp://127.0.0.1:*", EndpointLimits{}));
       setup.all.push_back({routers.back()->address(), incarnation});

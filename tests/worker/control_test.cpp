@@ -46,7 +46,7 @@ TEST_F(ControlTest, JoinsReadsStatesAndLeaves) {
     if (message.header.has_hello()) give_job(router, peer);
     if (message.header.has_leave()) leave_code = message.header.leave().code();
     Message state;
-    state.header.set_run(5);
+    state.header.set_term_id(5);
     state.header.mutable_state()->set_version(3);
     state.header.mutable_state()->set_phase(wire::PHASE_TRAINING);
     if (message.header.has_declare()) router.send(peer, state);

@@ -25,7 +25,7 @@ inline Payload constant(int64_t n, float value) {
 class Exchange : public testing::Test {
  protected:
   void make(const std::string& keys, int64_t global_batch = 8) {
-    setup_.run = 11;
+    setup_.term_id = 11;
     setup_.incarnation = 101;
     setup_.job = parse_job_text("dataset = dummy\nglobal-batch = " + std::to_string(global_batch) +
                                     "\nmicro-batch = 2\nslice-bytes = 4096\nsteps = 10\n" + keys,

@@ -41,7 +41,7 @@ inline void give_job(Router& router, const PeerId& peer) {
   Job job;
   job.steps = 10;
   Message text;
-  text.header.mutable_job_text()->set_run(5);
+  text.header.mutable_job_text()->set_term_id(5);
   text.header.mutable_job_text()->set_ini(to_ini(job));
   router.send(peer, text);
 }

@@ -43,7 +43,7 @@ TEST_F(Delivery, PushNamesItsSenderStepAndReadVersions) {
   ASSERT_EQ(outgoing_.size(), 2U);
   for (const ToServer& out : outgoing_) {
     const wire::Exchange& exchange = out.message.header.exchange();
-    EXPECT_EQ(exchange.sender().run(), 11U);
+    EXPECT_EQ(exchange.sender().term_id(), 11U);
     EXPECT_EQ(exchange.sender().incarnation(), 101U);
     EXPECT_EQ(exchange.push().number(), 1);
     EXPECT_EQ(exchange.push().step(), 3);

@@ -104,7 +104,7 @@ TEST_F(Exchange, PushContainsItsPartsLossesAndTheNextPull) {
   push(task);
   const auto first = sent_to(0);
   ASSERT_EQ(first.size(), 1U);
-  EXPECT_EQ(first[0].sender().run(), 11U);
+  EXPECT_EQ(first[0].sender().term_id(), 11U);
   EXPECT_EQ(first[0].sender().incarnation(), 101U);
   EXPECT_EQ(first[0].push().number(), 1);
   EXPECT_EQ(first[0].push().step(), 0);

@@ -22,7 +22,7 @@ using device::FakeOptions;
 using testing::HasSubstr;
 
 constexpr int64_t kElements = 3000;  // on one server: slices of 1,024, 1,024 and 952
-constexpr uint64_t kRun = 11;
+constexpr uint64_t kTermId = 11;
 constexpr uint64_t kWorker = 101;
 constexpr int64_t kDeadlineMs = 1000;
 
@@ -35,7 +35,7 @@ class ServerDeviceMemory : public testing::Test {
     worker_.reset();
     servers_.clear();
     PushPullSetup setup;
-    setup.run = kRun;
+    setup.term_id = kTermId;
     setup.incarnation = kWorker;
     setup.job = parse_job_text("dataset = dummy\nslice-bytes = 4096\n", "test");
     setup.total_elements = kElements;
@@ -48,7 +48,7 @@ class ServerDeviceMemory : public testing::Test {
     state.add_workers()->set_incarnation(kWorker);
     for (size_t i = 0; i < at_servers.size(); ++i) {
       servers_.push_back(std::make_unique<AttachedWorkers>(
-          setup.job, kRun, push_pull_->slices(), [](const std::string& why) { FAIL() << why; },
+          setup.job, kTermId, push_pull_->slices(), [](const std::string& why) { FAIL() << why; },
           at_servers[i], static_cast<int>(i)));
       servers_.back()->on_state(state);
     }
@@ -106,7 +106,7 @@ class ServerDeviceMemory : public testing::Test {
     gradients_.push_back(flat);  // as PushPull does until servers have read it
     ToServer out;
     wire::Exchange* exchange = out.message.header.mutable_exchange();
-    exchange->mutable_sender()->set_run(kRun);
+    exchange->mutable_sender()->set_term_id(kTermId);
     exchange->mutable_sender()->set_incarnation(kWorker);
     exchange->mutable_pull()->set_in_place(true);
     exchange->mutable_pull()->set_on_device(true);

@@ -15,22 +15,23 @@ namespace pushpull::server_memory_test {
 namespace {
 
 constexpr int64_t kElements = 3000;
-constexpr uint64_t kRun = 11;
+constexpr uint64_t kTermId = 11;
 constexpr uint64_t kWorker = 101;
 
 class ServerMemoryTest : public testing::Test {
  protected:
   void make(const std::string& keys = "", const std::string& server_keys = "") {
     PushPullSetup setup;
-    setup.run = kRun;
+    setup.term_id = kTermId;
     setup.incarnation = kWorker;
     setup.job = job(keys);
     setup.total_elements = kElements;
     setup.barriers = {0, 0, 0, 10};
     push_pull_ = std::make_unique<PushPull>(setup);
     worker_ = std::make_unique<ServerAttachment>(*push_pull_, 3);
-    server_ = std::make_unique<AttachedWorkers>(job(server_keys.empty() ? keys : server_keys), kRun,
-                                                push_pull_->slices(), [](const std::string&) {});
+    server_ =
+        std::make_unique<AttachedWorkers>(job(server_keys.empty() ? keys : server_keys), kTermId,
+                                          push_pull_->slices(), [](const std::string&) {});
     server_->on_state(members({kWorker}));
   }
   static Job job(const std::string& keys) {
@@ -54,7 +55,7 @@ class ServerMemoryTest : public testing::Test {
     pushed_.push_back(flat);  // as PushPull does until the server has read it
     Message message;
     wire::Exchange* exchange = message.header.mutable_exchange();
-    exchange->mutable_sender()->set_run(kRun);
+    exchange->mutable_sender()->set_term_id(kTermId);
     exchange->mutable_sender()->set_incarnation(kWorker);
     exchange->mutable_pull()->set_in_place(true);
     for (int slice = 0; slice < push_pull_->slices().slices(); ++slice) {
@@ -253,7 +254,7 @@ TEST_F(ServerMemoryTest, ReferencesWithoutAnAttachAreRefused) {
   stranger.header.mutable_exchange()->mutable_sender()->set_incarnation(5);
   EXPECT_TRUE(refused(stranger));
   stranger = pushed;
-  stranger.header.mutable_exchange()->mutable_sender()->set_run(5);
+  stranger.header.mutable_exchange()->mutable_sender()->set_term_id(5);
   EXPECT_TRUE(refused(stranger));
   EXPECT_FALSE(refused(pushed));
   server_->on_state(members({}));

@@ -65,7 +65,7 @@ TEST(WorkerAlone, DeclaresTheModelAndTheDataOfTheCaller) {
     const std::lock_guard lock(mutex);
     declared = message.header.declare();
     Message state;
-    state.header.set_run(5);
+    state.header.set_term_id(5);
     state.header.mutable_state()->set_version(1);
     state.header.mutable_state()->set_phase(wire::PHASE_FAILED);
     state.header.mutable_state()->set_code(static_cast<int>(ErrorCode::kUsage));

@@ -85,7 +85,7 @@ class WorkerLifeTest : public testing::Test {
       if (header.has_leave()) story_.add("left with " + std::to_string(header.leave().code()));
       if (!header.has_declare() && !header.has_heartbeat()) return;
       Message state;
-      state.header.set_run(5);
+      state.header.set_term_id(5);
       state.header.mutable_state()->set_version(header.has_declare() ? 1 : 2);
       state.header.mutable_state()->set_phase(header.has_declare() ? wire::PHASE_TRAINING
                                                                    : wire::PHASE_FINISHED);

@@ -23,7 +23,7 @@ class WorkerMemberTest : public testing::Test {
     Job job;
     job.steps = 10;
     Message message;
-    message.header.mutable_job_text()->set_run(5);
+    message.header.mutable_job_text()->set_term_id(5);
     message.header.mutable_job_text()->set_ini(to_ini(job));
     member_.on_message(now_, message);
     EXPECT_TRUE(member_.joined());
@@ -32,7 +32,7 @@ class WorkerMemberTest : public testing::Test {
   }
   void send_state(int64_t version, wire::Phase phase, bool declared) {
     Message message;
-    message.header.set_run(5);
+    message.header.set_term_id(5);
     message.header.mutable_state()->set_version(version);
     message.header.mutable_state()->set_phase(phase);
     message.header.mutable_state()->set_declared(declared);
@@ -87,7 +87,7 @@ TEST_F(WorkerMemberTest, GivesThePartsOfItsInitialWeightsThatTheCoordinatorAsksF
   join();
   const auto ask = [&](int64_t offset, int64_t count) {
     Message message;
-    message.header.set_run(5);
+    message.header.set_term_id(5);
     message.header.mutable_ask_weights()->set_offset(offset);
     message.header.mutable_ask_weights()->set_count(count);
     member_.on_message(now_, message);
@@ -98,7 +98,7 @@ TEST_F(WorkerMemberTest, GivesThePartsOfItsInitialWeightsThatTheCoordinatorAsksF
   member_.offer_weights(weights);
   const std::vector<Message> answers = ask(3, 2);
   ASSERT_EQ(answers.size(), 1U);
-  EXPECT_EQ(answers[0].header.run(), 5U);
+  EXPECT_EQ(answers[0].header.term_id(), 5U);
   EXPECT_EQ(answers[0].header.own_weights().incarnation(), 7U);
   EXPECT_EQ(answers[0].header.own_weights().offset(), 3);
   weights.assign(5, 0.0F);
@@ -119,7 +119,7 @@ TEST_P(ImpossibleQuestion, EndsTheWorker) {
   const std::vector<float> weights(5);
   member_.offer_weights(weights);
   Message message;
-  message.header.set_run(5);
+  message.header.set_term_id(5);
   message.header.mutable_ask_weights()->set_offset(GetParam().first);
   message.header.mutable_ask_weights()->set_count(GetParam().second);
   member_.on_message(now_, message);
@@ -160,7 +160,7 @@ TEST_F(WorkerMemberTest, ResultsAreRepeatedUnderTheirNumberUntilTheyAreAcknowled
   EXPECT_EQ(words[1].eval_result().number(), 2);
   Message taken;
   taken.header.mutable_eval_taken()->set_number(1);
-  taken.header.set_run(5);
+  taken.header.set_term_id(5);
   member_.on_message(now_, taken);
   tick(1000);
   words = sent();
@@ -249,7 +249,7 @@ TEST_F(WorkerMemberTest, DuringTrainingItKeepsItsPlaceUntilItIsReleased) {
   tick(5000);
   EXPECT_FALSE(member_.end());
   Message message;
-  message.header.set_run(5);
+  message.header.set_term_id(5);
   message.header.mutable_state()->set_version(2);
   message.header.mutable_state()->set_phase(wire::PHASE_TRAINING);
   message.header.mutable_state()->set_let_go(true);
@@ -280,7 +280,7 @@ TEST_F(WorkerMemberTest, StoppedRunEndsItWithTheRunsCodeAfterASignal) {
   send_state(1, wire::PHASE_TRAINING, true);
   member_.on_signal(now_, 15);
   Message message;
-  message.header.set_run(5);
+  message.header.set_term_id(5);
   message.header.mutable_state()->set_version(2);
   message.header.mutable_state()->set_phase(wire::PHASE_FAILED);
   message.header.mutable_state()->set_code(75);

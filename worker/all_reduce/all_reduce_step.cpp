@@ -37,44 +37,44 @@ const wire::Share& only_share(const wire::State& state, const Job& job) {
   return state.assigned(0);
 }
 
-PeersSetup peers_of(const JobView& run, const Credentials& credentials) {
+PeersSetup peers_of(const JobView& view, const Credentials& credentials) {
   PeersSetup setup;
   setup.credentials = credentials;
-  setup.run = run.run;
-  setup.rank = only_share(run.state, run.job).index();
-  setup.timeout_s = run.job.heartbeat_timeout_s * kPatience;
-  for (int i = 0; i < run.state.peer_endpoints_size(); ++i) {
-    setup.all.push_back({run.state.peer_endpoints(i), run.state.peer_incarnations(i)});
+  setup.term_id = view.term_id;
+  setup.rank = only_share(view.state, view.job).index();
+  setup.timeout_s = view.job.heartbeat_timeout_s * kPatience;
+  for (int i = 0; i < view.state.peer_endpoints_size(); ++i) {
+    setup.all.push_back({view.state.peer_endpoints(i), view.state.peer_incarnations(i)});
   }
   return setup;
 }
 
 }  // namespace
 
-AllReduceStep::AllReduceStep(const JobView& run, Model& model, const StepParts& parts,
+AllReduceStep::AllReduceStep(const JobView& view, Model& model, const StepParts& parts,
                              CoordinatorLink& coordinator, zmq::context_t& context,
                              const Credentials& credentials, std::unique_ptr<Router> router)
-    : job_(run.job),
+    : job_(view.job),
       coordinator_(coordinator),
-      barriers_(barriers_of(job_, run.state.start_step(), run.state.end_step())),
-      total_steps_(run.state.total_steps()),
-      shares_(run.state.shares()),
-      share_(only_share(run.state, job_).index()),
+      barriers_(barriers_of(job_, view.state.start_step(), view.state.end_step())),
+      total_steps_(view.state.total_steps()),
+      shares_(view.state.shares()),
+      share_(only_share(view.state, job_).index()),
       map_(parts.slices),
       compute_(parts.compute),
       update_(model.table(), {0, model.table().total}, job_.optimizer),
       buckets_(map_, kFirstBucketBytes, kBucketBytes),
       weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
       sums_(new float[static_cast<size_t>(map_.total())]()),
-      client_(run.run, run.incarnation, map_, update_.state_vectors()),
+      client_(view.term_id, view.incarnation, map_, update_.state_vectors()),
       heard_ms_(static_cast<size_t>(map_.servers())),
-      peers_(context, std::move(router), peers_of(run, credentials),
+      peers_(context, std::move(router), peers_of(view, credentials),
              [this] { return coordinator_.over(); }),
       collective_(make_collective(job_.strategy.algorithm, peers_, job_.micro_batches(),
                                   job_.heartbeat_timeout_s * kPatience)),
       communication_(
           peers_, *collective_, [this] { return coordinator_.over(); }, coordinator.activity()) {
-  on_state(run.state);
+  on_state(view.state);
 }
 
 // In time: server 0 acknowledges losses close to a checkpoint only once all workers know of it.

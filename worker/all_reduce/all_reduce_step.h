@@ -62,10 +62,10 @@ class Buckets {
 // checkpoints. Runs on the trainer's thread, and the sums on another.
 class AllReduceStep final : public Step {
  public:
-  // run: its state has a share for this worker. router: the socket that other workers connect to.
+  // view: its state has a share for this worker. router: the socket that other workers connect to.
   // Borrows the job of `run`, `model`, `coordinator` and `context`.
   //   credentials: of this worker, for the other workers.
-  AllReduceStep(const JobView& run, Model& model, const StepParts& parts,
+  AllReduceStep(const JobView& view, Model& model, const StepParts& parts,
                 CoordinatorLink& coordinator, zmq::context_t& context,
                 const Credentials& credentials, std::unique_ptr<Router> router);
 

@@ -110,7 +110,7 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
                setup_.credentials),
       links_(setup_.all.size()) {
   PP_ASSERT(setup_.rank >= 0 && setup_.rank < size());
-  self_.set_run(setup_.run);
+  self_.set_term_id(setup_.term_id);
   self_.set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
   self_.set_rank(rank());
 }
@@ -163,7 +163,7 @@ void Peers::post(int to, const Message& message) {
 
 Peers::Link* Peers::link_of(const wire::Header& header, int* from) {
   const wire::PeerSender* sender = peer_sender(header);
-  if (sender == nullptr || sender->run() != setup_.run) return nullptr;
+  if (sender == nullptr || sender->term_id() != setup_.term_id) return nullptr;
   *from = sender->rank();
   if (*from < 0 || *from >= size() || *from == rank()) return nullptr;
   const auto at = static_cast<size_t>(*from);

@@ -1,6 +1,6 @@
 // The connections of one worker to all others: one Router for incoming messages and one Dealer per
 // worker. Sends and receives parts of sums (PeerChunk) and short texts (PeerText), drops messages
-// that do not belong to this run, and detects a dead worker or a lost message. Blocking;
+// that do not belong to this term, and detects a dead worker or a lost message. Blocking;
 // single-threaded.
 //
 // Messages are not resent: a broken connection counts as a lost worker, which ends the job. A
@@ -67,7 +67,7 @@ Message peer_question(const wire::PeerSender& sender);
 Message peer_answer(const wire::PeerSender& sender, int64_t sent);
 
 struct PeersSetup {
-  uint64_t run = 0;
+  uint64_t term_id = 0;
   int rank = 0;
   std::vector<PeerAddress> all;  // by rank, including this worker
   double timeout_s = 10.0;       // without an answer to questions

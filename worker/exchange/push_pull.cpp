@@ -29,17 +29,17 @@ bool may_begin(const PushPullSetup& setup, const Task& task, int64_t evaluated) 
 
 }  // namespace
 
-PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks) {
+PushPullSetup push_pull_setup(const JobView& view, int64_t elements, int64_t chunks) {
   PushPullSetup setup;
-  setup.run = run.run;
-  setup.incarnation = run.incarnation;
-  setup.job = run.job;
+  setup.term_id = view.term_id;
+  setup.incarnation = view.incarnation;
+  setup.job = view.job;
   setup.total_elements = elements;
-  setup.servers = run.state.data_endpoints_size();
-  setup.barriers = barriers_of(run.job, run.state.start_step(), run.state.end_step());
-  setup.shares = run.state.shares();
+  setup.servers = view.state.data_endpoints_size();
+  setup.barriers = barriers_of(view.job, view.state.start_step(), view.state.end_step());
+  setup.shares = view.state.shares();
   setup.chunks = chunks;
-  setup.acknowledge = run.job.strategy.traits().workers_update;
+  setup.acknowledge = view.job.strategy.traits().workers_update;
   return setup;
 }
 
@@ -51,11 +51,11 @@ PushPull::PushPull(PushPullSetup setup)
                                                     setup_.job.micro_batches()})),
       weights_(connections_.map(), setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory,
                setup_.side_by_side),
-      delivery_({setup_.run, setup_.incarnation}, connections_,
+      delivery_({setup_.term_id, setup_.incarnation}, connections_,
                 {setup_.flush_bytes, setup_.acknowledge, schedule_->acknowledged_is_applied(),
                  setup_.job.copy_distance() > 0, setup_.job.strategy.traits().workers_update},
                 outgoing_),
-      pull_({setup_.run, setup_.incarnation},
+      pull_({setup_.term_id, setup_.incarnation},
             {2 * setup_.job.slice_bytes, setup_.window_bytes, silence_ms(setup_.job),
              setup_.job.pull_codec == Codec{}},
             {connections_, *schedule_, weights_, delivery_, outgoing_}),

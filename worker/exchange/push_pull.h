@@ -32,9 +32,9 @@ namespace pushpull {
 
 struct JobView;
 
-// The setup of PushPull for one run. Plain value.
+// The setup of PushPull for one term. Plain value.
 struct PushPullSetup {
-  uint64_t run = 0;
+  uint64_t term_id = 0;
   uint64_t incarnation = 0;
   Job job;
   int64_t total_elements = 0;  // of the flat vector
@@ -54,9 +54,9 @@ struct PushPullSetup {
   bool acknowledge = false;
 };
 
-// Returns the setup of PushPull for this run.
+// Returns the setup of PushPull for this term.
 //   elements: of the flat vector. chunks: of an evaluation.
-PushPullSetup push_pull_setup(const JobView& run, int64_t elements, int64_t chunks);
+PushPullSetup push_pull_setup(const JobView& view, int64_t elements, int64_t chunks);
 
 class PushPull {
  public:

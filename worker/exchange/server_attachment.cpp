@@ -82,7 +82,7 @@ std::vector<ToServer> ServerAttachment::due(int64_t now_ms) {
 Message ServerAttachment::question() const {
   Message message;
   wire::Attach* attach = message.header.mutable_attach();
-  attach->mutable_sender()->set_run(push_pull_.setup().run);
+  attach->mutable_sender()->set_term_id(push_pull_.setup().term_id);
   attach->mutable_sender()->set_incarnation(push_pull_.setup().incarnation);
   attach->set_host(host_identity());
   *attach->mutable_probe() = pool_.find(bytes_of(probe_)).segment->description();

@@ -24,12 +24,12 @@ std::string tcp_address(const wire::State& state, int server, const std::string&
 
 }  // namespace
 
-std::string data_address(const JobView& run, int server, const std::string& joined) {
-  std::string tcp = tcp_address(run.state, server, joined);
-  if (run.job.transport != Transport::kIpc) return tcp;
+std::string data_address(const JobView& view, int server, const std::string& joined) {
+  std::string tcp = tcp_address(view.state, server, joined);
+  if (view.job.transport != Transport::kIpc) return tcp;
   std::string why = "it has no socket here: is it on this host, with the same TMPDIR?";
   try {
-    std::string local = local_endpoint(run.run, tcp);
+    std::string local = local_endpoint(view.term_id, tcp);
     if (answers(local)) return local;
   } catch (const Error& e) {
     why = e.what();
@@ -56,29 +56,29 @@ constexpr int kConnectTurns = 16;
 
 }  // namespace
 
-SocketLinks::SocketLinks(const JobView& run, PushPull& push_pull, Control& control,
+SocketLinks::SocketLinks(const JobView& view, PushPull& push_pull, Control& control,
                          zmq::context_t& context, PagesMapped mapped,
                          std::shared_ptr<device::Device> device)
     : push_pull_(push_pull),
       control_(control),
       context_(context),
-      job_(run.job),
-      run_(run.run),
-      incarnation_(run.incarnation),
-      state_(run.state),
-      log_("worker " + std::to_string(run.state.rank())),
-      memory_(push_pull, run.state.rank(), std::move(mapped), std::move(device)),
-      servers_(static_cast<size_t>(run.state.data_endpoints_size())) {
-  std::this_thread::sleep_for(kConnectApart * (run.state.rank() % kConnectTurns));
+      job_(view.job),
+      term_id_(view.term_id),
+      incarnation_(view.incarnation),
+      state_(view.state),
+      log_("worker " + std::to_string(view.state.rank())),
+      memory_(push_pull, view.state.rank(), std::move(mapped), std::move(device)),
+      servers_(static_cast<size_t>(view.state.data_endpoints_size())) {
+  std::this_thread::sleep_for(kConnectApart * (view.state.rank() % kConnectTurns));
   for (size_t server = 0; server < servers_.size(); ++server) connect(static_cast<int>(server));
-  push_pull_.on_state(run.state, now_ms());
+  push_pull_.on_state(view.state, now_ms());
 }
 
 void SocketLinks::connect(int server) {
   EndpointLimits limits = data_limits(job_.slice_bytes);
   const Credentials credentials = data_credentials(state_, server, control_.data_credentials());
   const std::string address =
-      data_address({job_, run_, incarnation_, state_}, server, control_.address());
+      data_address({job_, term_id_, incarnation_, state_}, server, control_.address());
   auto& connections = servers_[static_cast<size_t>(server)];
   connections.clear();
   while (std::ssize(connections) < push_pull_.connections(server)) {

@@ -24,16 +24,16 @@ namespace pushpull {
 // Returns the address of a server's data port: tcp, or a unix socket if the job asks for it and the
 // server runs on this host.
 //   joined: the coordinator's address.
-std::string data_address(const JobView& run, int server, const std::string& joined);
+std::string data_address(const JobView& view, int server, const std::string& joined);
 
 // Returns the credentials for the data port of `server`.
 Credentials data_credentials(const wire::State& state, int server, const Credentials& credentials);
 
 class SocketLinks final : public Links {
  public:
-  // run: its state is passed to PushPull. mapped, device: see ServerAttachment. Borrows the job of
-  // `run` and all references.
-  SocketLinks(const JobView& run, PushPull& push_pull, Control& control, zmq::context_t& context,
+  // view: its state is passed to PushPull. mapped, device: see ServerAttachment. Borrows the job of
+  // `view` and all references.
+  SocketLinks(const JobView& view, PushPull& push_pull, Control& control, zmq::context_t& context,
               PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
 
   int64_t now_ms() const override { return pushpull::now_ms(); }
@@ -59,7 +59,7 @@ class SocketLinks final : public Links {
   Control& control_;
   zmq::context_t& context_;
   const Job& job_;
-  const uint64_t run_;
+  const uint64_t term_id_;
   const uint64_t incarnation_;
   wire::State state_;  // last one passed to PushPull
   std::function<void(const wire::State&)> listener_ = [](const wire::State&) {};

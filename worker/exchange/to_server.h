@@ -50,11 +50,11 @@ struct ToServer {
 
 // The sender that every message of a worker names.
 struct SenderId {
-  uint64_t run = 0;
+  uint64_t term_id = 0;
   uint64_t incarnation = 0;
 
   void put(wire::Sender* sender) const {
-    sender->set_run(run);
+    sender->set_term_id(term_id);
     sender->set_incarnation(incarnation);
   }
 };

@@ -46,10 +46,10 @@ bool Control::wait_joined() {
 
 uint64_t Control::enter_term() {
   const std::lock_guard lock(mutex_);
-  run_ = member_.run();
-  first_run_ = member_.first_run();
+  term_id_ = member_.term_id();
+  run_id_ = member_.run_id();
   over_.store(member_.end().has_value(), std::memory_order_relaxed);
-  return run_;
+  return term_id_;
 }
 
 bool Control::wait_for_reason() {
@@ -66,7 +66,7 @@ bool Control::wait_for_reason() {
 
 void Control::declare(wire::Declare declare) {
   const std::lock_guard lock(mutex_);
-  member_.declare(run_, std::move(declare));
+  member_.declare(term_id_, std::move(declare));
   posted_.wake();
 }
 
@@ -77,7 +77,7 @@ void Control::offer_weights(std::span<const float> weights) {
 
 void Control::report(wire::EvalResult result) {
   const std::lock_guard lock(mutex_);
-  member_.report(run_, std::move(result));
+  member_.report(term_id_, std::move(result));
   posted_.wake();
 }
 

@@ -63,15 +63,15 @@ class Control final : public CoordinatorLink {
   const Job& job() const { return member_.job(); }
   int workers() const { return member_.workers(); }
   uint64_t incarnation() const { return member_.incarnation(); }
-  // Enters the newest term: declare() and state() refer to it from now on. Returns its run.
+  // Enters the newest term: declare() and state() refer to it from now on. Returns its id.
   uint64_t enter_term();
-  // Returns the run of the job's first term. Keys of data connections are derived from it.
-  uint64_t first_run() const { return first_run_; }
+  // Returns the id of the job's first term. Keys of data connections are derived from it.
+  uint64_t run_id() const { return run_id_; }
   const Keys& keys() const { return keys_; }
   // Returns the credentials for the job's servers and workers; Credentials::to names one. Call
   // after enter_term.
   Credentials data_credentials() const {
-    return keys_.data_credentials(job().encrypt_data, first_run_);
+    return keys_.data_credentials(job().encrypt_data, run_id_);
   }
   // Returns the address of the coordinator.
   const std::string& address() const { return address_; }
@@ -115,7 +115,7 @@ class Control final : public CoordinatorLink {
   void end_late_stop(int64_t now_ms);
   void send_all();
   void note_news();
-  bool term_over() const { return run_ != 0 && run_ != member_.run(); }
+  bool term_over() const { return term_id_ != 0 && term_id_ != member_.term_id(); }
   wire::Stats stats() const;
 
   const std::string address_;
@@ -131,12 +131,12 @@ class Control final : public CoordinatorLink {
   std::atomic<int64_t> peers_rejected_ = 0;
   Activity activity_{now_ms};
 
-  uint64_t first_run_ = 0;  // trainer's thread only
+  uint64_t run_id_ = 0;  // trainer's thread only
 
   // guarded by mutex_
   mutable std::mutex mutex_;
   WorkerMember member_;
-  uint64_t run_ = 0;  // of the entered term; 0 before the first
+  uint64_t term_id_ = 0;  // of the entered term; 0 before the first
   TimeTotals times_;
   AwakeClock clock_;
   std::shared_ptr<ZapHandler> handler_;  // of the port that other workers connect to, or null

@@ -37,7 +37,7 @@ void WorkerMember::on_message(int64_t now_ms, const Message& message) {
     const Member::News news = member_.on_message(now_ms, message);
     if (news == Member::News::kTerm) take_term();
     // an older State counts too: a worker that was given up and joined again must declare again
-    if (header.has_state() && header.run() == run()) declared_ = header.state().declared();
+    if (header.has_state() && header.term_id() == term_id()) declared_ = header.state().declared();
     const bool joined_anew = news == Member::News::kJoined && header.has_state();
     if (news == Member::News::kState || joined_anew) take_state(member_.state());
     if (news == Member::News::kOther && header.has_eval_taken()) {
@@ -139,7 +139,7 @@ bool WorkerMember::stop_is_late(int64_t now_ms) const {
 
 // The declaration of an earlier term may name an address where this worker no longer listens.
 void WorkerMember::declare(uint64_t term, wire::Declare declare) {
-  if (term != run()) return;
+  if (term != term_id()) return;
   declare.set_incarnation(incarnation());
   declare_ = std::move(declare);
   requests_.expire();
@@ -147,7 +147,7 @@ void WorkerMember::declare(uint64_t term, wire::Declare declare) {
 
 // A trainer may end an evaluation after the next term has begun: there the step has other weights.
 void WorkerMember::report(uint64_t term, wire::EvalResult result) {
-  if (term != run()) return;
+  if (term != term_id()) return;
   result.set_incarnation(incarnation());
   result.set_number(next_result_++);
   results_[result.number()] = std::move(result);

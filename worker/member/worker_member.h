@@ -35,14 +35,14 @@ class WorkerMember {
 
   // Sends the declaration, and resends it until the coordinator acknowledges it or the term ends;
   // declare again in each term. Drops it if its term has ended. Sets the incarnation itself.
-  //   term: its run number.
+  //   term: its id.
   void declare(uint64_t term, wire::Declare declare);
   // Answers the coordinator's requests for initial weights from these, from now on; empty: answers
   // no longer. Borrows them.
   void offer_weights(std::span<const float> weights) { own_weights_ = weights; }
   // Sends the result, and resends it until the coordinator acknowledges it or the term ends. Drops
   // it if its term has ended.
-  //   term: its run number.
+  //   term: its id.
   void report(uint64_t term, wire::EvalResult result);
   // Records that computing this push failed. leave() reports it to the coordinator.
   void note_failed(wire::Applied push) { failed_ = std::move(push); }
@@ -58,10 +58,10 @@ class WorkerMember {
 
   // ---- queries ----
   bool joined() const { return member_.joined(); }
-  // Valid once joined. The run changes with each term.
+  // Valid once joined. `term_id` changes with the term.
   const Job& job() const { return member_.job(); }
-  uint64_t run() const { return member_.run(); }
-  uint64_t first_run() const { return member_.first_run(); }
+  uint64_t term_id() const { return member_.term_id(); }
+  uint64_t run_id() const { return member_.run_id(); }
   int workers() const { return member_.workers(); }
   uint64_t incarnation() const { return member_.incarnation(); }
   // Returns the newest state; its version is -1 before the first.

@@ -27,7 +27,7 @@ JoinOptions worker_options() {
 
 Message job_text() {
   Message message;
-  message.header.mutable_job_text()->set_run(5);
+  message.header.mutable_job_text()->set_term_id(5);
   return message;
 }
 

@@ -22,23 +22,23 @@ JoinOptions options() {
 }
 
 // timeout_s: by default a heartbeat every 600 ms.
-Message job_text(uint64_t run = 5, int64_t term = 1, const std::string& keys = "",
+Message job_text(uint64_t term_id = 5, int64_t term = 1, const std::string& keys = "",
                  double timeout_s = 3.0) {
   Job job = parse_job_text("dataset = dummy\nsteps = 10\n" + keys, "test");
   job.heartbeat_timeout_s = timeout_s;
   Message message;
-  message.header.set_run(run);
-  message.header.mutable_job_text()->set_run(run);
+  message.header.set_term_id(term_id);
+  message.header.mutable_job_text()->set_term_id(term_id);
   message.header.mutable_job_text()->set_term(term);
-  message.header.mutable_job_text()->set_first_run(5);
+  message.header.mutable_job_text()->set_run_id(5);
   message.header.mutable_job_text()->set_ini(to_ini(job));
   message.header.mutable_job_text()->set_coordinator("server 0 (head, pid 1)");
   return message;
 }
 
-Message state(int64_t version, uint64_t run = 5) {
+Message state(int64_t version, uint64_t term_id = 5) {
   Message message;
-  message.header.set_run(run);
+  message.header.set_term_id(term_id);
   message.header.mutable_state()->set_version(version);
   return message;
 }
@@ -79,7 +79,7 @@ TEST(Member, KnowsItsJobAfterTheAnswerToItsHello) {
   ASSERT_EQ(member.take_outgoing().size(), 1U);
   member.on_message(20, job_text());
   EXPECT_TRUE(member.joined());
-  EXPECT_EQ(member.run(), 5U);
+  EXPECT_EQ(member.term_id(), 5U);
   EXPECT_EQ(member.job().steps, 10);
 }
 
@@ -115,7 +115,7 @@ TEST(Member, ASilentCoordinatorIsNamed) {
 TEST(Member, AMemberThatIsGivenUpGetsAnErrorCode) {
   Member member = joined();
   Message refused;
-  refused.header.set_run(5);
+  refused.header.set_term_id(5);
   refused.header.mutable_refused()->set_code(static_cast<int>(ErrorCode::kPeerLost));
   EXPECT_THROW(member.on_message(0, refused), Error);
 }
@@ -227,20 +227,20 @@ TEST(Member, ANewTermReplacesTheOldOneAndNeedsANewHello) {
   member.on_message(0, state(7));
   EXPECT_EQ(member.on_message(10, job_text(6, 2)), Member::News::kTerm);
   EXPECT_FALSE(member.joined());
-  EXPECT_EQ(member.run(), 6U);
-  EXPECT_EQ(member.earlier_run(), 5U);
+  EXPECT_EQ(member.term_id(), 6U);
+  EXPECT_EQ(member.earlier_term_id(), 5U);
   EXPECT_EQ(member.state().version(), -1);
   member.on_tick(20, stats);
   const std::vector<Message> sent = member.take_outgoing();
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_TRUE(sent[0].header.has_hello());
-  EXPECT_EQ(sent[0].header.run(), 6U);
+  EXPECT_EQ(sent[0].header.term_id(), 6U);
   EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone) << "from the old term";
   EXPECT_EQ(member.on_message(30, job_text(6, 2)), Member::News::kJoined);
   EXPECT_EQ(member.on_message(30, state(8, 5)), Member::News::kNone);
   EXPECT_EQ(member.on_message(30, state(1, 6)), Member::News::kState);
   EXPECT_EQ(member.on_message(40, job_text(5, 1)), Member::News::kNone) << "late";
-  EXPECT_EQ(member.run(), 6U);
+  EXPECT_EQ(member.term_id(), 6U);
 }
 
 TEST(Member, AWorkerHasJoinedANewTermAfterTheFirstState) {
@@ -266,7 +266,7 @@ TEST(Member, MessagesOfAnotherTermDoNotKeepTheCoordinatorAlive) {
 TEST(Member, AnotherRunAtTheAddressEndsTheMember) {
   Member member = joined();
   Message text = job_text(6, 1);
-  text.header.mutable_job_text()->set_first_run(6);
+  text.header.mutable_job_text()->set_run_id(6);
   EXPECT_THAT(thrown(ErrorCode::kPeerLost, [&] { member.on_message(10, text); }),
               HasSubstr("has begun another run"));
 }

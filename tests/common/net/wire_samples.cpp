@@ -76,7 +76,7 @@ std::vector<Message> every_kind_of_message() {
   for (int i = 0; i < descriptor->field_count(); ++i) {
     Message message;
     if (descriptor->field(i)->containing_oneof() == nullptr) continue;  // not a body
-    message.header.set_run(~uint64_t{7});
+    message.header.set_term_id(~uint64_t{7});
     fill_field(&message.header, descriptor->field(i));
     size_t payloads = 0;
     // one of two parts has a payload, the other lies in shared memory

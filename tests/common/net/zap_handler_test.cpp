@@ -95,7 +95,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr uint64_t kRun = 7;
+constexpr uint64_t kRunId = 7;
 constexpr const char* kHere = "this listener";
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 
@@ -228,38 +228,38 @@ TEST_F(ZapHandlerTest, AnObserverThatSendsHelloIsRefused) {
 }
 
 TEST_F(ZapHandlerTest, AnObserverDoesNotReachData) {
-  Guarded data(job_.data_demand(true, kRun, kHere));
+  Guarded data(job_.data_demand(true, kRunId, kHere));
   const auto observer = data.client_with(observer_.control_credentials());
   EXPECT_THAT(data.refusal_of(*observer), HasSubstr("observer.key"));
 }
 
 TEST_F(ZapHandlerTest, AMemberThatProvesTheRunsKeyIsServed) {
-  Guarded data(job_.data_demand(false, kRun, kHere));
-  const auto member = data.client_with(job_.data_credentials(false, kRun).to(kHere));
+  Guarded data(job_.data_demand(false, kRunId, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRunId).to(kHere));
   EXPECT_TRUE(data.serves(*member));
   EXPECT_EQ(data.handler.refused_peers(), 0);
 }
 
 TEST_F(ZapHandlerTest, AProofOfAnEarlierRunIsRefused) {
-  Guarded data(job_.data_demand(false, kRun, kHere));
-  const auto member = data.client_with(job_.data_credentials(false, kRun - 1).to(kHere));
+  Guarded data(job_.data_demand(false, kRunId, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRunId - 1).to(kHere));
   EXPECT_TRUE(data.refuses_data_of(*member));
   EXPECT_THAT(data.notices(), ElementsAre(AllOf(HasSubstr("127.0.0.1"),
                                                 HasSubstr("does not prove this run's key"))));
 }
 
 TEST_F(ZapHandlerTest, AMemberThatLooksForAnEarlierProcessIsRefusedWithThatReason) {
-  Guarded data(job_.data_demand(false, kRun, kHere));
-  const auto member = data.client_with(job_.data_credentials(false, kRun).to("that listener"));
+  Guarded data(job_.data_demand(false, kRunId, kHere));
+  const auto member = data.client_with(job_.data_credentials(false, kRunId).to("that listener"));
   EXPECT_TRUE(data.refuses_data_of(*member));
   EXPECT_THAT(data.notices(), ElementsAre(HasSubstr("was at this address before")));
 }
 
 // A program that has read the traffic shows the same proof again.
 TEST_F(ZapHandlerTest, AReplayedProofAdmitsNoSecondConnection) {
-  Guarded data(job_.data_demand(false, kRun, kHere));
+  Guarded data(job_.data_demand(false, kRunId, kHere));
   const std::string nonce = new_nonce();
-  const KeyNumber key = job_.data_credentials(false, kRun).data_key;
+  const KeyNumber key = job_.data_credentials(false, kRunId).data_key;
   zmq::context_t context(1);
   const auto connect = [&](zmq::socket_t& socket) {
     socket.set(zmq::sockopt::linger, 0);
@@ -279,17 +279,17 @@ TEST_F(ZapHandlerTest, AReplayedProofAdmitsNoSecondConnection) {
 
 TEST_F(ZapHandlerTest, APlainClientDoesNotReachData) {
   for (const bool encrypted : {false, true}) {
-    Guarded data(job_.data_demand(encrypted, kRun, kHere));
+    Guarded data(job_.data_demand(encrypted, kRunId, kHere));
     const auto plain = data.client_with({});
     EXPECT_THAT(data.refusal_of(*plain), HasSubstr("--insecure")) << encrypted;
   }
 }
 
 TEST_F(ZapHandlerTest, EncryptedDataIsForMembersOnly) {
-  Guarded data(job_.data_demand(true, kRun, kHere));
-  const auto member = data.client_with(job_.data_credentials(true, kRun).to(kHere));
+  Guarded data(job_.data_demand(true, kRunId, kHere));
+  const auto member = data.client_with(job_.data_credentials(true, kRunId).to(kHere));
   EXPECT_TRUE(data.serves(*member));
-  const auto token = data.client_with(job_.data_credentials(false, kRun).to(kHere));
+  const auto token = data.client_with(job_.data_credentials(false, kRunId).to(kHere));
   EXPECT_TRUE(data.refuses_data_of(*token));
 }
 
@@ -301,13 +301,13 @@ TEST_F(ZapHandlerTest, AServerWithoutAKeyIsNotAcceptedByAClientWithAKey) {
 
 TEST_F(ZapHandlerTest, WithoutTheHandlerNoClientIsServed) {
   for (const bool encrypted : {true, false}) {
-    Guarded data(job_.data_demand(encrypted, kRun, kHere));
+    Guarded data(job_.data_demand(encrypted, kRunId, kHere));
     {
-      const auto before = data.client_with(job_.data_credentials(encrypted, kRun).to(kHere));
+      const auto before = data.client_with(job_.data_credentials(encrypted, kRunId).to(kHere));
       EXPECT_TRUE(data.serves(*before));
     }
     data.handler.stop();
-    const auto member = data.client_with(job_.data_credentials(encrypted, kRun).to(kHere));
+    const auto member = data.client_with(job_.data_credentials(encrypted, kRunId).to(kHere));
     const auto plain = data.client_with({});
     member->send(hello("here"));
     plain->send(hello("here"));
@@ -320,7 +320,7 @@ TEST_F(ZapHandlerTest, WithoutTheHandlerNoClientIsServed) {
 }
 
 TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
-  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRun, kHere)}) {
+  for (const Demand& demand : {job_.control_demand(), job_.data_demand(false, kRunId, kHere)}) {
     Guarded guarded(demand);
     const RawPeer raw(guarded.router.address());
     raw.handshake();
@@ -329,7 +329,7 @@ TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
     EXPECT_TRUE(serve_until(guarded.router, [&] { return guarded.handler.refused_peers() == 1; }));
     EXPECT_EQ(guarded.router.rejected_frames(), 0);  // no frame came in
     const auto member = guarded.client_with(demand.proof == Proof::kChallenge
-                                                ? job_.data_credentials(false, kRun).to(kHere)
+                                                ? job_.data_credentials(false, kRunId).to(kHere)
                                                 : job_.control_credentials());
     EXPECT_TRUE(guarded.serves(*member));
   }
@@ -337,14 +337,14 @@ TEST_F(ZapHandlerTest, MessagesWithoutAuthenticationDoNotArrive) {
 
 TEST_F(ZapHandlerTest, AUnixSocketIsGuardedToo) {
   const ScratchFolder folder;
-  Guarded data(job_.data_demand(false, kRun, kHere));
+  Guarded data(job_.data_demand(false, kRunId, kHere));
   data.router.listen_also("ipc://" + folder / "data.sock");
   zmq::context_t context(1);
   Dealer member(context, "ipc://" + folder / "data.sock", control_limits(),
-                job_.data_credentials(false, kRun).to(kHere));
+                job_.data_credentials(false, kRunId).to(kHere));
   EXPECT_TRUE(data.serves(member));
   Dealer late(context, "ipc://" + folder / "data.sock", control_limits(),
-              job_.data_credentials(false, kRun - 1).to(kHere));
+              job_.data_credentials(false, kRunId - 1).to(kHere));
   EXPECT_TRUE(data.refuses_data_of(late));
 }
 
@@ -419,7 +419,7 @@ TEST_F(ZapHandlerTest, AGreetingNamesTheMechanism) {
   zmq::context_t context(1);
   Guarded control(job_.control_demand());
   EXPECT_EQ(mechanism_at(context, control.router.address(), 5000), "CURVE");
-  Guarded data(job_.data_demand(false, kRun, kHere));
+  Guarded data(job_.data_demand(false, kRunId, kHere));
   EXPECT_EQ(mechanism_at(context, data.router.address(), 5000), "PLAIN");
   Guarded open{Demand{}};
   EXPECT_EQ(mechanism_at(context, open.router.address(), 5000), "NULL");
