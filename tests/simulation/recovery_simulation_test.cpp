@@ -23,9 +23,13 @@ bool passes(const Scenario& scenario, Count& count) {
   return true;
 }
 
+// A job did not end: a push ended as its server was replaced, and did not tell the new one that it
+// was the first to expect.
+constexpr Seeds kReplacedDuringAPush = {266};
+
 TEST(RecoverySimulation, SyncKeepsItsBitsWhenServersAreReplaced) {
   Count count;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {kReplacedDuringAPush})) {
     Scenario scenario = draw(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
     add_replaced_servers(scenario);

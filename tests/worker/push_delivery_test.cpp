@@ -156,6 +156,28 @@ TEST_F(Delivery, PushesSinceTheCopyAreSentToAReplacementServer) {
       << "the server may not know the first push yet";
 }
 
+TEST_F(Delivery, PushThatEndsAsItsServerIsReplacedNamesTheFirstOneToo) {
+  make({.flush_bytes = 4096, .keep = true});
+  push(0);
+  delivery_->acknowledge(1, 1);
+  delivery_->copied(1);
+  delivery_->begin({1, {0, 2}, 1, 1, {7, 8}});
+  for (int slice = 0; slice < 3; ++slice) {
+    delivery_->add_part(slice, {0, 2}, floats_of(map_->map().elements(slice).size(), 2.0F));
+  }
+  delivery_->end(std::vector<float>{0.5F, 0.5F}, 4.0, "hash");
+  outgoing_.clear();
+  delivery_->start_over(1);
+  EXPECT_EQ(sent_to(1), 0) << "its only message has not been sent yet";
+  delivery_->flush_all();
+  ASSERT_EQ(sent_to(1), 1);
+  for (const ToServer& out : outgoing_) {
+    if (out.server != 1) continue;
+    EXPECT_EQ(out.message.header.exchange().push().first(), 2);
+    EXPECT_TRUE(out.message.header.exchange().push().acknowledge());
+  }
+}
+
 TEST_F(Delivery, AtMostEightKeptPushesAreUnacknowledged) {
   make({.keep = true});
   for (int64_t step = 0; step < 20; ++step) push(step);

@@ -194,12 +194,17 @@ void PushDelivery::start_over(int server) {
   s.first = s.unacknowledged.empty() ? next_number_ : s.unacknowledged.front().number;
   s.sent_through = 0;
   s.kept_through = s.unacknowledged.empty() ? 0 : s.unacknowledged.back().number;
+  const auto readdress = [&s](Message& message) {
+    wire::Push* const head = message.header.mutable_exchange()->mutable_push();
+    head->set_first(s.first);
+    head->set_acknowledge(true);
+  };
   for (Sent& push : s.unacknowledged) {
-    for (ToServer& out : push.messages) {
-      wire::Push* const head = out.message.header.mutable_exchange()->mutable_push();
-      head->set_first(s.first);
-      head->set_acknowledge(true);
-    }
+    for (ToServer& out : push.messages) readdress(out.message);
+  }
+  // the last messages of a push that has just ended
+  for (Pending& pending : s.pending) {
+    if (pending.message.header.has_exchange()) readdress(pending.message);
   }
   send_kept(server);
 }
