@@ -10,8 +10,6 @@ void WeightChecks::wrong(const std::string& what) const {
   cluster_.wrong("worker " + std::to_string(number_) + " " + what);
 }
 
-// Returns true if this worker is no longer a member, so that no server keeps weights that it reads
-// in place.
 bool WeightChecks::given_up() const {
   const Coordinator& coordinator = cluster_.coordinator();
   const bool gone = coordinator.barriers().end_step == 0;  // a restarted one knows nothing yet

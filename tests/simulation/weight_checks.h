@@ -38,10 +38,11 @@ class WeightChecks {
   // The trainer waits: all messages of its last push have been sent.
   void waits() { sent_through_ = newest_push_; }
   void wrong(const std::string& what) const;
-
- private:
+  // Returns true if this worker is no longer a member, so that no server keeps weights that it reads
+  // in place.
   bool given_up() const;
 
+ private:
   Cluster& cluster_;
   const WorkerMember& member_;
   const int number_;

@@ -130,9 +130,11 @@ wire::Stats WorkerNode::stats() const {
   return stats;
 }
 
-// A server that does not answer may end the worker. Any other error is a failed check.
+// A server that does not answer may end the worker, and once it is no member, so may the spoilt
+// weights that it reads. Any other error is a failed check.
 bool WorkerNode::ends_with(const Error& error) {
-  if (error.code() != ErrorCode::kUnreachable) return false;
+  const bool spoilt = error.code() == ErrorCode::kNotFinite && checks_.given_up();
+  if (error.code() != ErrorCode::kUnreachable && !spoilt) return false;
   member_.leave(static_cast<int>(error.code()), error.what());
   end_with({false, error.code(), error.what(), 0});
   return true;
