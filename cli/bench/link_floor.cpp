@@ -68,17 +68,17 @@ LinkClients::~LinkClients() {
   mine_.reset();
 }
 
-std::span<RoundTimes> LinkClients::place(size_t client, size_t rounds) const {
+std::span<RoundTimes> LinkClients::times_of(size_t client, size_t rounds) const {
   return {static_cast<RoundTimes*>(times_.data()) + client * max_rounds_, rounds};
 }
 
 std::span<const RoundTimes> LinkClients::rounds(size_t client) const {
-  return place(client, rounds_);
+  return times_of(client, rounds_);
 }
 
 int LinkClients::obey(int fd, size_t client, Link& link) const {
   for (Order order{}; hear(fd, order);) {
-    act(link, order.verb, place(client, order.rounds));
+    act(link, order.verb, times_of(client, order.rounds));
     if (!tell(fd, order)) return 1;
   }
   return 0;
@@ -94,7 +94,7 @@ void LinkClients::run(Verb verb, size_t rounds) {
     setsockopt(other.get(), SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof deadline);
     if (!tell(other.get(), order)) clients_failed("is gone");
   }
-  act(*mine_, verb, place(0, rounds));
+  act(*mine_, verb, times_of(0, rounds));
   for (const UniqueFd& other : others_) {
     if (!hear(other.get(), order)) clients_failed("did not answer");
   }

@@ -42,7 +42,7 @@ class LinkClients {
   std::span<const RoundTimes> rounds(size_t client) const;
 
  private:
-  std::span<RoundTimes> place(size_t client, size_t rounds) const;
+  std::span<RoundTimes> times_of(size_t client, size_t rounds) const;
   int obey(int fd, size_t client, Link& link) const;
 
   size_t max_rounds_;

@@ -42,7 +42,7 @@ int64_t Transfers::begin_term(Now now, TrainingRun& run, const Membership& membe
   if (point.weights) term_->client.load(point.weights, now.ms);
   whole_bytes_ = total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));
   end_failure_.clear();
-  pace_.begin(now.ms, run.barriers().start_step);
+  interval_.begin(now.ms, run.barriers().start_step);
   return map.slices();
 }
 
@@ -58,7 +58,7 @@ void Transfers::end_term() {
 std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_lost) {
   if (term_ && phase == wire::PHASE_TRAINING) {
     restore(now);
-    if (options_.job.checkpoint_auto && pace_.due(now.ms) && !term_->run.snapshots().busy())
+    if (options_.job.checkpoint_auto && interval_.due(now.ms) && !term_->run.snapshots().busy())
       add_checkpoint(now);
   }
   use_disk();
@@ -98,9 +98,9 @@ void Transfers::exchange(Now now) {
 // Chooses a step far enough ahead for all members to know of it in time.
 std::optional<int64_t> Transfers::add_checkpoint(Now now) {
   const int64_t step = term_->run.floor();
-  pace_.reach(now.ms, step);
-  const std::optional<int64_t> chosen = term_->run.choose_checkpoint(pace_.steps_in(kAheadMs));
-  if (chosen) pace_.chosen(now.ms, step);
+  interval_.reach(now.ms, step);
+  const std::optional<int64_t> chosen = term_->run.choose_checkpoint(interval_.steps_in(kAheadMs));
+  if (chosen) interval_.chosen(now.ms, step);
   return chosen;
 }
 
@@ -114,7 +114,7 @@ void Transfers::request_snapshot(Now now) {
     if (slices.empty()) return term_->run.snapshot_gathered({.step = step});
     return term_->client.fetch(step, slices, now.ms);
   }
-  if (term_->run.snapshots().is_written(step)) pace_.cut(now.ms, step);
+  if (term_->run.snapshots().is_written(step)) interval_.gathering(now.ms, step);
   term_->client.fetch(step, extent == BarrierSnapshots::Extent::kWhole, now.ms);
 }
 
@@ -245,8 +245,8 @@ bool Transfers::on_written(Now now, const Written& written) {
 void Transfers::measure(Now now, int64_t step) {
   const Barriers& barriers = term_->run.barriers();
   if (!options_.job.checkpoint_auto || step == barriers.start_step) return;
-  pace_.done(now.ms, term_->run.floor());
-  if (step < barriers.end_step) effects_.show_line(pace_.line());
+  interval_.done(now.ms, term_->run.floor());
+  if (step < barriers.end_step) effects_.show_line(interval_.line());
 }
 
 bool Transfers::is_of_stop(const Written& written) const {

@@ -16,7 +16,7 @@
 #include "common/net/shard_client.h"
 #include "ps/coordinator/job_effects.h"
 #include "ps/coordinator/run_summary.h"
-#include "ps/files/checkpoint_pace.h"
+#include "ps/files/checkpoint_interval.h"
 #include "ps/files/transfer_watch.h"
 #include "ps/members/admission.h"
 
@@ -106,7 +106,7 @@ class Transfers {
   std::optional<int64_t> saved_step_;  // of the newest term, once it has ended
   std::string end_failure_;
   TransferWatch watch_;
-  CheckpointPace pace_;
+  CheckpointInterval interval_;
 };
 
 }  // namespace pushpull

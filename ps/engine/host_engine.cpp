@@ -39,7 +39,7 @@ void HostEngine::write(const Payload& from, float* to) {
   if (!from.bytes.empty()) std::memcpy(to, from.floats(), from.bytes.size());
 }
 
-int64_t HostEngine::cut(std::span<const SliceWork> work) {
+int64_t HostEngine::split(std::span<const SliceWork> work) {
   pieces_.clear();
   int64_t elements = 0;
   for (const SliceWork& slice : work) {
@@ -78,7 +78,7 @@ void HostEngine::keep(std::span<PartialSum* const> parts) { PP_ASSERT(parts.empt
 
 void HostEngine::apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
                        Parallel& parallel) {
-  const int64_t elements = cut(work);
+  const int64_t elements = split(work);
   UpdateInfo how = info;
   how.stream = elements >= kStreamElements;
   for_pieces(elements, leaves, parallel,
@@ -104,7 +104,7 @@ void HostEngine::apply_piece(const Piece& piece, const UpdateInfo& info, TreeSum
 
 void HostEngine::square(std::span<const SliceWork> work, int64_t leaves, double divisor,
                         Parallel& parallel) {
-  for_pieces(cut(work), leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
+  for_pieces(split(work), leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
     for (int64_t lo = piece.elements.lo; lo < piece.elements.hi; lo += kBlockElements) {
       const Range block{lo, std::min(lo + kBlockElements, piece.elements.hi)};
       piece.work->squares[lo / kBlockElements] =

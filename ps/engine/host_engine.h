@@ -35,7 +35,7 @@ class HostEngine : public SliceEngine {
   };
 
   // Cuts the batch into pieces_. Returns the number of elements.
-  int64_t cut(std::span<const SliceWork> work);
+  int64_t split(std::span<const SliceWork> work);
   // Calls task(piece, sum of its slice's parts) for each of pieces_.
   template <class Task>
   void for_pieces(int64_t elements, int64_t leaves, Parallel& parallel, const Task& task);

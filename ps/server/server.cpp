@@ -153,9 +153,9 @@ void Server::keep(std::vector<Payload>& payloads) {
   for (size_t i = 0; i < parts.size(); ++i) payloads[i] = std::move(parts[i].payload);
 }
 
-Checked Server::check_run(const wire::Sender& sender) const {
+Checked Server::check_term(const wire::Sender& sender) const {
   if (sender.term_id() == setup_.term_id) return {};
-  // does not reveal the run's number, which is secret
+  // does not reveal the term's id, which is secret
   return refused("run", "this run", "another one");
 }
 
@@ -167,20 +167,20 @@ Checked Server::take(const PeerId& peer, Message message) {
     case wire::Header::kReceived:
       return on_received(header.received());
     case wire::Header::kLoad:
-      if (Checked refusal = check_run(header.load().sender())) return refusal;
+      if (Checked refusal = check_term(header.load().sender())) return refusal;
       if (header.load().sender().incarnation() != setup_.coordinator) {
         return refused("load-sender", "the coordinator to load weights", "another process");
       }
       return transfers_.load(peer, header.load(), message.payloads, outbox_);
     case wire::Header::kFetch:
-      if (Checked refusal = check_run(header.fetch().sender())) return refusal;
+      if (Checked refusal = check_term(header.fetch().sender())) return refusal;
       if (!may_fetch(header.fetch().sender().incarnation())) {
         add_not_ready(outbox_, peer);
         return {};
       }
       return transfers_.fetch(peer, header.fetch(), outbox_);
     case wire::Header::kStore: {
-      if (Checked refusal = check_run(header.store().sender())) return refusal;
+      if (Checked refusal = check_term(header.store().sender())) return refusal;
       if (!keeps(header.store().sender().incarnation(), header.store().slice())) {
         add_not_ready(outbox_, peer);
         return {};
@@ -212,7 +212,7 @@ bool Server::keeps(uint64_t incarnation, int slice) const {
 
 Checked Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
                             std::vector<Payload>& payloads) {
-  if (Checked refusal = check_run(exchange.sender())) return refusal;
+  if (Checked refusal = check_term(exchange.sender())) return refusal;
   const uint64_t incarnation = exchange.sender().incarnation();
   if (!takes_part(incarnation) || !ready()) {
     add_not_ready(outbox_, peer, exchange.pull().number());
@@ -284,7 +284,7 @@ bool Server::take_early() {
 }
 
 Checked Server::on_received(const wire::Received& received) {
-  if (Checked refusal = check_run(received.sender())) return refusal;
+  if (Checked refusal = check_term(received.sender())) return refusal;
   if (Checked refusal = PullQueue::check(received)) return refusal;
   pulls_.take(received);
   to_answer_ = true;

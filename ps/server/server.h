@@ -107,7 +107,7 @@ class Server {
  private:
   AggregationSetup aggregation_setup();
   PullQueueSetup pull_setup(const SliceMap& map) const;
-  Checked check_run(const wire::Sender& sender) const;
+  Checked check_term(const wire::Sender& sender) const;
   bool may_fetch(uint64_t incarnation) const;
   // Returns true if the worker has a rank. Spares neither push nor pull.
   bool takes_part(uint64_t incarnation) const;

@@ -106,8 +106,9 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   row["samples"] = samples_of(view, member.incarnation);
   if (worker) {
     row["clock"] = work.clock;
-    row["samples_per_second"] = json_number(view.pace->samples_per_second(member.incarnation));
-    row["straggler"] = view.pace->straggles(member.incarnation);
+    row["samples_per_second"] =
+        json_number(view.stragglers->samples_per_second(member.incarnation));
+    row["straggler"] = view.stragglers->straggles(member.incarnation);
     row["waits_for"] = member.stats.waits_for();
   } else {
     row["updates"] = member.stats.updates();
@@ -196,8 +197,8 @@ std::vector<MemberFigures> member_figures(const MembersView& view) {
     figures.pid = member->pid;
     figures.step = static_cast<double>(shown_step(view, *member));
     figures.samples = static_cast<double>(samples_of(view, member->incarnation));
-    figures.samples_per_second = view.pace->samples_per_second(member->incarnation);
-    figures.straggler = view.pace->straggles(member->incarnation) ? 1.0 : 0.0;
+    figures.samples_per_second = view.stragglers->samples_per_second(member->incarnation);
+    figures.straggler = view.stragglers->straggles(member->incarnation) ? 1.0 : 0.0;
     figures.heard_seconds = heard_seconds(view, *member);
     figures.cpu_seconds = member->stats.cpu_seconds();
     figures.peak_memory_bytes = 1024.0 * static_cast<double>(member->stats.peak_rss_kib());

@@ -9,8 +9,8 @@
 
 #include "common/net/message.h"
 #include "ps/members/membership.h"
-#include "ps/status/pace.h"
 #include "ps/status/run_figures.h"
+#include "ps/status/straggler_detector.h"
 #include "ps/work/committed_work.h"
 
 namespace pushpull {
@@ -22,8 +22,8 @@ struct MembersView {
   const std::map<uint64_t, MemberInfo>* shown = nullptr;  // by incarnation
   const Membership* members = nullptr;                    // source of the former members
   const CommittedWork* committed = nullptr;               // null before the start
-  const Pace* pace = nullptr;
-  const CpuPace* cpu = nullptr;
+  const StragglerDetector* stragglers = nullptr;
+  const CpuUse* cpu = nullptr;
 };
 
 // The figures of one member that monitoring gets.

@@ -97,9 +97,9 @@ RunFigures StatusDesk::update(int64_t now_ms, const CommittedWork* committed,
                               const wire::Stats& own, RunFigures figures) {
   if (began_ms_ < 0) began_ms_ = now_ms;
   figures.up_ms = now_ms - began_ms_;
-  if (committed != nullptr && !over_) pace_.on_tick(now_ms, members_, *committed);
+  if (committed != nullptr && !over_) stragglers_.on_tick(now_ms, members_, *committed);
   choose_shown(own, figures.phase);
-  cpu_pace_.on_tick(now_ms, shown_);
+  cpu_use_.on_tick(now_ms, shown_);
   const size_t newest = fingerprint();
   if (newest != fingerprint_ || figures.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
     file_ = members_json(view(now_ms, committed), figures);

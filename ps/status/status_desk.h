@@ -20,8 +20,8 @@
 #include "ps/members/membership.h"
 #include "ps/server/outgoing.h"
 #include "ps/status/member_document.h"
-#include "ps/status/pace.h"
 #include "ps/status/run_figures.h"
+#include "ps/status/straggler_detector.h"
 #include "ps/work/committed_work.h"
 
 namespace pushpull {
@@ -69,7 +69,7 @@ class StatusDesk {
                     RunFigures figures);
   // Returns the members that `update` chose. Valid until the next event.
   MembersView view(int64_t now_ms, const CommittedWork* committed) const {
-    return {now_ms, began_ms_, &shown_, &members_, committed, &pace_, &cpu_pace_};
+    return {now_ms, began_ms_, &shown_, &members_, committed, &stragglers_, &cpu_use_};
   }
 
   // Returns the text for members.json if there is a newer one.
@@ -92,8 +92,8 @@ class StatusDesk {
   const uint64_t self_;
   AnswerLimits limits_;
   std::vector<Question> questions_;
-  Pace pace_;
-  CpuPace cpu_pace_;
+  StragglerDetector stragglers_;
+  CpuUse cpu_use_;
   std::map<uint64_t, MemberInfo> shown_;  // by incarnation
   bool over_ = false;                     // `shown_` has the members of the last step
   int64_t began_ms_;

@@ -27,12 +27,12 @@ class PrometheusText : public testing::Test {
     facts_.step = 7;
   }
   std::string text() const {
-    return prometheus_text({3'500, 0, &shown_, &members_, nullptr, &pace_}, facts_);
+    return prometheus_text({3'500, 0, &shown_, &members_, nullptr, &stragglers_}, facts_);
   }
 
   std::map<uint64_t, MemberInfo> shown_;
   Membership members_{5.0};
-  Pace pace_;
+  StragglerDetector stragglers_;
   RunFigures facts_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace pushpull {
 
-class CheckpointPace {
+class CheckpointInterval {
  public:
   static constexpr int64_t kFirstMs =
       10'000;                               // until the first checkpoint, which measures the cost
@@ -28,7 +28,7 @@ class CheckpointPace {
   // Reports the step when the next checkpoint is chosen: its cost counts from here.
   void chosen(int64_t now_ms, int64_t step);
   // Reports that fetching the snapshot of `step` begins.
-  void cut(int64_t now_ms, int64_t step);
+  void gathering(int64_t now_ms, int64_t step);
   // Reports that the checkpoint is on disk or was given up.
   //   now_step: the training's step.
   void done(int64_t now_ms, int64_t now_step);

@@ -1,4 +1,4 @@
-#include "ps/status/pace.h"
+#include "ps/status/straggler_detector.h"
 
 #include <algorithm>
 #include <vector>
@@ -11,7 +11,7 @@ constexpr int64_t kCpuWindowMs = 8'000;
 
 }  // namespace
 
-void CpuPace::on_tick(int64_t now_ms, const std::map<uint64_t, MemberInfo>& shown) {
+void CpuUse::on_tick(int64_t now_ms, const std::map<uint64_t, MemberInfo>& shown) {
   std::erase_if(points_, [&](const auto& entry) { return !shown.contains(entry.first); });
   for (const auto& [incarnation, member] : shown) {
     // The server in the coordinator's process has no connection.
@@ -23,7 +23,7 @@ void CpuPace::on_tick(int64_t now_ms, const std::map<uint64_t, MemberInfo>& show
   }
 }
 
-std::optional<double> CpuPace::cores_used(uint64_t incarnation) const {
+std::optional<double> CpuUse::cores_used(uint64_t incarnation) const {
   const auto found = points_.find(incarnation);
   if (found == points_.end() || found->second.size() < 2) return std::nullopt;
   const Point& first = found->second.front();
@@ -50,7 +50,8 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void Pace::on_tick(int64_t now_ms, const Membership& members, const CommittedWork& committed) {
+void StragglerDetector::on_tick(int64_t now_ms, const Membership& members,
+                                const CommittedWork& committed) {
   note_step(now_ms, committed.floor());
   std::set<uint64_t> there;
   for (const auto& [incarnation, member] : members.all()) {
@@ -72,7 +73,7 @@ void Pace::on_tick(int64_t now_ms, const Membership& members, const CommittedWor
   find_stalled(now_ms);
 }
 
-void Pace::note_step(int64_t now_ms, int64_t floor) {
+void StragglerDetector::note_step(int64_t now_ms, int64_t floor) {
   if (floor == floor_) return;
   if (floor_ >= 0 && floor > floor_) {
     const double took_ms =
@@ -83,7 +84,7 @@ void Pace::note_step(int64_t now_ms, int64_t floor) {
   floor_ms_ = now_ms;
 }
 
-double Pace::samples_per_second(uint64_t incarnation) const {
+double StragglerDetector::samples_per_second(uint64_t incarnation) const {
   const auto found = workers_.find(incarnation);
   if (found == workers_.end() || found->second.points.size() < 2) return 0.0;
   const Point& first = found->second.points.front();
@@ -92,7 +93,7 @@ double Pace::samples_per_second(uint64_t incarnation) const {
          static_cast<double>(last.at_ms - first.at_ms);
 }
 
-std::map<uint64_t, Pace::Task> Pace::tasks() const {
+std::map<uint64_t, StragglerDetector::Task> StragglerDetector::tasks() const {
   std::map<uint64_t, Task> out;
   for (const auto& [incarnation, worker] : workers_) {
     if (worker.points.size() < 2) continue;
@@ -105,7 +106,7 @@ std::map<uint64_t, Pace::Task> Pace::tasks() const {
   return out;
 }
 
-void Pace::find_slow() {
+void StragglerDetector::find_slow() {
   const std::map<uint64_t, Task> all = tasks();
   if (all.size() < 2) return;
   for (const auto& [incarnation, mine] : all) {
@@ -125,7 +126,7 @@ void Pace::find_slow() {
   }
 }
 
-void Pace::find_stalled(int64_t now_ms) {
+void StragglerDetector::find_stalled(int64_t now_ms) {
   const auto stalled_ms = static_cast<double>(now_ms - floor_ms_);
   if (stalled_ms < std::max<double>(kStalledMs, kStalledSteps * step_ms_)) return;
   const auto waiting = std::count_if(workers_.begin(), workers_.end(),

@@ -1,4 +1,4 @@
-#include "ps/files/checkpoint_pace.h"
+#include "ps/files/checkpoint_interval.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr double kMinCost = 0.05;  // fraction of its duration
 
 }  // namespace
 
-void CheckpointPace::begin(int64_t now_ms, int64_t step) {
+void CheckpointInterval::begin(int64_t now_ms, int64_t step) {
   if (began_ms_ < 0) {
     began_ms_ = now_ms;
     due_ms_ = now_ms + kFirstMs;
@@ -25,23 +25,23 @@ void CheckpointPace::begin(int64_t now_ms, int64_t step) {
   free_step_ = step;
 }
 
-void CheckpointPace::reach(int64_t now_ms, int64_t step) {
+void CheckpointInterval::reach(int64_t now_ms, int64_t step) {
   const auto ms = static_cast<double>(now_ms - free_ms_);
   if (ms > 0 && step > free_step_) rate_ = static_cast<double>(step - free_step_) / ms;
 }
 
-void CheckpointPace::chosen(int64_t now_ms, int64_t step) {
+void CheckpointInterval::chosen(int64_t now_ms, int64_t step) {
   reach(now_ms, step);
   chosen_ms_ = now_ms;
   chosen_step_ = step;
 }
 
-void CheckpointPace::cut(int64_t now_ms, int64_t step) {
+void CheckpointInterval::gathering(int64_t now_ms, int64_t step) {
   cut_ms_ = now_ms;
   cut_step_ = step;
 }
 
-void CheckpointPace::done(int64_t now_ms, int64_t now_step) {
+void CheckpointInterval::done(int64_t now_ms, int64_t now_step) {
   if (!chosen_ms_) return;
   took_ms_ = now_ms - cut_ms_;
   const auto all_ms = static_cast<double>(now_ms - *chosen_ms_);
@@ -57,15 +57,15 @@ void CheckpointPace::done(int64_t now_ms, int64_t now_step) {
   free_step_ = now_step;
 }
 
-bool CheckpointPace::due(int64_t now_ms) const {
+bool CheckpointInterval::due(int64_t now_ms) const {
   return began_ms_ >= 0 && !chosen_ms_ && now_ms >= due_ms_;
 }
 
-int64_t CheckpointPace::steps_in(double ms) const {
+int64_t CheckpointInterval::steps_in(double ms) const {
   return static_cast<int64_t>(std::ceil(rate_ * ms));
 }
 
-std::string CheckpointPace::line() const {
+std::string CheckpointInterval::line() const {
   // The next one counts only once it is on disk.
   const int64_t repeat_ms = due_ms_ - cut_ms_ + took_ms_;
   return "the checkpoint of step " + std::to_string(cut_step_) + " took " + seconds_text(took_ms_) +

@@ -1,4 +1,4 @@
-#include "ps/status/pace.h"
+#include "ps/status/straggler_detector.h"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@ namespace {
 constexpr uint64_t kWorker = 7;
 
 // A worker with reports that the test makes up.
-class CpuPaceTest : public ::testing::Test {
+class CpuUseTest : public ::testing::Test {
  protected:
-  CpuPaceTest() {
+  CpuUseTest() {
     shown_[kWorker].incarnation = kWorker;
     shown_[kWorker].peer = "peer";
   }
@@ -25,29 +25,29 @@ class CpuPaceTest : public ::testing::Test {
     shown_[kWorker].stats.set_cpu_seconds(cpu_seconds);
   }
   std::optional<double> tick(int64_t now_ms) {
-    pace_.on_tick(now_ms, shown_);
-    return pace_.cores_used(kWorker);
+    use_.on_tick(now_ms, shown_);
+    return use_.cores_used(kWorker);
   }
 
   std::map<uint64_t, MemberInfo> shown_;
-  CpuPace pace_;
+  CpuUse use_;
 };
 
-TEST_F(CpuPaceTest, IsUnknownBeforeTheSecondReport) {
-  EXPECT_EQ(pace_.cores_used(kWorker), std::nullopt);
+TEST_F(CpuUseTest, IsUnknownBeforeTheSecondReport) {
+  EXPECT_EQ(use_.cores_used(kWorker), std::nullopt);
   report(1'000, 5.0);
   EXPECT_EQ(tick(1'010), std::nullopt);
   EXPECT_EQ(tick(1'900), std::nullopt) << "the same report";
 }
 
-TEST_F(CpuPaceTest, IsTheCpuTimeBetweenTheReports) {
+TEST_F(CpuUseTest, IsTheCpuTimeBetweenTheReports) {
   report(1'000, 5.0);
   tick(1'500);
   report(2'000, 6.5);
   EXPECT_EQ(tick(2'900), 1.5) << "when it is looked at does not matter";
 }
 
-TEST_F(CpuPaceTest, CoversTheLastEightSeconds) {
+TEST_F(CpuUseTest, CoversTheLastEightSeconds) {
   report(0, 0.0);
   tick(0);
   for (int64_t s = 1; s <= 10; ++s) {
@@ -58,10 +58,10 @@ TEST_F(CpuPaceTest, CoversTheLastEightSeconds) {
     report(s * 1'000, 20.0);
     tick(s * 1'000);
   }
-  EXPECT_EQ(pace_.cores_used(kWorker), 0.0) << "it has been idle for longer";
+  EXPECT_EQ(use_.cores_used(kWorker), 0.0) << "it has been idle for longer";
 }
 
-TEST_F(CpuPaceTest, ASilentMemberKeepsItsLastPace) {
+TEST_F(CpuUseTest, ASilentMemberKeepsItsLastUse) {
   report(1'000, 1.0);
   tick(1'000);
   report(2'000, 2.0);
@@ -69,7 +69,7 @@ TEST_F(CpuPaceTest, ASilentMemberKeepsItsLastPace) {
   EXPECT_EQ(tick(60'000), 1.0);
 }
 
-TEST_F(CpuPaceTest, TheServerOfThisProcessReportsAtEachLook) {
+TEST_F(CpuUseTest, TheServerOfThisProcessReportsAtEachLook) {
   shown_[kWorker].peer = "";
   shown_[kWorker].stats.set_cpu_seconds(1.0);
   tick(1'000);
@@ -77,14 +77,14 @@ TEST_F(CpuPaceTest, TheServerOfThisProcessReportsAtEachLook) {
   EXPECT_EQ(tick(2'000), 0.5);
 }
 
-TEST_F(CpuPaceTest, CpuTimeThatGoesBackIsNoPace) {
+TEST_F(CpuUseTest, CpuTimeThatGoesBackIsNoUse) {
   report(1'000, 5.0);
   tick(1'000);
   report(2'000, 1.0);
   EXPECT_EQ(tick(2'000), 0.0);
 }
 
-TEST_F(CpuPaceTest, ForgetsMembersThatAreGone) {
+TEST_F(CpuUseTest, ForgetsMembersThatAreGone) {
   report(1'000, 1.0);
   tick(1'000);
   report(2'000, 2.0);
@@ -126,69 +126,69 @@ class PaceTest : public testing::Test {
         stats.set_waits_for(second.waits_for);
       }
       if (moves) progress_.add({kAnna, step_++, {0, 4}, {1, 1, 1, 1}, true}, 0);
-      pace_.on_tick(now_, members_, progress_);
+      detector_.on_tick(now_, members_, progress_);
     }
   }
 
   Membership members_{5.0};
   const Barriers barriers_;
   CommittedWork progress_{job_of(), 3, barriers_};
-  Pace pace_;
+  StragglerDetector detector_;
   int64_t now_ = 1'000'000;
   int64_t step_ = 0;
 };
 
 TEST_F(PaceTest, SlowWorkerThatTheOthersWaitForIsAStraggler) {
   seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
-  EXPECT_TRUE(pace_.straggles(kAnna));
-  EXPECT_FALSE(pace_.straggles(kBert));
-  EXPECT_FALSE(pace_.straggles(kCarla));
+  EXPECT_TRUE(detector_.straggles(kAnna));
+  EXPECT_FALSE(detector_.straggles(kBert));
+  EXPECT_FALSE(detector_.straggles(kCarla));
 }
 
 TEST_F(PaceTest, EqualWorkersThatWaitForTheServerAreNoStragglers) {
   seconds(4, {{kAnna, {0.35, 0.65}}, {kBert, {0.3, 0.7}}, {kCarla, {0.32, 0.68}}});
-  for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(pace_.straggles(who));
+  for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(detector_.straggles(who));
 }
 
 // Under async each worker waits only for the servers.
 TEST_F(PaceTest, SlowWorkerWithoutWaitingPeersIsNoStraggler) {
   seconds(4, {{kAnna, {0.9, 0.1, 1}}, {kBert, {0.6, 0.4, 4}}, {kCarla, {0.6, 0.4, 4}}});
-  for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(pace_.straggles(who));
+  for (const uint64_t who : {kAnna, kBert, kCarla}) EXPECT_FALSE(detector_.straggles(who));
 }
 
 TEST_F(PaceTest, RecoveredWorkerIsNoStragglerAfterSomeSeconds) {
   seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
   seconds(12, {{kAnna, {0.3, 0.1}}, {kBert, {0.3, 0.1}}, {kCarla, {0.3, 0.1}}});
-  EXPECT_FALSE(pace_.straggles(kAnna));
+  EXPECT_FALSE(detector_.straggles(kAnna));
 }
 
 TEST_F(PaceTest, WorkerThatComputesWhileAStepStallsIsAStraggler) {
   seconds(3, {{kAnna, {0.5, 0.5}}, {kBert, {0.5, 0.5}}, {kCarla, {0.5, 0.5}}});
   const Second waits{0.0, 0.0, 0, "weights"};
   seconds(2, {{kAnna, {0.0, 0.0, 0}}, {kBert, waits}, {kCarla, waits}}, false);
-  EXPECT_FALSE(pace_.straggles(kAnna)) << "a step takes a second";
+  EXPECT_FALSE(detector_.straggles(kAnna)) << "a step takes a second";
   seconds(2, {{kAnna, {0.0, 0.0, 0}}, {kBert, waits}, {kCarla, waits}}, false);
-  EXPECT_TRUE(pace_.straggles(kAnna));
-  EXPECT_FALSE(pace_.straggles(kBert));
+  EXPECT_TRUE(detector_.straggles(kAnna));
+  EXPECT_FALSE(detector_.straggles(kBert));
   seconds(1, {{kAnna, waits}, {kBert, waits}, {kCarla, waits}}, false);
-  EXPECT_FALSE(pace_.straggles(kAnna)) << "all wait for a server or the disk";
+  EXPECT_FALSE(detector_.straggles(kAnna)) << "all wait for a server or the disk";
 }
 
 TEST_F(PaceTest, CountsSamplesOfCommittedPushes) {
-  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0);
+  EXPECT_EQ(detector_.samples_per_second(kAnna), 0.0);
   seconds(5, {{kAnna, {0.5, 0.5}}, {kBert, {0.5, 0.5}}});
-  EXPECT_DOUBLE_EQ(pace_.samples_per_second(kAnna), 8.0);
-  EXPECT_EQ(pace_.samples_per_second(kBert), 0.0);
+  EXPECT_DOUBLE_EQ(detector_.samples_per_second(kAnna), 8.0);
+  EXPECT_EQ(detector_.samples_per_second(kBert), 0.0);
   seconds(20, {{kAnna, {0.0, 1.0, 0}}}, false);
-  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0) << "only the last seconds count";
+  EXPECT_EQ(detector_.samples_per_second(kAnna), 0.0) << "only the last seconds count";
 }
 
 TEST_F(PaceTest, RemovedMembersAreForgotten) {
   seconds(4, {{kAnna, {0.9, 0.1}}, {kBert, {0.3, 0.7}}, {kCarla, {0.3, 0.7}}});
   members_.remove(kAnna);
   seconds(1, {{kBert, {0.3, 0.1}}});
-  EXPECT_FALSE(pace_.straggles(kAnna));
-  EXPECT_EQ(pace_.samples_per_second(kAnna), 0.0);
+  EXPECT_FALSE(detector_.straggles(kAnna));
+  EXPECT_EQ(detector_.samples_per_second(kAnna), 0.0);
 }
 
 }  // namespace

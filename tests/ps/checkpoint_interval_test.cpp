@@ -1,4 +1,4 @@
-#include "ps/files/checkpoint_pace.h"
+#include "ps/files/checkpoint_interval.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ class Training {
  public:
   explicit Training(int64_t stop_ms, int64_t write_ms = 0, double slow = 1.0)
       : stop_ms_(stop_ms), write_ms_(write_ms), slow_(slow) {
-    pace_.begin(now_ms_, 0);
+    interval_.begin(now_ms_, 0);
   }
   // Trains for `ms`. lost_ms() returns the milliseconds that checkpoints cost.
   void train(int64_t ms) {
     for (const int64_t end = now_ms_ + ms; now_ms_ < end;) {
-      if (pace_.due(now_ms_)) {
+      if (interval_.due(now_ms_)) {
         checkpoint();
       } else {
         pass(10, 1.0);
@@ -29,20 +29,20 @@ class Training {
     }
   }
   void checkpoint() {
-    pace_.reach(now_ms_, step());
-    pace_.chosen(now_ms_, step());
+    interval_.reach(now_ms_, step());
+    interval_.chosen(now_ms_, step());
     now_ms_ += stop_ms_;
     lost_ms_ += static_cast<double>(stop_ms_);
-    pace_.cut(now_ms_, step());
+    interval_.gathering(now_ms_, step());
     pass(write_ms_, slow_);
-    pace_.done(now_ms_, step());
+    interval_.done(now_ms_, step());
     ++checkpoints_;
     longest_ms_ = std::max(longest_ms_, now_ms_ - newest_ms_);
     newest_ms_ = now_ms_;
   }
   void costs(int64_t stop_ms) { stop_ms_ = stop_ms; }
 
-  CheckpointPace& pace() { return pace_; }
+  CheckpointInterval& interval() { return interval_; }
   int64_t step() const { return static_cast<int64_t>(steps_); }
   int64_t now_ms() const { return now_ms_; }
   double lost_ms() const { return lost_ms_; }
@@ -59,7 +59,7 @@ class Training {
   int64_t stop_ms_;
   int64_t write_ms_;
   double slow_;
-  CheckpointPace pace_;
+  CheckpointInterval interval_;
   int64_t now_ms_ = 1'000'000;
   int64_t newest_ms_ = 1'000'000;
   double steps_ = 0;
@@ -68,19 +68,19 @@ class Training {
   int64_t longest_ms_ = 0;
 };
 
-TEST(CheckpointPace, FirstCheckpointIsDueTenSecondsAfterTheStart) {
-  EXPECT_FALSE(CheckpointPace().due(1'000'000'000));
-  CheckpointPace pace;
-  pace.begin(500, 0);
-  EXPECT_FALSE(pace.due(10'499));
-  EXPECT_TRUE(pace.due(10'500));
-  pace.reach(10'500, 100);
-  EXPECT_EQ(pace.steps_in(100), 1) << "0.01 steps in a millisecond";
-  pace.chosen(10'500, 100);
-  EXPECT_FALSE(pace.due(99'999)) << "one at a time";
+TEST(CheckpointInterval, FirstCheckpointIsDueTenSecondsAfterTheStart) {
+  EXPECT_FALSE(CheckpointInterval().due(1'000'000'000));
+  CheckpointInterval interval;
+  interval.begin(500, 0);
+  EXPECT_FALSE(interval.due(10'499));
+  EXPECT_TRUE(interval.due(10'500));
+  interval.reach(10'500, 100);
+  EXPECT_EQ(interval.steps_in(100), 1) << "0.01 steps in a millisecond";
+  interval.chosen(10'500, 100);
+  EXPECT_FALSE(interval.due(99'999)) << "one at a time";
 }
 
-TEST(CheckpointPace, CheckpointsCostOnePercentOfTheTime) {
+TEST(CheckpointInterval, CheckpointsCostOnePercentOfTheTime) {
   for (const int64_t stop_ms : {0, 1, 20, 100, 500, 3000}) {
     for (const int64_t write_ms : {0, 40, 400, 4000}) {
       for (const double slow : {1.0, 1.2, 3.0}) {
@@ -101,13 +101,13 @@ TEST(CheckpointPace, CheckpointsCostOnePercentOfTheTime) {
   }
 }
 
-TEST(CheckpointPace, FreeCheckpointsAreDueEveryFiveSeconds) {
+TEST(CheckpointInterval, FreeCheckpointsAreDueEveryFiveSeconds) {
   Training run(0);
   run.train(100'000);
   EXPECT_EQ(run.checkpoints(), 90 / 5) << "the first is due after 10 s";
 }
 
-TEST(CheckpointPace, SlowDiskCostsOnlyIfStepsAreSlower) {
+TEST(CheckpointInterval, SlowDiskCostsOnlyIfStepsAreSlower) {
   Training run(0, 8000, 1.0);
   run.train(1'000'000);
   EXPECT_GT(run.checkpoints(), 20) << "one per 40 s, five times the 8 s of a write";
@@ -116,7 +116,7 @@ TEST(CheckpointPace, SlowDiskCostsOnlyIfStepsAreSlower) {
   EXPECT_LT(slower.checkpoints(), 4) << "each costs 4 s of training: one per 400 s";
 }
 
-TEST(CheckpointPace, ExpensiveCheckpointDelaysTheNextOnes) {
+TEST(CheckpointInterval, ExpensiveCheckpointDelaysTheNextOnes) {
   Training run(20);
   run.train(60'000);
   const int64_t before = run.checkpoints();
@@ -129,41 +129,41 @@ TEST(CheckpointPace, ExpensiveCheckpointDelaysTheNextOnes) {
   EXPECT_GT(run.checkpoints(), before + 10);
 }
 
-TEST(CheckpointPace, WithoutStepsTheWholeCheckpointTimeIsItsCost) {
-  CheckpointPace pace;
-  pace.begin(0, 7);
-  pace.chosen(10'000, 7);
-  pace.cut(10'000, 7);
-  pace.done(10'500, 7);
-  EXPECT_FALSE(pace.due(99'999));
-  EXPECT_TRUE(pace.due(100'000)) << "0.5 s spent and 0.5 s for the next one are 1% of 100 s";
+TEST(CheckpointInterval, WithoutStepsTheWholeCheckpointTimeIsItsCost) {
+  CheckpointInterval interval;
+  interval.begin(0, 7);
+  interval.chosen(10'000, 7);
+  interval.gathering(10'000, 7);
+  interval.done(10'500, 7);
+  EXPECT_FALSE(interval.due(99'999));
+  EXPECT_TRUE(interval.due(100'000)) << "0.5 s spent and 0.5 s for the next one are 1% of 100 s";
 }
 
-TEST(CheckpointPace, NewTermInheritsTheCost) {
-  CheckpointPace pace;
-  pace.begin(0, 0);
-  pace.chosen(10'000, 1000);
-  pace.cut(10'000, 1000);
-  pace.done(10'400, 1000);
-  pace.begin(20'000, 500);
-  EXPECT_FALSE(pace.due(79'999));
-  EXPECT_TRUE(pace.due(80'000));
-  pace.chosen(80'000, 900);
-  pace.begin(90'000, 700);
-  EXPECT_TRUE(pace.due(90'000)) << "a checkpoint in progress ends with its term";
-  pace.done(91'000, 800);
-  EXPECT_TRUE(pace.due(91'000)) << "the checkpoint belongs to the previous term";
+TEST(CheckpointInterval, NewTermInheritsTheCost) {
+  CheckpointInterval interval;
+  interval.begin(0, 0);
+  interval.chosen(10'000, 1000);
+  interval.gathering(10'000, 1000);
+  interval.done(10'400, 1000);
+  interval.begin(20'000, 500);
+  EXPECT_FALSE(interval.due(79'999));
+  EXPECT_TRUE(interval.due(80'000));
+  interval.chosen(80'000, 900);
+  interval.begin(90'000, 700);
+  EXPECT_TRUE(interval.due(90'000)) << "a checkpoint in progress ends with its term";
+  interval.done(91'000, 800);
+  EXPECT_TRUE(interval.due(91'000)) << "the checkpoint belongs to the previous term";
 }
 
-TEST(CheckpointPace, LineSaysHowManyStepsALossRepeats) {
-  CheckpointPace pace;
-  pace.begin(0, 0);
-  pace.reach(10'000, 2000);
-  pace.chosen(10'000, 2000);
-  pace.cut(10'100, 2020);
-  pace.done(10'350, 2050);  // 70 steps' time less 50
+TEST(CheckpointInterval, LineSaysHowManyStepsALossRepeats) {
+  CheckpointInterval interval;
+  interval.begin(0, 0);
+  interval.reach(10'000, 2000);
+  interval.chosen(10'000, 2000);
+  interval.gathering(10'100, 2020);
+  interval.done(10'350, 2050);  // 70 steps' time less 50
   EXPECT_EQ(
-      pace.line(),
+      interval.line(),
       "the checkpoint of step 2020 took 0.2 s and cost about 100 ms of training; the next one "
       "is due in 9.6 s: until it is on disk, a loss repeats at most 2030 steps (10.1 s)");
 }

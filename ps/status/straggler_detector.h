@@ -21,26 +21,7 @@
 
 namespace pushpull {
 
-// How many cores each member uses: its CPU time over the last 8 s, as its reports say. Part of the coordinator's state
-// machine. Does no I/O and reads no clock. Not thread-safe.
-class CpuPace {
- public:
-  // Notes the newest reports, and forgets members that are gone.
-  //   shown: by incarnation.
-  void on_tick(int64_t now_ms, const std::map<uint64_t, MemberInfo>& shown);
-  // Returns CPU seconds per second, or nullopt if there have not been two reports yet.
-  std::optional<double> cores_used(uint64_t incarnation) const;
-
- private:
-  struct Point {
-    int64_t at_ms = 0;  // when the report arrived
-    double cpu_seconds = 0.0;
-  };
-
-  std::map<uint64_t, std::deque<Point>> points_;  // by incarnation, in order
-};
-
-class Pace {
+class StragglerDetector {
  public:
   // Records the workers' present figures. Call at least twice a second for best accuracy.
   void on_tick(int64_t now_ms, const Membership& members, const CommittedWork& committed);
@@ -77,6 +58,25 @@ class Pace {
   int64_t floor_ = -1;
   int64_t floor_ms_ = 0;  // when the floor was reached
   double step_ms_ = 0.0;  // usual duration of a step
+};
+
+// Measures how many cores each member uses: its CPU time over the last 8 s, as its reports say. Part
+// of the coordinator's state machine. Does no I/O and reads no clock. Not thread-safe.
+class CpuUse {
+ public:
+  // Notes the newest reports, and forgets members that are gone.
+  //   shown: by incarnation.
+  void on_tick(int64_t now_ms, const std::map<uint64_t, MemberInfo>& shown);
+  // Returns CPU seconds per second, or nullopt if there have not been two reports yet.
+  std::optional<double> cores_used(uint64_t incarnation) const;
+
+ private:
+  struct Point {
+    int64_t at_ms = 0;  // when the report arrived
+    double cpu_seconds = 0.0;
+  };
+
+  std::map<uint64_t, std::deque<Point>> points_;  // by incarnation, in order
 };
 
 }  // namespace pushpull
