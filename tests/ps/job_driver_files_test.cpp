@@ -18,13 +18,7 @@ class HangingFiles : public JobDriverTest {
       turn(1000);
     }
   }
-  void lose_server() {
-    Message leave;
-    leave.header.set_term_id(kTermId);
-    leave.header.mutable_leave()->set_incarnation(kBert);
-    leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-    EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
-  }
+  void lose_server() { leave("bert", kBert); }
   // Trains until only the summary is missing.
   void train_to_the_end() {
     train_one_worker("steps = 1\nprogress-timeout = 25\nheartbeat-timeout = 3600\n");
@@ -80,11 +74,7 @@ TEST_F(HangingFiles, MemberLostWhileFilesAreOpenedIsWaitedForAndNothingIsDoneTwi
   file_system_hangs_ = true;
   join();
   file_system_hangs_ = false;
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kAnna);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  EXPECT_FALSE(driver_->on_message(now(), "anna", leave));
+  leave("anna", kAnna);
   turn();
   EXPECT_EQ(started_, 0);
   EXPECT_EQ(phase(), wire::PHASE_GATHERING);

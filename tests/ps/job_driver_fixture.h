@@ -61,6 +61,15 @@ class JobDriverTest : public testing::Test, public JobEffects, public ServerPart
     turn();  // starts
     turn();  // sends the state to all
   }
+  // The member ends with an error, and says so.
+  void leave(const char* peer, uint64_t incarnation, const std::string& text = "") {
+    Message message;
+    message.header.set_term_id(kTermId);
+    message.header.mutable_leave()->set_incarnation(incarnation);
+    message.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
+    message.header.mutable_leave()->set_text(text);
+    EXPECT_FALSE(driver_->on_message(now(), peer, message));
+  }
   void join_server(uint64_t term_id = kTermId) {
     Message message;
     message.header.set_term_id(term_id);

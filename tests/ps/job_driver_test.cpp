@@ -287,12 +287,7 @@ TEST_F(JobDriverTest, LostServerBeginsATermThatStartsWhenAllAreBack) {
   ASSERT_NE(data_.server(), nullptr);
   sent_.clear();
 
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kBert);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  leave.header.mutable_leave()->set_text("it was ended by SIGTERM");
-  EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
+  leave("bert", kBert, "it was ended by SIGTERM");
   turn();
   EXPECT_EQ(lost_, std::vector<int64_t>{2});
   EXPECT_EQ(terms_, std::vector<int64_t>{2});
@@ -338,11 +333,7 @@ TEST_F(JobDriverTest, NextTermStartsOnceTheDiskIsDoneWithTheEarlierOne) {
   join();
   exchange_with_shards();
   ASSERT_EQ(hashed_.size(), 1U) << "the disk works on it";
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kBert);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  EXPECT_FALSE(driver_->on_message(now(), "bert", leave));
+  leave("bert", kBert);
   turn();
   EXPECT_EQ(terms_, std::vector<int64_t>{2});
   join_server(kTermId + 2);
@@ -362,11 +353,7 @@ TEST_F(JobDriverTest, WorkerThatDeclaresOtherDataFirstInTheNextTermIsRefused) {
   join_server();
   join();
   EXPECT_EQ(started_, 1);
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kBert);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  driver_->on_message(now(), "bert", leave);
+  leave("bert", kBert);
   turn();
   turn();  // term.json has the term
   const uint64_t term_id = kTermId + 2;
@@ -397,11 +384,7 @@ TEST_F(JobDriverTest, AMemberThatDoesNotComeBackInTheNextTermIsReportedAsLost) {
   make("heartbeat-timeout = 3\n", 600.0, 2);
   join_server();
   join();
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kBert);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  driver_->on_message(now(), "bert", leave);
+  leave("bert", kBert);
   turn();
   turn();  // term.json has the term
   lost_.clear();
@@ -417,11 +400,7 @@ TEST_F(JobDriverTest, ServerThatDoesNotReturnEndsTheJob) {
   make("replacement-timeout = 3\n", 600.0, 2);
   join_server();
   join();
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kBert);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  driver_->on_message(now(), "bert", leave);
+  leave("bert", kBert);
   turn();
   join(kTermId + 2);
   turn(2900);
@@ -437,11 +416,7 @@ TEST_F(JobDriverTest, LostServerEndsTheJobUnderAbort) {
   make("on-server-loss = abort\n", 600.0, 2);
   join_server();
   join();
-  Message leave;
-  leave.header.set_term_id(kTermId);
-  leave.header.mutable_leave()->set_incarnation(kBert);
-  leave.header.mutable_leave()->set_code(static_cast<int>(ErrorCode::kPeerLost));
-  driver_->on_message(now(), "bert", leave);
+  leave("bert", kBert);
   turn();
   EXPECT_TRUE(terms_.empty());
   EXPECT_TRUE(lost_.empty()) << "no process must take its place";
