@@ -97,7 +97,6 @@ class Member {
   // Returns true if the coordinator has been silent for longer than heartbeat-timeout.
   bool misses_coordinator(int64_t now_ms) const { return silent_ms(now_ms) > lost_ms(); }
   uint64_t incarnation() const { return options_.incarnation; }
-  const std::string& coordinator_address() const { return options_.coordinator; }
   // Valid once the first Hello has been answered; `term_id` changes with the term.
   const Job& job() const { return job_; }
   uint64_t term_id() const { return text_.term_id(); }

@@ -54,7 +54,6 @@ void TermStart::loaded(StartPoint point) {
   point_ = std::move(point);
   stage_ = Stage::kLoaded;
   own_sha256_.clear();
-  has_all_own_ = false;
   own_.begin(declaration_.table);
 }
 
@@ -62,7 +61,7 @@ void TermStart::loaded(StartPoint point) {
 
 bool TermStart::has_weights(Now now, const Coordinator& coordinator, const RunHistory& before) {
   // Tensors that init-from lacks are the workers' own, too.
-  if (!declaration_.own_weights || has_all_own_) return true;
+  if (!declaration_.own_weights || !own_sha256_.empty()) return true;
   if (point_.weights && point_.drawn.empty()) return true;
   if (own_.complete() && !own_.error()) {
     take_own_weights(before);
@@ -77,7 +76,6 @@ bool TermStart::has_weights(Now now, const Coordinator& coordinator, const RunHi
 }
 
 void TermStart::take_own_weights(const RunHistory& before) {
-  has_all_own_ = true;
   auto state = std::make_shared<FlatState>();
   state->weights = own_.take_weights();
   if (point_.weights) keep_loaded(*point_.weights, *state);

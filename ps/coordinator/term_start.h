@@ -74,9 +74,8 @@ class TermStart {
   Declaration declaration_;  // that the weights were read for
   StartPoint point_;
   OwnWeights own_;
-  bool has_all_own_ = false;  // and they are in point_
-  bool asks_ = false;         // for own weights; all members are there
-  std::string own_sha256_;    // of own weights that this term starts from
+  bool asks_ = false;       // for own weights; all members are there
+  std::string own_sha256_;  // of own weights that are in point_; "" until then
   TransferWatch own_watch_;
 };
 

@@ -46,7 +46,7 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       grants_(options.grant_key) {
   const Job& job = options.job;
   if (!job.record.empty()) {
-    logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), start.updates);
+    logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches());
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,

@@ -52,8 +52,8 @@ std::vector<wire::RecordPart> UpdateLog::take_rest() {
   return out;
 }
 
-ServerLogs::ServerLogs(int servers, int64_t micro_batches, int64_t updates)
-    : micro_batches_(micro_batches), updates_(updates), logs_(static_cast<size_t>(servers)) {}
+ServerLogs::ServerLogs(int servers, int64_t micro_batches)
+    : micro_batches_(micro_batches), logs_(static_cast<size_t>(servers)) {}
 
 Checked ServerLogs::to_push(const wire::Applied& applied, RecordedPush& out) const {
   const bool in_step =

@@ -57,8 +57,8 @@ class ServerLogs {
     bool more = false;  // the next entry is part of the same update
   };
 
-  //   micro_batches: per step. updates: update count of each server at the start.
-  ServerLogs(int servers, int64_t micro_batches, int64_t updates);
+  //   micro_batches: per step.
+  ServerLogs(int servers, int64_t micro_batches);
 
   // Takes entries of `server`, in its order. Drops repeated ones; ignores a part after a gap, which
   // the server will resend. Refuses entries that cannot belong to a log.
@@ -70,11 +70,9 @@ class ServerLogs {
   const std::vector<Entry>& of(int server) const { return logs_[static_cast<size_t>(server)]; }
   // Converts a message to a push, in `out`. Refuses one that cannot be a push of this run.
   Checked to_push(const wire::Applied& applied, RecordedPush& out) const;
-  int64_t start_updates() const { return updates_; }
 
  private:
   int64_t micro_batches_;
-  int64_t updates_;
   std::vector<std::vector<Entry>> logs_;
 };
 

@@ -86,7 +86,7 @@ TEST(UpdateLog, PartsAreBounded) {
 TEST(ServerLogs, TakesEachEntryOnceDespiteLossAndRepeats) {
   std::mt19937 random(4);
   UpdateLog log;
-  ServerLogs logs(2, 4, 0);
+  ServerLogs logs(2, 4);
   int made = 0;
   for (int64_t now = 0; logs.have(1) < 500; now += 20) {
     for (; made < 500 && random() % 3 != 0; ++made) {
@@ -104,7 +104,7 @@ TEST(ServerLogs, TakesEachEntryOnceDespiteLossAndRepeats) {
 }
 
 TEST(ServerLogs, RefusesImpossibleEntries) {
-  ServerLogs logs(2, 4, 0);
+  ServerLogs logs(2, 4);
   const wire::Applied good = applied(0, 3, {0, 2}, {5, 6});
   EXPECT_EQ(reason_of(logs.take(0, part(1, {good}))), "") << "the entries before it are missing";
   EXPECT_EQ(logs.have(0), 0);
@@ -141,7 +141,7 @@ std::vector<std::pair<int, int64_t>> order_of(const RunRecord& record) {
 
 TEST(MergeLogs, PushComesAfterAllUpdatesThatItRead) {
   // Server 1 has made two updates before the push of step 9 is computed, server 0 none.
-  ServerLogs logs(2, 4, 0);
+  ServerLogs logs(2, 4);
   const auto early = applied(0, 1, {0, 2}, {0, 0});
   const auto more = applied(1, 2, {2, 4}, {0, 1});
   const auto late = applied(2, 9, {0, 2}, {0, 2});
@@ -157,7 +157,7 @@ TEST(MergeLogs, PushComesAfterAllUpdatesThatItRead) {
 }
 
 TEST(MergeLogs, PushesThatReadALostUpdateAreLeftOut) {
-  ServerLogs logs(2, 4, 0);
+  ServerLogs logs(2, 4);
   logs.take(0, part(0, {applied(0, 0, {0, 2}, {0, 0}), applied(1, 0, {2, 4}, {1, 1}),
                         applied(0, 1, {0, 2}, {1, 0})}));
   int64_t left = 0;
@@ -171,7 +171,7 @@ TEST(MergeLogs, PushesThatReadALostUpdateAreLeftOut) {
 }
 
 TEST(MergeLogs, VersionsStartAtTheStartOfTheRun) {
-  ServerLogs logs(1, 4, 7);
+  ServerLogs logs(1, 4);
   logs.take(0, part(0, {applied(0, 3, {0, 2}, {7}), applied(0, 4, {0, 2}, {8})}));
   int64_t left = 0;
   const RunRecord record = merged(logs, {false, 7, 1}, &left);
@@ -181,7 +181,7 @@ TEST(MergeLogs, VersionsStartAtTheStartOfTheRun) {
 }
 
 TEST(MergeLogs, BackupStepIsOneVersion) {
-  ServerLogs logs(2, 4, 0);
+  ServerLogs logs(2, 4);
   const auto a0 = applied(0, 5, {0, 2}, {5, 5});
   const auto b0 = applied(1, 5, {2, 4}, {5, 5});
   const auto a1 = applied(0, 6, {0, 2}, {6, 6});
@@ -195,7 +195,7 @@ TEST(MergeLogs, BackupStepIsOneVersion) {
 }
 
 TEST(MergeLogs, MarkedPushesAreOneUpdateAndOneVersion) {
-  ServerLogs logs(1, 4, 0);
+  ServerLogs logs(1, 4);
   auto first = applied(0, 0, {0, 2}, {0});
   const auto second = applied(1, 0, {2, 4}, {0});
   auto third = applied(0, 1, {0, 2}, {1});
@@ -214,7 +214,7 @@ TEST(MergeLogs, MarkedPushesAreOneUpdateAndOneVersion) {
 }
 
 TEST(MergeLogs, UpdateWithoutItsLastPushesIsLeftOut) {
-  ServerLogs logs(1, 4, 0);
+  ServerLogs logs(1, 4);
   auto first = applied(0, 1, {0, 2}, {1});
   first.set_more(true);
   logs.take(0, part(0, {applied(0, 0, {0, 2}, {0}), first}));
@@ -237,7 +237,7 @@ TEST(MergeLogs, RandomRunsKeepTheOrderOfEachServer) {
   std::mt19937 random(8);
   for (int turn = 0; turn < 300; ++turn) {
     const int servers = 1 + static_cast<int>(random() % 4);
-    ServerLogs logs(servers, 4, 0);
+    ServerLogs logs(servers, 4);
     struct UnderWay {
       wire::Applied push;
       std::vector<int> to;
