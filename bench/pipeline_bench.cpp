@@ -24,35 +24,51 @@ constexpr auto kForward = std::chrono::microseconds(3333);
 constexpr auto kBackward = std::chrono::microseconds(6667);
 constexpr int64_t kTensor = 1024;  // elements; each stage has one
 
-class Sleeping final : public Pipeline {
+class Sleeping final : public PipelineStage {
  public:
-  explicit Sleeping(int64_t stages) : stages_(stages) {}
+  Sleeping(int64_t stages, int64_t stage) : stages_(stages), stage_(stage) {}
 
-  size_t stages() const override { return static_cast<size_t>(stages_); }
-  std::vector<size_t> tensors(size_t stage) const override { return {stage}; }
-  int64_t layers(size_t /*stage*/) const override { return 1; }
-  size_t slots(size_t stage) const override { return stages() - stage; }
-  std::vector<StageAction> actions(size_t stage, int64_t micro_batches) const override {
-    return stage_actions("1f1b", stages_, static_cast<int64_t>(stage), micro_batches);
+  std::vector<size_t> tensors() const override { return {static_cast<size_t>(stage_)}; }
+  int64_t layers() const override { return 1; }
+  size_t slots() const override { return static_cast<size_t>(stages_ - stage_); }
+  std::vector<StageAction> actions(int64_t micro_batches) const override {
+    return stage_actions("1f1b", stages_, stage_, micro_batches);
   }
-  size_t boundary_floats(size_t stage) const override { return stage + 1 < stages() ? kTensor : 0; }
+  size_t input_floats() const override { return stage_ > 0 ? kTensor : 0; }
+  size_t output_floats() const override { return stage_ + 1 < stages_ ? kTensor : 0; }
+  bool forward_writes() const override { return false; }
   std::unique_ptr<Batch> prepare(const Samples& /*samples*/) const override {
     return std::make_unique<Batch>();
   }
-  void forward(size_t /*stage*/, const Pass& /*pass*/, const float* /*input*/, float* /*output*/,
+  void forward(const Pass& /*pass*/, const float* /*input*/, float* /*output*/,
                const WeightsNeeded& /*needed*/) override {
     std::this_thread::sleep_for(kForward);
   }
-  void backward(size_t stage, const Pass& pass, const float* /*gradient*/, float* /*input*/,
+  void backward(const Pass& pass, const float* /*gradient*/, float* /*input*/,
                 const GradientReady& ready) override {
     std::this_thread::sleep_for(kBackward);
-    std::fill_n(pass.gradients.begin() + static_cast<int64_t>(stage) * kTensor, kTensor, 1.0F);
-    ready(stage);
+    std::fill_n(pass.gradients.begin() + stage_ * kTensor, kTensor, 1.0F);
+    ready(static_cast<size_t>(stage_));
   }
   float loss(const Pass& /*pass*/) const override { return 1.0F; }
+  void evaluate(std::span<const float> /*weights*/, const Samples& /*samples*/,
+                const float* /*input*/, float* /*output*/, std::span<HeadSums> /*sums*/) override {}
 
  private:
   const int64_t stages_;
+  const int64_t stage_;
+};
+
+class SleepingPipeline final : public Pipeline {
+ public:
+  explicit SleepingPipeline(int64_t stages) {
+    for (int64_t s = 0; s < stages; ++s) stages_.emplace_back(stages, s);
+  }
+  size_t stages() const override { return stages_.size(); }
+  PipelineStage& stage(size_t index) override { return stages_.at(index); }
+
+ private:
+  std::vector<Sleeping> stages_;
 };
 
 // range(0): stages; range(1): micro-batches.
@@ -71,7 +87,7 @@ void pipeline(benchmark::State& state) {
     tensor.shape = {kTensor};
     table.add(std::move(tensor));
   }
-  Sleeping model(stages);
+  SleepingPipeline model(stages);
   MicroBatches batches(job, *dataset, [] { return false; });
   PipelineSource source(model, table, SliceMap(table.total, 4096, 1), batches, heap_floats);
   const std::vector<float> weights(static_cast<size_t>(table.total));

@@ -60,7 +60,7 @@ std::string describe_update(size_t number, const RecordedUpdate& update, const R
 
 ReplayResult replay(const ReplayRun& run) {
   const RunRecord& record = run.record;
-  const SliceMap map(run.model.table().total, run.job.slice_bytes, record.servers);
+  const SliceMap map(run.model.table(), run.job.slice_bytes, record.servers);
   Compute compute(run.job, run.dataset, run.model, map, [] { return false; });
   std::vector<float> losses;
   const auto gradient = [&](const RecordedPush& push, std::span<const float> weights) {

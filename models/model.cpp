@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "models/graph_model.h"
+#include "models/group_model.h"
 #include "models/models.h"
 #include "models/staged_model.h"
 #include "models/stages.h"
@@ -225,6 +226,14 @@ std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& field
         stage_graph(graph, nodes, static_cast<size_t>(s)), static_cast<size_t>(slots)));
   }
   return std::make_unique<StagedModel>(std::move(planned), job.stage_schedule, job.seed);
+}
+
+std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields) {
+  Graph graph = graph_of(job, fields);
+  std::vector<Range> nodes = stage_nodes(graph, job.stages, Balance::parse(job.balance));
+  const auto backend = [options = backend_options(job, {})] { return ops::make_backend(options); };
+  return std::make_unique<GroupModel>(std::move(graph), std::move(nodes), backend,
+                                      job.stage_schedule, job.seed);
 }
 
 std::unique_ptr<Model> make_model(const Job& job, const FieldTable& fields,

@@ -32,6 +32,7 @@ using GradientReady = std::function<void(size_t tensor)>;
 using WeightsNeeded = std::function<void(size_t tensor)>;
 
 class DeviceStep;
+class GroupStage;
 class Pipeline;
 
 class Model {
@@ -99,6 +100,8 @@ class Model {
   // Returns the interface that runs stages of the model at the same time, or null if it is not
   // divided.
   virtual Pipeline* pipeline() { return nullptr; }
+  // Returns the interface of a model that a group of workers divides, or null.
+  virtual GroupStage* group_stage() { return nullptr; }
 
   // Returns, as text, everything that must match between workers for equal bits (P1): device,
   // instruction set, libraries.
@@ -160,6 +163,10 @@ ops::BackendOptions backend_options(const Job& job, const device::DeviceName& de
 // Creates the model divided into stages on the processor, with job.threads compute threads for each.
 // Throws Error(kUsage) as make_model does, and for a number of stages that does not fit.
 std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages);
+
+// Creates the model divided among a group of job.stages workers, on the processor with job.threads compute
+// threads. Its table says where stages begin. Throws Error(kUsage) as make_staged_model does.
+std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields);
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.

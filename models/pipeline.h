@@ -1,5 +1,5 @@
-// A model divided into stages (models/stages.h), as a pipeline runs it: stages compute different
-// micro-batches at the same time.
+// A model divided into stages (models/stages.h), as pipelines run it: stages compute different micro-batches
+// at the same time, on threads of one worker or on the workers of a group.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/layout/fields.h"
+#include "common/layout/metric.h"
 #include "models/model.h"
 
 namespace pushpull {
@@ -20,48 +21,86 @@ struct StageAction {
   friend bool operator==(const StageAction&, const StageAction&) = default;
 };
 
-// Each stage may run on a thread of its own, one call at a time.
-class Pipeline {
+// One stage. One call at a time; stages may run on threads of their own.
+class PipelineStage {
  public:
-  // A micro-batch as all stages see it.
+  // A micro-batch.
   struct Batch {
     virtual ~Batch() = default;
   };
   struct Pass {
     std::span<const float> weights;  // of the whole model, as in Model::train
-    std::span<float> gradients;      // of this micro-batch; each stage writes those of its tensors
+    // Of this micro-batch, for the whole model; the stage writes those of the tensors that it reads.
+    // May be empty in forward unless forward_writes().
+    std::span<float> gradients;
     const Batch* batch = nullptr;
-    size_t slot = 0;  // below slots(stage); the same in both passes
+    size_t slot = 0;  // below slots(); the same in both passes
   };
 
-  virtual ~Pipeline() = default;
+  virtual ~PipelineStage() = default;
 
-  virtual size_t stages() const = 0;
-  // Returns the tensors that belong to a stage: it reports their gradients.
-  virtual std::vector<size_t> tensors(size_t stage) const = 0;
+  // Returns the tensors that belong to it, ascending: it finishes their gradients.
+  virtual std::vector<size_t> tensors() const = 0;
   // Returns the number of operations with parameters.
-  virtual int64_t layers(size_t stage) const = 0;
+  virtual int64_t layers() const = 0;
   // Returns the most micro-batches between forward and backward.
-  virtual size_t slots(size_t stage) const = 0;
-  // Returns the passes of a stage, in order; backward passes in the order of the micro-batches.
-  virtual std::vector<StageAction> actions(size_t stage, int64_t micro_batches) const = 0;
-  // Returns the floats that pass from a stage to the next, and back as their gradient.
-  virtual size_t boundary_floats(size_t stage) const = 0;
+  virtual size_t slots() const = 0;
+  // Returns its passes, in order; backward passes in the order of the micro-batches.
+  virtual std::vector<StageAction> actions(int64_t micro_batches) const = 0;
+  // Return the floats that the stage before passes to this one, and this one to the stage behind; as
+  // many come back as their gradient.
+  virtual size_t input_floats() const = 0;
+  virtual size_t output_floats() const = 0;
+  // Returns whether forward writes gradients: those of statistics.
+  virtual bool forward_writes() const = 0;
 
-  // Checks and copies a micro-batch.
+  // Checks and copies a micro-batch, for this stage and those before it.
   virtual std::unique_ptr<Batch> prepare(const Samples& samples) const = 0;
   // Computes forward in training mode.
   //   input: of the stage before; null in the first. output: for the stage behind; null in the last.
-  //   needed: see Model::train.
-  virtual void forward(size_t stage, const Pass& pass, const float* input, float* output,
+  //   needed: see Model::train; called for the tensors that this stage reads.
+  virtual void forward(const Pass& pass, const float* input, float* output,
                        const WeightsNeeded& needed) = 0;
-  // Computes backward.
+  // Computes backward. A tensor that a stage behind reads, too, has that stage's gradient before.
   //   output_gradient: of the stage behind; null in the last. input_gradient: for the stage before;
   //   null in the first.
-  virtual void backward(size_t stage, const Pass& pass, const float* output_gradient,
-                        float* input_gradient, const GradientReady& ready) = 0;
+  virtual void backward(const Pass& pass, const float* output_gradient, float* input_gradient,
+                        const GradientReady& ready) = 0;
   // Returns the loss of a micro-batch after forward of the last stage.
   virtual float loss(const Pass& pass) const = 0;
+  // Computes a chunk in evaluation mode, see Model::evaluate.
+  //   sums: of the heads in the last stage, otherwise empty.
+  virtual void evaluate(std::span<const float> weights, const Samples& samples, const float* input,
+                        float* output, std::span<HeadSums> sums) = 0;
+};
+
+// All stages, in one worker.
+class Pipeline {
+ public:
+  virtual ~Pipeline() = default;
+  virtual size_t stages() const = 0;
+  virtual PipelineStage& stage(size_t index) = 0;
+};
+
+// A model that a group of workers divides: this one computes one stage at a time.
+class GroupStage {
+ public:
+  virtual ~GroupStage() = default;
+  virtual int stages() const = 0;
+  // Returns the tensors that each stage reads, ascending. A tensor belongs to the first of its
+  // readers.
+  virtual const std::vector<std::vector<size_t>>& tensors_read() const = 0;
+  // Returns the most floats that one stage passes to another.
+  virtual size_t boundary_floats() const = 0;
+
+  // Plans a stage in place of the one before, unless it is planned with enough slots.
+  //   micro_batches: the most of a node.
+  // Throws Error as make_model does.
+  virtual void take_stage(int stage, int64_t micro_batches) = 0;
+  // Returns the stage; -1 before take_stage.
+  virtual int stage() const = 0;
+  // Returns it to compute with. Valid until take_stage.
+  virtual PipelineStage& planned() = 0;
 };
 
 }  // namespace pushpull

@@ -59,7 +59,7 @@ void PlannedGraph::plan() {
   }
   memory_ = plan_graph_memory(graph_, needs);
   const std::vector<size_t> own = own_tensors(graph_);
-  first_tensor_ = own.empty() ? 0 : own.front();
+  first_tensor_ = own.empty() ? graph_.table.tensors.size() : own.front();
   plan_sums();
   plan_ready();
   views_.assign(slots_ * graph_.values.size(), nullptr);
@@ -222,6 +222,7 @@ void PlannedGraph::forward(const Batch& batch, const TensorHook& needed) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (needed) {
       for (const int32_t param : graph_.nodes[i].params) {
+        if (index(param) < first_tensor_) needed(index(param));  // a stage before has it, too
         while (tensor <= index(param)) needed(tensor++);
       }
     }
@@ -231,7 +232,7 @@ void PlannedGraph::forward(const Batch& batch, const TensorHook& needed) {
 
 void PlannedGraph::forward(const Batch& batch, size_t begin, size_t end) {
   PP_ASSERT(batch.weights.size() == static_cast<size_t>(table().total));
-  PP_ASSERT(batch.gradients.size() == batch.weights.size());
+  PP_ASSERT(batch.gradients.empty() || batch.gradients.size() == batch.weights.size());
   PP_ASSERT(begin <= end && end <= nodes_.size());
   const ops::Backend::Scope scope(*backend_);
   for (size_t i = begin; i < end; ++i) forward_node(i, batch, true);
@@ -239,6 +240,7 @@ void PlannedGraph::forward(const Batch& batch, size_t begin, size_t end) {
 }
 
 void PlannedGraph::backward(const Batch& batch, const TensorHook& ready) {
+  PP_ASSERT(batch.gradients.size() == batch.weights.size());
   const ops::Backend::Scope scope(*backend_);
   std::ranges::fill(bounds_, 0.0);
   for (size_t h = heads_.size(); h-- > 0;) backward_head(h, batch);

@@ -37,19 +37,20 @@ class PlannedGraph {
   // A micro-batch; all in memory of the backend.
   struct Batch {
     std::span<const float> weights;
-    const float* block = nullptr;     // layout().words() words
-    const uint64_t* keys = nullptr;   // random_nodes() keys; null in an evaluation
-    const float* scales = nullptr;    // of the heads' gradients; null in an evaluation
-    std::span<float> gradients = {};  // written as by Model::train
+    const float* block = nullptr;    // layout().words() words
+    const uint64_t* keys = nullptr;  // random_nodes() keys; null in an evaluation
+    const float* scales = nullptr;   // of the heads' gradients; null in an evaluation
+    // Written as by Model::train. Forward writes only those of statistics, and may get none without.
+    std::span<float> gradients = {};
     size_t slot = 0;
   };
   using TensorHook = std::function<void(size_t tensor)>;
   // ready: called when the work that writes a gradient last is enqueued (on the CPU: done), once for
   //   each tensor.
-  // needed: called before a tensor is read, in rising order; may be empty.
+  // needed: called before a tensor is read, in rising order but for those of stages before; may be
+  //   empty.
   void train(const Batch& batch, const TensorHook& ready, const TensorHook& needed);
-  // The two halves of `train`. Between them other micro-batches may run in other slots. Both need
-  // all of the batch: statistics are reported by forward.
+  // The two halves of `train`. Between them other micro-batches may run in other slots.
   void forward(const Batch& batch, const TensorHook& needed);
   void backward(const Batch& batch, const TensorHook& ready);
   // Part of forward: nodes [begin, end), and after the last node the heads.
@@ -129,7 +130,7 @@ class PlannedGraph {
   std::vector<Node> nodes_;
   std::vector<Node> heads_;
   size_t random_nodes_ = 0;
-  size_t first_tensor_ = 0;         // that no stage before reads
+  size_t first_tensor_ = 0;         // that no stage before reads; all: there is none
   std::vector<const void*> views_;  // of each value that is a view, slot by slot
   std::vector<double> bounds_;      // of each tensor's gradient
   ops::Buffer arena_;

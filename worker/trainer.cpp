@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/error.h"
+#include "common/base/process.h"
 #include "common/job/job.h"
+#include "models/pipeline.h"
 #include "worker/compute/device_memory.h"
+#include "worker/compute/stage_parts.h"
 
 namespace pushpull {
 
@@ -14,11 +18,30 @@ namespace {
 // Thrown out of a model's forward: the task must start again, or is void.
 struct Dropped {};
 
+// Returns the slices that the worker of a group pushes and pulls.
+SlicePart slice_part(GroupStage& group, const TensorTable& table, const PushPullSetup& setup) {
+  const SliceMap map(table, setup.job.slice_bytes, setup.servers);
+  const StageParts parts = stage_parts(table, map, group.tensors_read(), group.stage());
+  SlicePart out{group.stage(), {}};
+  for (const Range& elements : parts.reads) {
+    const Range slices = map.slices_with(elements);
+    if (!out.pulled.empty() && slices.lo <= out.pulled.back().hi) {
+      out.pulled.back().hi = std::max(out.pulled.back().hi, slices.hi);
+    } else {
+      out.pulled.push_back(slices);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& model) {
   PushPullSetup setup =
-      push_pull_setup(view, model.table().total, Evaluator(view.job, dataset, model).chunks());
+      push_pull_setup(view, model.table(), Evaluator(view.job, dataset, model).chunks());
+  if (GroupStage* const group = model.group_stage()) {
+    setup.part = slice_part(*group, model.table(), setup);
+  }
   setup.memory = weights_memory(model);
   // a device copies directly from pages that are registered with it, and only `memory` is
   setup.side_by_side = model.device_step() == nullptr;
@@ -31,13 +54,15 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
       table_(model.table()),
       evaluation_(
           {view.job, dataset, model}, view.incarnation, [this] { return coordinator_.over(); },
-          coordinator.activity(), &trace),
+          coordinator.activity(), &trace, make.group ? this : nullptr),
       push_pull_(std::move(setup)),
       links_(make.links(push_pull_)),
+      group_(make.group ? make.group(*links_) : nullptr),
       compute_(
           view.job, dataset, model, push_pull_.slices(), [this] { return coordinator_.over(); },
           {links_->gradients(),
-           [this] { return step_->holds_back_pushes() ? nullptr : links_->device_gradients(); }}),
+           [this] { return step_->holds_back_pushes() ? nullptr : links_->device_gradients(); }},
+          group_ ? this : nullptr),
       encoder_(view.job, model.table(), push_pull_.slices()),
       step_(make.step({compute_, encoder_, push_pull_.slices(), links_->gradients()})),
       trace_(trace) {
@@ -46,13 +71,71 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
   compute_.set_activity(coordinator.activity());
   trace_.set_rank(view.state.rank());
   trace_.set_tensors(table_);
-  trace_.set_slice_elements(push_pull_.slices().elements(0).size());
+  trace_.set_slice_elements(push_pull_.slices().slice_elements());
   waits_since_s_ = now_seconds();
   links_->set_listener([this](const wire::State& news) {
     compute_.set_rank(news.rank());
     trace_.set_rank(news.rank());
     step_->on_state(news);
+    follow_group(news);
   });
+  follow_group(view.state);
+}
+
+// ---- the group ----
+
+void Trainer::follow_group(const wire::State& state) {
+  if (!group_ || !state.has_group() || state.group().attempt() == group_->parts().attempt()) return;
+  group_->begin(state.group().attempt(), members_of(state.group()));
+  told_step_ = false;
+}
+
+// Where versions are no steps, the coordinator has named the step.
+void Trainer::agree_on_step() {
+  if (!group_) return;
+  group_->exchange();
+  GroupParts& parts = group_->parts();
+  const bool by_version = push_pull_.setup().job.strategy.traits().step_versions;
+  const std::optional<int64_t> proposed = by_version ? push_pull_.proposed_step() : 0;
+  if (!proposed) return;
+  if (!std::exchange(told_step_, true)) parts.start(*proposed);
+  if (const auto agreed = parts.agreed(); agreed && by_version) push_pull_.begin_at(*agreed);
+}
+
+void Trainer::check_current() const {
+  if (coordinator_.over() || !push_pull_.is_current(task_)) throw Dropped{};
+}
+
+void Trainer::wait_for_group(const GroupParts::Wait& wait) {
+  exchange();
+  check_current();
+  group_->exchange(wait);
+  coordinator_.activity().wait([&] { return group_->parts().waiting_for(wait); });
+  links_->wait();
+}
+
+void Trainer::send(const Part& to, Payload floats) {
+  GroupParts& parts = group_->parts();
+  parts.send(to, std::move(floats));
+  group_->exchange();
+}
+
+Payload Trainer::receive(const Part& from, size_t floats) {
+  GroupParts& parts = group_->parts();
+  const TimeSplit::Phase phase = split_.phase();
+  std::optional<Payload> payload = parts.take(from);
+  if (!payload) split_.enter(TimeSplit::kWait);
+  while (!payload) {
+    wait_for_group({.part = from});
+    group_->exchange();
+    payload = parts.take(from);
+  }
+  split_.enter(phase);
+  if (payload->float_count() == floats) return *std::move(payload);
+  throw Error(ErrorCode::kProtocol, "[stages] " + parts.name(from.stage) + " has sent " +
+                                        std::to_string(payload->float_count()) +
+                                        " floats, and this worker expects " +
+                                        std::to_string(floats));
 }
 
 // ---- messages ----
@@ -109,6 +192,7 @@ void Trainer::train() try {
   step_->start(*this);
   while (!coordinator_.over()) {
     exchange();
+    agree_on_step();
     const Task task = push_pull_.next(links_->now_ms());
     links_->send();
     if (task.kind == Task::kCompute) {
@@ -128,7 +212,7 @@ void Trainer::train() try {
 // In strategies whose versions are no steps, the newest weights of a worker are older ones.
 void Trainer::keep_final(int64_t end_step) {
   const auto is_final = [end_step](int64_t version) { return version == end_step; };
-  if (std::exchange(final_kept_, true)) return;
+  if (std::exchange(final_kept_, true) || group_) return;
   if (!step_->own_weights().empty()) return compute_.finish(step_->own_weights());
   if (!push_pull_.setup().job.strategy.traits().step_versions) return;
   if (!std::ranges::all_of(push_pull_.read_versions(), is_final)) return;
@@ -141,6 +225,7 @@ void Trainer::compute(const Task& task) {
   end_wait(task);
   final_kept_ = false;
   task_ = task;
+  if (group_) group_->parts().forget_before(task.step);
   weights_ = weights_of(task);
   split_.enter(TimeSplit::kCompute);
   try {
@@ -246,6 +331,11 @@ void Trainer::finish_push(const Step::Result& result) {
 void Trainer::report_times() {
   TimeTotals totals = split_.totals();
   totals.stages = compute_.stages();
+  if (group_) {
+    const GroupParts& parts = group_->parts();
+    totals.first_stage = parts.stage();
+    coordinator_.set_traffic(parts.bytes_sent(), parts.bytes_received(), parts.rejected());
+  }
   coordinator_.set_times(totals);
 }
 
@@ -268,11 +358,16 @@ void Trainer::evaluate(const Task& task) {
   split_.enter(TimeSplit::kOther);
   report_times();
   const std::span<const float> own = step_->own_weights();
-  auto result =
-      evaluation_.run(task.step, task.range, own.empty() ? push_pull_.evaluation_weights() : own);
+  task_ = task;
+  std::optional<wire::EvalResult> result;
+  try {
+    result =
+        evaluation_.run(task.step, task.range, own.empty() ? push_pull_.evaluation_weights() : own);
+  } catch (const Dropped&) {
+  }
   if (trace_.on()) waits_since_s_ = now_seconds();
   if (!result) return;
-  coordinator_.report(std::move(*result));
+  if (result->chunks_size() > 0) coordinator_.report(std::move(*result));
   push_pull_.finish_evaluation();
 }
 

@@ -19,6 +19,7 @@
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/share_list.h"
 #include "worker/exchange/step.h"
+#include "worker/group/group_links.h"
 #include "worker/member/coordinator_link.h"
 #include "worker/member/time_split.h"
 #include "worker/member/trace.h"
@@ -27,10 +28,14 @@ namespace pushpull {
 
 struct Job;
 
+// Makes the connections to the other workers of a group. They may borrow the links.
+using MakeGroup = std::function<std::unique_ptr<GroupLinks>(Links&)>;
+
 // What depends on the program around a trainer, or on the strategy.
 struct TrainerMakers {
   MakeLinks links;
   MakeStep step;
+  MakeGroup group = {};  // empty unless a group divides the model
 };
 
 // Returns the setup of PushPull for a trainer of this model.
@@ -39,7 +44,7 @@ PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& 
 // The training loop of a worker: takes the next task from PushPull, computes it and pushes the
 // result, which is usually the sum of the task's gradients. Knows neither sockets nor the clock: the
 // simulation drives it too. Single-threaded.
-class Trainer : private StepHost {
+class Trainer : private StepHost, private StageExchange {
  public:
   // setup: of trainer_setup, or a changed one. Borrows all references.
   Trainer(const JobView& view, PushPullSetup setup, const Dataset& dataset, Model& model,
@@ -65,7 +70,17 @@ class Trainer : private StepHost {
   int64_t unacknowledged() const override { return push_pull_.unacknowledged(); }
   TimeSplit& split() override { return split_; }
 
+  // ---- StageExchange, for task_ ----
+  void send(const Part& to, Payload floats) override;
+  Payload receive(const Part& from, size_t floats) override;
+
   void train();
+  // Joins the group of the newest state.
+  void follow_group(const wire::State& state);
+  // Agrees with the others of a new group on the step to begin with.
+  void agree_on_step();
+  void wait_for_group(const GroupParts::Wait& wait);
+  void check_current() const;
   void let_go();
   void exchange();
   void wait();
@@ -89,6 +104,8 @@ class Trainer : private StepHost {
   EvaluationShare evaluation_;
   PushPull push_pull_;
   const std::unique_ptr<Links> links_;
+  const std::unique_ptr<GroupLinks> group_;  // null unless a group divides the model
+  bool told_step_ = false;                   // to the others of the group
   Compute compute_;
   Encoder encoder_;
   std::unique_ptr<Step> step_;

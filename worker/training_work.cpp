@@ -1,5 +1,6 @@
 #include "worker/training_work.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -15,10 +16,13 @@
 #include "common/net/model_wire.h"
 #include "common/net/zap_handler.h"
 #include "datasets/tokenizer.h"
+#include "models/pipeline.h"
 #include "worker/all_reduce/all_reduce_step.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/compute/device_memory.h"
+#include "worker/compute/stage_parts.h"
 #include "worker/exchange/socket_links.h"
+#include "worker/group/socket_group.h"
 #include "worker/trainer.h"
 
 namespace pushpull {
@@ -48,6 +52,26 @@ wire::Declare declaration_of(const Dataset& dataset, const Model& model) {
   return declare;
 }
 
+// A worker listens to its group between two passes only, and a pass may take long. The coordinator
+// notices a dead one.
+int64_t silence_ms(const Job& job) {
+  const double seconds = job.progress_timeout_s > 0 ? job.progress_timeout_s : 3600.0;
+  return static_cast<int64_t>(1000 * std::max(job.heartbeat_timeout_s, seconds));
+}
+
+// Returns the size of the largest part that passes between the stages of a group.
+int64_t part_bytes(Model& model) {
+  GroupStage& group = *model.group_stage();
+  size_t floats = group.boundary_floats();
+  const SliceMap map(model.table(), kBlockElements, 1);
+  for (int stage = 0; stage < group.stages(); ++stage) {
+    for (const auto& part : stage_parts(model.table(), map, group.tensors_read(), stage).returns) {
+      floats = std::max(floats, part.floats());
+    }
+  }
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
 }  // namespace
 
 TrainingWork::TrainingWork(const WorkerParts& parts, const MakeComputation& make, PeerPort port)
@@ -64,7 +88,8 @@ TrainingWork::~TrainingWork() { parts_.control.offer_weights({}); }
 
 wire::Declare TrainingWork::declare() {
   peers_.reset();
-  if (parts_.control.job().strategy.kind == StrategyKind::kAllReduce) {
+  const Job& job = parts_.control.job();
+  if (job.strategy.kind == StrategyKind::kAllReduce || job.stages > 1) {
     declaration_.set_peer_endpoint(listen_for_peers());
   }
   return declaration_;
@@ -119,7 +144,10 @@ std::unique_ptr<Router> TrainingWork::listen_on(ZapHandler& handler,
   const int64_t until_ms = has_listened_ ? now_ms() + kClosedMs : 0;
   while (true) {
     try {
-      return std::make_unique<Router>(handler, address, EndpointLimits{});
+      return std::make_unique<Router>(handler, address,
+                                      computation_.model->group_stage() == nullptr
+                                          ? EndpointLimits{}
+                                          : data_limits(part_bytes(*computation_.model)));
     } catch (const Error&) {
       if (now_ms() >= until_ms) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -128,19 +156,42 @@ std::unique_ptr<Router> TrainingWork::listen_on(ZapHandler& handler,
 }
 
 JobEnd TrainingWork::run(const JobView& view) {
+  if (computation_.model->group_stage() == nullptr) return train(view);
+  const std::optional<wire::State> state = wait_for_group(view);
+  if (!state) return *parts_.control.end();
+  return train({view.job, view.term_id, view.incarnation, *state});
+}
+
+JobEnd TrainingWork::train(const JobView& view) {
   const Dataset& dataset = *computation_.dataset;
   Model& model = *computation_.model;
   Control& control = parts_.control;
   // this worker chose its kernels itself; the job may have begun with other choices
   if (view.state.choices() != model.choices()) model.choose(view.state.choices());
-  if (peers_ && view.state.assigned_size() == 0) return wait_for_share();
+  const bool grouped = model.group_stage() != nullptr;
+  if (peers_ && !grouped && view.state.assigned_size() == 0) return wait_for_share();
   TrainerMakers make;
+  SocketLinks* sockets = nullptr;
   make.links = [&](PushPull& push_pull) {
-    return std::make_unique<SocketLinks>(view, push_pull, control, parts_.context,
-                                         weights_mapped(model), device_to_share(model, view.job));
+    auto links =
+        std::make_unique<SocketLinks>(view, push_pull, control, parts_.context,
+                                      weights_mapped(model), device_to_share(model, view.job));
+    sockets = links.get();
+    return links;
   };
   make.step = push_steps(view.job, model, view.state.total_steps());
-  if (peers_) {
+  if (grouped) {
+    make.group = [&](Links& /*links*/) {
+      auto group = std::make_unique<SocketGroup>(
+          parts_.context, std::move(peers_),
+          GroupSetup{view.term_id, view.incarnation, silence_ms(view.job), part_bytes(model)},
+          control.data_credentials());
+      sockets->also_wait_for([group = group.get()](std::vector<zmq::pollitem_t>& items) {
+        group->add_poll_items(items);
+      });
+      return group;
+    };
+  } else if (peers_) {
     make.step = [&](const StepParts& parts) {
       return std::make_unique<AllReduceStep>(view, model, parts, control, parts_.context,
                                              control.data_credentials(), std::move(peers_));
@@ -149,6 +200,24 @@ JobEnd TrainingWork::run(const JobView& view) {
   return Trainer(view, trainer_setup(view, dataset, model), dataset, model, control, make,
                  parts_.trace)
       .run();
+}
+
+std::optional<wire::State> TrainingWork::wait_for_group(const JobView& view) {
+  Control& control = parts_.control;
+  std::optional<wire::State> state = view.state;
+  while (!state || !state->has_group()) {
+    if (control.over()) return std::nullopt;
+    control.activity().wait(
+        [] { return std::string("a place in a group (this worker is a spare)"); });
+    zmq::pollitem_t item{nullptr, control.news().fd(), ZMQ_POLLIN, 0};
+    poll_sockets({&item, 1}, 200);
+    control.news().clear();
+    state = control.state();
+  }
+  const int64_t shares = std::max(1, state->shares());
+  computation_.model->group_stage()->take_stage(state->group().stage(),
+                                                (view.job.micro_batches() + shares - 1) / shares);
+  return state;
 }
 
 // Waits, as a spare, until the term is over: no share becomes free in an all-reduce job.

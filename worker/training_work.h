@@ -1,9 +1,11 @@
-// Training a model with a job's servers or, in all-reduce, with its other workers. The caller
+// Training a model with a job's servers or, in all-reduce and in a group that divides the model, with
+// its other workers. The caller
 // decides which data set and which model.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "datasets/dataset.h"
@@ -22,7 +24,7 @@ struct Computation {
 // Makes a worker's data set and model for the job. May take long. Throws Error if it cannot.
 using MakeComputation = std::function<Computation(const Job& job)>;
 
-// Where other workers connect to this one, in all-reduce.
+// Where other workers connect to this one, in all-reduce and in a group.
 struct PeerPort {
   std::string listen;     // tcp://ADDR:PORT; default: a port of the interface to the first server
   std::string data_port;  // where `listen` names none: a port, a range of them, or *
@@ -37,22 +39,24 @@ class TrainingWork final : public Work {
   TrainingWork(const TrainingWork&) = delete;
   TrainingWork& operator=(const TrainingWork&) = delete;
 
-  // In all-reduce, listens for the other workers too.
+  // In all-reduce and with stages, listens for the other workers too.
   wire::Declare declare() override;
   JobEnd run(const JobView& view) override;
 
  private:
   std::string listen_for_peers();
   std::unique_ptr<Router> listen_on(ZapHandler& handler, const std::string& address) const;
+  // Waits, as a spare, for a place in a group. Returns nothing if the term ended before.
+  std::optional<wire::State> wait_for_group(const JobView& view);
+  JobEnd train(const JobView& view);
   JobEnd wait_for_share();
 
   const WorkerParts parts_;
   const PeerPort port_;
   Computation computation_;
   wire::Declare declaration_;
-  bool has_listened_ = false;  // in an earlier term
-  std::unique_ptr<Router>
-      peers_;  // of the term, until it runs; null unless the job is an all-reduce
+  bool has_listened_ = false;      // in an earlier term
+  std::unique_ptr<Router> peers_;  // of the term, until it runs; null unless workers meet
 };
 
 }  // namespace pushpull

@@ -105,6 +105,21 @@ Computation make_computation(const Job& job, const std::string& data_dir,
                              const std::vector<device::DeviceName>& devices, int64_t stages) {
   Computation out;
   out.dataset = open_dataset(job, data_dir);
+  if (job.stages > 1) {
+    if (stages > 1) {
+      throw Error(ErrorCode::kUsage, "[usage] --stages " + std::to_string(stages) +
+                                         ": the job divides its model among workers already "
+                                         "(stages = " +
+                                         std::to_string(job.stages) + "): leave --stages out");
+    }
+    if (devices.size() > 1 || devices.front().kind != device::DeviceName::kCpu) {
+      throw Error(ErrorCode::kUsage,
+                  "[usage] --device: a job with stages = " + std::to_string(job.stages) +
+                      " runs on the processor only: leave --device out");
+    }
+    out.model = make_group_model(job, out.dataset->fields());
+    return out;
+  }
   if (stages > 1) {
     out.model = make_staged_model(job, out.dataset->fields(), stages);
     return out;

@@ -123,6 +123,7 @@ enum class Norm { kLayer, kRms };
 struct Job {
   std::string model = "mlp";            // mlp | convnet | gpt | bert | resnet18 | resnet50
   std::vector<int64_t> hidden = {128};  // widths of mlp's hidden layers; empty if there are none
+  int64_t stages = 1;                   // of the model, in a group of that many workers
   std::string stage_schedule = "1f1b";  // 1f1b | gpipe
   std::string balance = "auto";         // see Balance of models/stages.h
   std::string stem = "imagenet";        // cifar | imagenet: the first layers of resnet18 and 50

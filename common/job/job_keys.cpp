@@ -161,6 +161,11 @@ Keys model_keys() {
             [](const Job& job) { return job.hidden.empty() ? "none" : join(job.hidden, ','); }),
       name({"stem", "first layers of resnet18 and resnet50: cifar (small images) or imagenet"},
            &Job::stem, "cifar or imagenet", std::array{"cifar", "imagenet"}),
+      integer({"stages",
+               "divide the model among so many workers: a group of them computes a share together, "
+               "one stage each",
+               AtResume::kMayChange},
+              field(&Job::stages), 1, 1000),
       name({"schedule",
             "order in which the stages of a model compute: 1f1b (one forward, one backward), or "
             "gpipe (all forward passes first)",

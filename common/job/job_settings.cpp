@@ -396,9 +396,38 @@ void check_numbers_of_workers(const Job& job, const Settings& given) {
              setting_text(job, given, "max-workers"));
 }
 
+// A worker of a group has one stage of the model and of the gradient.
+void check_stages(const Job& job, const Settings& given) {
+  if (job.stages == 1) return;
+  const auto refuse = [&](const std::string& key, const std::string& why) {
+    refuse_job(setting_text(job, given, "stages") + " and " + setting_text(job, given, key) + why);
+  };
+  const StrategyTraits& traits = job.strategy.traits();
+  if (job.model == "external") {
+    refuse("model", ": a program's own model cannot be divided");
+  }
+  if (traits.leases || !traits.whole_steps || traits.workers_update || traits.outer_optimizer) {
+    refuse("strategy", ": a group of workers trains under sync and ssp:S");
+  }
+  if (traits.single_pushes && job.clip_norm > 0) {
+    refuse("clip-norm", ": no worker of a group knows the norm of its whole push; take sync");
+  }
+  if (job.delay_compensation > 0) {
+    refuse("delay-compensation", ", which needs the weights of a whole push: remove one of them");
+  }
+  if (!job.record.empty()) {
+    refuse("record", ": a record has one version of each server for a push; remove one of them");
+  }
+  if (job.on_bad_gradient == OnBadGradient::kSkip) {
+    refuse("on-bad-gradient",
+           ": a stage has only its part of a gradient; take abort or quarantine");
+  }
+}
+
 }  // namespace
 
 void check_combinations(const Job& job, const Settings& given) {
+  check_stages(job, given);
   check_batches(job, given);
   check_strategy(job, given);
   check_length(job, given);
@@ -461,7 +490,11 @@ void check_job_against_workers(const Job& job, int64_t workers) {
     refuse_job("max-workers = " + std::to_string(job.max_workers) + ", but the job starts with " +
                plural(workers, "worker"));
   }
-  const int64_t shares = std::min(workers, job.micro_batches());
+  if (workers < job.stages) {
+    refuse_job("stages = " + std::to_string(job.stages) + " needs as many workers, but there " +
+               (workers == 1 ? "is 1 worker" : "are " + plural(workers, "worker")));
+  }
+  const int64_t shares = std::min(workers / job.stages, job.micro_batches());
   if (job.strategy.backups < shares) return;
   const std::string whose = shares < workers ? "a step has only " + std::to_string(shares) +
                                                    " micro-batches for the " +

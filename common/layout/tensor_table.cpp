@@ -57,6 +57,14 @@ int64_t TensorTable::trainable() const {
   return elements;
 }
 
+std::vector<int64_t> TensorTable::stage_begins() const {
+  std::vector<int64_t> begins;
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.begins_stage) begins.push_back(tensor.offset);
+  }
+  return begins;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);

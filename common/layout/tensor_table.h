@@ -50,8 +50,9 @@ struct TensorInfo {
   double lr_scale = 1.0;          // factor of the learning rate
   // In place of the job's weight-decay and its no-decay.
   std::optional<double> weight_decay = {};
-  int64_t offset = 0;  // index of the first element in the flat vector
-  int64_t size = 0;    // elements: product of shape
+  bool begins_stage = false;  // of the model, where a group of workers divides it; not in the first
+  int64_t offset = 0;         // index of the first element in the flat vector
+  int64_t size = 0;           // elements: product of shape
 
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
@@ -64,6 +65,8 @@ struct TensorTable {
   void add(TensorInfo info);
   // Returns the elements of all kOptimizer tensors.
   int64_t trainable() const;
+  // Returns the first element of each stage but the first.
+  std::vector<int64_t> stage_begins() const;
 
   friend bool operator==(const TensorTable&, const TensorTable&) = default;
 };

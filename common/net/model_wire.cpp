@@ -90,6 +90,7 @@ std::string tensor_text(const TensorInfo& tensor) {
   if (!tensor.decay) text += " without weight decay";
   if (tensor.lr_scale != 1.0) text += " with lr times " + print_real(tensor.lr_scale);
   if (tensor.weight_decay) text += " with weight decay " + print_real(*tensor.weight_decay);
+  if (tensor.begins_stage) text += " as the first one of a stage";
   return text;
 }
 
@@ -123,6 +124,7 @@ TensorInfo tensor_from_wire(const wire::Tensor& t) {
   info.decay = !t.no_decay();
   if (t.has_lr_scale()) info.lr_scale = t.lr_scale();
   if (t.has_weight_decay()) info.weight_decay = t.weight_decay();
+  info.begins_stage = t.begins_stage();
   const auto is_rate = [](double x) { return std::isfinite(x) && x >= 0.0; };
   if (!is_rate(info.lr_scale) || !is_rate(info.weight_decay.value_or(0.0))) {
     throw fail("bad learning rate or weight decay");
@@ -144,6 +146,7 @@ void to_wire(const TensorTable& table, WireTensors* out) {
     t->set_no_decay(!tensor.decay);
     if (tensor.lr_scale != 1.0) t->set_lr_scale(tensor.lr_scale);
     if (tensor.weight_decay) t->set_weight_decay(*tensor.weight_decay);
+    t->set_begins_stage(tensor.begins_stage);
   }
 }
 

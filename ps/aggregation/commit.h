@@ -26,6 +26,7 @@ struct Commit {
   int64_t steps = 1;          // local:H: covers [step, step + steps)
   std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros
   int64_t staleness = 0;                    // updates since the version that it was computed on
+  std::vector<uint64_t> others = {};        // that pushed other stages; incarnations
 };
 
 class TrainingObserver {
@@ -49,9 +50,10 @@ class NoObserver : public TrainingObserver {
 };
 
 // A push as one server receives it: one share's gradient of one step, assembled from one or several
-// messages. Plain data. Not thread-safe.
+// messages, and from the pushes of all stages if a group of workers divides the model. Plain data.
+// Not thread-safe.
 struct ReceivedPush {
-  uint64_t incarnation = 0;  // of the worker
+  uint64_t incarnation = 0;  // of the worker; in a group, of the one with the last stage
   int rank = -1;             // of the worker
   int64_t step = 0;
   int64_t steps = 1;          // covers [step, step + steps)
@@ -62,6 +64,7 @@ struct ReceivedPush {
   std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros; server 0 only
   std::vector<int64_t> reads = {};          // by server: version that it was computed on
   std::map<int, PartialSum> parts = {};     // by slice, unless the rule has taken them
+  std::vector<uint64_t> others = {};        // of the group; incarnations
 };
 
 // Makes the commit of a push and moves the losses into it.
@@ -71,6 +74,7 @@ inline Commit commit_of(ReceivedPush& push, bool counted) {
   commit.data_hash = push.data_hash;
   commit.steps = push.steps;
   commit.bad = std::move(push.bad);
+  commit.others = std::move(push.others);
   return commit;
 }
 

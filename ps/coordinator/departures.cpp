@@ -60,7 +60,7 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   if (leave.code() == 0) return lose(now_ms, member.incarnation, "it left", ErrorCode::kPeerLost);
   const ErrorCode code = exit_code_of(leave);
   // A worker without work cannot have computed anything.
-  const bool has_computed = run_ != nullptr && run_->work().has_work(member.incarnation);
+  const bool has_computed = run_ != nullptr && run_->has_work(member.incarnation);
   if (code != ErrorCode::kNotFinite || !has_computed) {
     return lose(now_ms, member.incarnation, printable(leave.text(), kMaxWordsBytes), code);
   }

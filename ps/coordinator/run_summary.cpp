@@ -194,7 +194,7 @@ RunFigures RunSummary::summary(const Coordinator& of, const wire::Stats& own) co
   f.numerics = declaration.numerics;
   f.other_numerics = declaration.other_numerics;
   f.weights_sha256 = weights_sha256_;
-  const SliceMap map(declaration.table.total, job.slice_bytes, options_.servers);
+  const SliceMap map(declaration.table, job.slice_bytes, options_.servers);
   for (int server = 0; server < options_.servers; ++server) {
     f.slices_per_server.push_back(std::ssize(map.slices_of(server)));
   }

@@ -96,7 +96,7 @@ std::optional<std::string> StallWatch::take_notice(int64_t now_ms, const Trainin
   const int64_t since_ms = evaluates ? std::max(floor_ms_, moved_ms_) : floor_ms_;
   if (now_ms - since_ms <= kNameAfterMs || now_ms - since_ms <= limit_ms()) return std::nullopt;
   if (notice_ms_ >= 0 && now_ms - notice_ms_ < kNameAgainMs) return std::nullopt;
-  std::vector<uint64_t> busy = run.work().unfinished(floor_);
+  std::vector<uint64_t> busy = run.unfinished(floor_);
   const auto is_waiting = [this](uint64_t incarnation) { return waits(incarnation); };
   // Workers that wait, wait for those that do not.
   if (!std::all_of(busy.begin(), busy.end(), is_waiting)) std::erase_if(busy, is_waiting);
@@ -126,7 +126,7 @@ std::string StallWatch::overdue(int64_t now_ms, const TrainingRun& run) const {
   const bool all_wait = std::all_of(workers_.begin(), workers_.end(),
                                     [this](const auto& entry) { return waits(entry.first); });
   if (!all_wait) return "";  // `stuck` finds the other workers
-  const std::vector<uint64_t> busy = run.work().unfinished(floor_);
+  const std::vector<uint64_t> busy = run.unfinished(floor_);
   return "[job] nothing has been computed for " + seconds_text(now_ms - moved_ms_) +
          " s (progress-timeout = " + seconds_text(timeout_ms) + "), at step " +
          std::to_string(floor_) + (busy.empty() ? "" : ": " + describe_all(busy, now_ms));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,8 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       out_(out),
       total_steps_(pushpull::total_steps(options.job, declaration.train_samples)),
       barriers_(barriers_of_run(options.job, start, total_steps_)),
-      shares_(static_cast<int>(std::min<int64_t>(options.workers, options.job.micro_batches()))),
+      shares_(static_cast<int>(
+          std::min(options.workers / options.job.stages, options.job.micro_batches()))),
       table_(declaration.table),
       committed_(options.job, options.workers, barriers_, start.counts),
       evaluations_(declaration.test_samples, options.job.micro_batch, declaration.heads),
@@ -41,16 +43,17 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       snapshots_(barriers_, start.resumed ? std::optional(start.step) : std::nullopt),
       listener_(listener),
       places_(options.job, options.servers, members),
-      norms_(SliceMap(declaration.table.total, options.job.slice_bytes, options.servers),
+      norms_(SliceMap(declaration.table, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
-      grants_(options.grant_key) {
+      grants_(options.grant_key),
+      groups_(options.job.stages, members) {
   const Job& job = options.job;
   if (!job.record.empty()) {
     logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches());
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,
-                                committed_, evaluations_, followed_, grants_, out_,
+                                groups_, committed_, evaluations_, followed_, grants_, out_,
                                 start.counts.samples});
   if (with_slices < options.servers) {
     const int without = options.servers - with_slices;
@@ -182,15 +185,19 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   out_.send(peer, std::move(taken));
+  const std::set<uint64_t> units = groups_.reports_for(worker);
   std::vector<wire::ChunkResult> accepted;
   for (const wire::ChunkResult& chunk : result.chunks()) {
     // Only the present owner of a chunk may report its result.
-    if (work_->may_evaluate(worker, result.step(), chunk.chunk())) accepted.push_back(chunk);
+    const auto may = [&](uint64_t unit) {
+      return work_->may_evaluate(unit, result.step(), chunk.chunk());
+    };
+    if (std::ranges::any_of(units, may)) accepted.push_back(chunk);
   }
   for (const wire::ChunkResult& chunk : accepted) {
     const std::optional<Evaluation> evaluation = evaluations_.add(result.step(), chunk);
     if (evaluation) on_evaluation(*evaluation);
-    work_->on_chunk(worker, result.step(), chunk.chunk(), evaluation.has_value());
+    work_->on_chunk(groups_.unit_of(worker), result.step(), chunk.chunk(), evaluation.has_value());
   }
   return std::nullopt;
 }
@@ -332,8 +339,25 @@ bool TrainingRun::replaceable(int64_t now_ms, const MemberInfo& server) {
 }
 
 TrainingRun::Lost TrainingRun::lose_worker(int64_t now_ms, const MemberInfo& worker) {
-  if (!work_->lose(now_ms, worker)) return Lost::kNoWork;
+  const std::vector<uint64_t> others = groups_.workers_of(groups_.unit_of(worker.incarnation));
+  const bool reports = others.size() > 1 && others.back() != worker.incarnation;
+  const uint64_t unit = worker.rank < 0 ? 0 : groups_.lose(worker.incarnation);
+  if (unit == 0 || !work_->lose(now_ms, unit, reports)) return Lost::kNoWork;
   return places_.lost_worker(floor()) ? Lost::kWork : Lost::kPushes;
+}
+
+bool TrainingRun::has_work(uint64_t incarnation) const {
+  const uint64_t unit = groups_.unit_of(incarnation);
+  return unit != 0 && work_->has_work(unit);
+}
+
+std::vector<uint64_t> TrainingRun::unfinished(int64_t step) const {
+  std::vector<uint64_t> out;
+  for (const uint64_t unit : work_->unfinished(step)) {
+    const std::vector<uint64_t> workers = groups_.workers_of(unit);
+    out.insert(out.end(), workers.begin(), workers.end());
+  }
+  return out;
 }
 
 std::string TrainingRun::overdue(int64_t now_ms) {

@@ -19,6 +19,7 @@
 #include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
 #include "ps/work/work_assignment.h"
+#include "ps/work/work_groups.h"
 
 namespace pushpull {
 
@@ -151,6 +152,11 @@ class TrainingRun : public TrainingObserver {
   // Returns the data port of each server, by rank: that of the lost one while a place is empty.
   std::vector<DataPort> server_ports() const;
   const WorkAssignment& work() const { return *work_; }
+  const WorkGroups& groups() const { return groups_; }
+  // Returns true if the worker has been given work. A spare has not.
+  bool has_work(uint64_t incarnation) const;
+  // Returns the workers that hold unfinished work of steps up to `step`, or of an evaluation there.
+  std::vector<uint64_t> unfinished(int64_t step) const;
   const BarrierSnapshots& snapshots() const { return snapshots_; }
   int64_t transferred() const { return transferred_; }
   const CommittedWork& committed() const { return committed_; }
@@ -193,6 +199,7 @@ class TrainingRun : public TrainingObserver {
   NormTotals norms_;
   const Grants grants_;
   std::unique_ptr<ServerLogs> logs_;
+  WorkGroups groups_;
   std::unique_ptr<WorkAssignment> work_;
   int64_t chosen_version_ = -1;  // first State with the newest chosen checkpoint
   bool has_waited_ = false;      // training, for a snapshot

@@ -37,7 +37,7 @@ int64_t Transfers::begin_term(Now now, TrainingRun& run, const Membership& membe
                               const Declaration& declaration, const StartPoint& point) {
   effects_.connect_shards(run.server_ports());
   const int64_t total = declaration.table.total;
-  const SliceMap map(total, options_.job.slice_bytes, options_.servers);
+  const SliceMap map(declaration.table, options_.job.slice_bytes, options_.servers);
   term_.emplace(Term{run, members, declaration, map, client(map)});
   if (point.weights) term_->client.load(point.weights, now.ms);
   whole_bytes_ = total * static_cast<int64_t>((1 + state_vectors()) * sizeof(float));

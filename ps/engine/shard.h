@@ -47,7 +47,9 @@ class Shard {
         const OptimizerOptions& optimizer, std::shared_ptr<SliceEngine> engine = host_engine(),
         const CodecMap& codecs = {});
 
+  const SliceMap& map() const { return map_; }
   const std::vector<int>& slices() const { return slices_; }
+  int server() const { return server_; }
   bool owns(int slice) const;
   int64_t elements(int slice) const;
   // Index of an owned slice in slices().

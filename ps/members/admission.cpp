@@ -87,7 +87,7 @@ Checked check_hello(const wire::Hello& hello) {
 
 Admission::Admission(const CoordinatorOptions& options, Membership& members, Actions& out)
     : options_(options),
-      workers_meet_(options.job.strategy.traits().workers_update),
+      workers_meet_(options.job.strategy.traits().workers_update || options.job.stages > 1),
       members_(members),
       out_(out),
       declarations_(options.job, options.declared),

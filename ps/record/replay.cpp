@@ -20,7 +20,7 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
       job_(job),
       table_(table),
       compute_(std::move(compute)),
-      map_(table.total, job.slice_bytes, record.servers),
+      map_(table, job.slice_bytes, record.servers),
       rules_(version_rules(job, record.start, table.total, record.servers)),
       now_(static_cast<size_t>(rules_.with_slices), rules_.start),
       kept_(now_.size()),

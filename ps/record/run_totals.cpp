@@ -51,9 +51,11 @@ Checked check_stats(const wire::Stats& stats) {
     if (value >= 0) continue;
     return refused("bad-stats", std::string(name) + " from 0", std::to_string(value));
   }
-  if (stats.stages_size() > kMaxStages) {
-    return refused("bad-stats", "at most " + std::to_string(kMaxStages) + " stages",
-                   std::to_string(stats.stages_size()));
+  if (stats.first_stage() < 0 || stats.first_stage() > kMaxStages ||
+      stats.stages_size() > kMaxStages) {
+    return refused(
+        "bad-stats", "at most " + std::to_string(kMaxStages) + " stages",
+        std::to_string(stats.stages_size()) + " from stage " + std::to_string(stats.first_stage()));
   }
   for (const wire::StageStats& stage : stats.stages()) {
     const bool possible = std::isfinite(stage.busy_seconds()) && stage.busy_seconds() >= 0.0 &&
@@ -83,10 +85,12 @@ void RunTotals::add(wire::Role role, const wire::Stats& stats) {
 }
 
 void RunTotals::add_stages(const wire::Stats& stats) {
+  const auto first = static_cast<size_t>(stats.first_stage());
   for (int i = 0; i < stats.stages_size(); ++i) {
     const wire::StageStats& from = stats.stages(i);
-    if (i == std::ssize(stages)) stages.emplace_back();
-    Stage& stage = stages[static_cast<size_t>(i)];
+    const size_t place = first + static_cast<size_t>(i);
+    if (place >= stages.size()) stages.resize(place + 1);
+    Stage& stage = stages[place];
     stage.layers = std::max(stage.layers, from.layers());
     stage.busy += from.busy_seconds();
     stage.span += from.span_seconds();

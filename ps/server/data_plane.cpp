@@ -122,7 +122,7 @@ void DataPlane::listen_locally(const Job& job, uint64_t term_id, const Log& log)
 std::unique_ptr<Server> DataPlane::make_server(const JobView& view, ServerSetup setup,
                                                TrainingObserver* observer) {
   const Job& job = view.job;
-  const SliceMap map(setup.table.total, job.slice_bytes, setup.servers);
+  const SliceMap map(setup.table, job.slice_bytes, setup.servers);
   log_.rename("server " + std::to_string(setup.rank));
   std::shared_ptr<device::Device> device = device_;
   if (device) {

@@ -17,7 +17,7 @@ struct evp_mac_ctx_st;  // OpenSSL's EVP_MAC_CTX
 namespace pushpull {
 
 // Makes and checks grants. A grant is an HMAC-SHA256 (RFC 2104), truncated to 16 bytes, of the
-// worker's incarnation, the micro-batches and the steps. Immutable; thread-safe.
+// worker's incarnation, the micro-batches, the steps and the stage. Immutable; thread-safe.
 class Grants {
  public:
   // key: random bytes, shared only by the coordinator and the servers of this run.
@@ -26,16 +26,16 @@ class Grants {
   static std::string random_key();
 
   const std::string& key() const { return key_; }
-  // micro_batches: of each step in `steps`.
-  wire::Grant make(uint64_t incarnation, Range micro_batches, Range steps) const;
+  // micro_batches: of each step in `steps`. stage: of the model.
+  wire::Grant make(uint64_t incarnation, Range micro_batches, Range steps, int stage = 0) const;
   // Returns a refusal if the grant does not cover this push.
-  Checked check(const wire::Grant& grant, uint64_t incarnation, Range micro_batches,
-                Range steps) const;
+  Checked check(const wire::Grant& grant, uint64_t incarnation, Range micro_batches, Range steps,
+                int stage = 0) const;
 
  private:
   static constexpr size_t kKeyBytes = 32;
 
-  std::string mac(uint64_t incarnation, Range micro_batches, Range steps) const;
+  std::string mac(uint64_t incarnation, Range micro_batches, Range steps, int stage) const;
 
   struct Free {
     void operator()(evp_mac_ctx_st* context) const;

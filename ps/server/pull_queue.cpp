@@ -15,15 +15,23 @@ constexpr int64_t kMaxReceived = int64_t{1} << 50;  // sums cannot overflow
 
 }  // namespace
 
-PendingPull::PendingPull(PeerId peer, const wire::Pull& pull, size_t slices, bool one_version)
+PendingPull::PendingPull(PeerId peer, const wire::Pull& pull, const std::vector<int>& slices,
+                         bool one_version)
     : peer_(std::move(peer)), pull_(pull), open_(true) {
   if (one_version) {
     received_bytes_ = std::min(pull.received_bytes(), kMaxReceived);
     sent_bytes_ = received_bytes_;
   }
   if (pull.lease_only()) return;
-  unsent_.reserve(slices);
+  unsent_.reserve(slices.size());
   for_places(slices, [this](size_t place) { unsent_.insert(place); });
+}
+
+bool PendingPull::is_wanted(int slice) const {
+  return pull_.wanted().empty() ||
+         std::ranges::any_of(pull_.wanted(), [slice](const wire::SliceRange& range) {
+           return range.lo() <= slice && slice < range.hi();
+         });
 }
 
 void PendingPull::on_sent(size_t place, int64_t bytes) {
@@ -48,13 +56,13 @@ void PendingPull::repeat(const wire::Pull& pull, const std::vector<int>& slices,
     if (slice < 0) continue;
     const auto place = static_cast<size_t>(slice / servers);
     if (place >= slices.size() || slices[place] != slice) continue;  // another server's
-    if (!settled_.contains(place)) continue;
+    if (!settled_.contains(place) || !is_wanted(slice)) continue;
     settled_.erase(place);
     if (unsent_.insert(place)) open_ = true;
   }
 }
 
-void PendingPull::on_progress_report(size_t slices) {
+void PendingPull::on_progress_report(const std::vector<int>& slices) {
   if (report_ != 0) return;  // the last report may still be in flight
   report_ = pull_.asked();
   sent_at_report_ = sent_bytes_;
@@ -70,6 +78,7 @@ namespace {
 constexpr size_t kAnswerBytes = size_t{1} << 20;
 constexpr size_t kMaxHeld = 64;      // generations for a worker that repeats one pull
 constexpr int kMaxConnections = 16;  // as many as the key `connections` allows
+constexpr int kMaxWanted = 4096;     // ranges of slices in a pull
 
 // Holds the buffer of these weights; most slices of an answer share one.
 void hold(std::vector<std::shared_ptr<const void>>& held, const Payload& weights) {
@@ -163,6 +172,10 @@ Checked PullQueue::check(uint64_t incarnation, const wire::Pull& pull) const {
         "pull-connection", "one of at most " + std::to_string(kMaxConnections) + " connections",
         "connection " + std::to_string(pull.lane()) + " of " + std::to_string(pull.lanes()));
   }
+  if (pull.wanted_size() > kMaxWanted) {
+    return refused("pull-wanted", "at most " + std::to_string(kMaxWanted) + " ranges of slices",
+                   std::to_string(pull.wanted_size()));
+  }
   // a pull must be the same on all connections
   const Worker& worker = workers_.at(incarnation);
   if (pull.number() == worker.number && !worker.connections.empty()) {
@@ -205,8 +218,7 @@ void PullQueue::take(const PeerId& peer, uint64_t incarnation, const wire::Pull&
   // the answer was lost, or is not due yet: then the worker gets a report of its pushes
   const bool report =
       repeated || pull.asked() > 0 || (pull.lane() == 0 && aggregation_.is_past(pull));
-  worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices.size(), one_version),
-                                     report};
+  worker.connections[pull.lane()] = {PendingPull(peer, pull, setup_.slices, one_version), report};
 }
 
 Checked PullQueue::check(const wire::Received& received) {
@@ -253,7 +265,7 @@ void PullQueue::report_progress(uint64_t incarnation, PendingPull& pending, Outb
       add_status(outbox, pending.peer(), pull.number(), pushes_through_(incarnation));
   status.set_lane(pull.lane());
   status.set_asked(pull.asked());
-  pending.on_progress_report(setup_.slices.size());
+  pending.on_progress_report(setup_.slices);
 }
 
 void PullQueue::answer(uint64_t incarnation, Worker& worker, Outbox& outbox) {

@@ -35,10 +35,11 @@ class PendingPull {
   static int connections_of(const wire::Pull& pull) { return std::max(1, pull.lanes()); }
 
   PendingPull() = default;
-  // slices: of the server; this connection carries its part of them.
+  // slices: of the server, ascending; this connection carries its part of those that are wanted.
   //   one_version: as the pull asks; a repeated pull then continues the first one, and the
   //   worker may report bytes that it has received.
-  PendingPull(PeerId peer, const wire::Pull& pull, size_t slices, bool one_version);
+  PendingPull(PeerId peer, const wire::Pull& pull, const std::vector<int>& slices,
+              bool one_version);
 
   const PeerId& peer() const { return peer_; }
   const wire::Pull& pull() const { return pull_; }
@@ -59,15 +60,16 @@ class PendingPull {
   //   slices: of this server, ascending. servers: of the job.
   void repeat(const wire::Pull& pull, const std::vector<int>& slices, int servers);
   // Records a progress report to the worker: see above.
-  void on_progress_report(size_t slices);
+  void on_progress_report(const std::vector<int>& slices);
 
  private:
-  // Calls visit(place) for all slices of this connection.
+  bool is_wanted(int slice) const;
+  // Calls visit(place) for all wanted slices of this connection.
   template <class Visit>
-  void for_places(size_t slices, const Visit& visit) const {
-    for (auto i = static_cast<size_t>(pull_.lane()); i < slices;
+  void for_places(const std::vector<int>& slices, const Visit& visit) const {
+    for (auto i = static_cast<size_t>(pull_.lane()); i < slices.size();
          i += static_cast<size_t>(connections_of(pull_))) {
-      visit(i);
+      if (is_wanted(slices[i])) visit(i);
     }
   }
 

@@ -101,7 +101,11 @@ PushIntake::PushIntake(int shares, int64_t micro_batches, Grants grants, const B
       grants_(std::move(grants)),
       barriers_(barriers),
       shard_(shard),
-      aggregation_(aggregation) {
+      aggregation_(aggregation),
+      slices_(static_cast<size_t>(shard.map().stages())) {
+  for (const int slice : shard.slices()) {
+    ++slices_[static_cast<size_t>(shard.map().stage_of(slice))];
+  }
   add_cut(barriers.start_step, shares);
 }
 
@@ -171,7 +175,8 @@ Checked PushIntake::check_place(const Worker& worker, const wire::Push& push) co
   const auto open = worker.open.find(push.number());
   if (open != worker.open.end()) {
     const ReceivedPush& begun = open->second.push;
-    if (begun.step != push.step() || begun.range != Range{push.lo(), push.hi()}) {
+    if (begun.step != push.step() || begun.range != Range{push.lo(), push.hi()} ||
+        open->second.stage != push.stage()) {
       return refused("push-other",
                      "more of push " + std::to_string(push.number()) + ", step " +
                          std::to_string(begun.step) + ", share " +
@@ -194,7 +199,15 @@ Checked PushIntake::check_early(uint64_t incarnation, const wire::Push& push) co
   const int64_t end = barriers_.round_end(push.step());
   if (steps_of(push) != end - push.step())
     return refused("push-steps", end - push.step(), steps_of(push));
-  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()}, {push.step(), end});
+  if (Checked refusal = check_stage(push)) return refusal;
+  return grants_.check(push.grant(), incarnation, {push.lo(), push.hi()}, {push.step(), end},
+                       push.stage());
+}
+
+Checked PushIntake::check_stage(const wire::Push& push) const {
+  if (push.stage() >= 0 && push.stage() < std::ssize(slices_)) return {};
+  return refused("push-stage", "one of " + std::to_string(slices_.size()) + " stages",
+                 std::to_string(push.stage()));
 }
 
 Checked PushIntake::check_lists(const wire::Push& push,
@@ -217,17 +230,21 @@ Checked PushIntake::check_lists(const wire::Push& push,
   if (push.parts_size() != std::ssize(payloads)) {
     return refused("push-payloads", push.parts_size(), std::ssize(payloads));
   }
-  const int64_t parts = std::ssize(share.nodes) * std::ssize(shard_.slices());
+  const int64_t parts = std::ssize(share.nodes) * slices_[static_cast<size_t>(push.stage())];
   if (push.parts_total() != parts) {
     return refused("push-parts", parts, push.parts_total());
   }
   return {};
 }
 
-Checked PushIntake::check_part(const Share& share, const wire::Part& part,
+Checked PushIntake::check_part(const Share& share, int stage, const wire::Part& part,
                                const Payload& payload) const {
   if (!shard_.owns(part.slice())) {
     return refused("push-slice", "a slice of this server", std::to_string(part.slice()));
+  }
+  if (shard_.map().stage_of(part.slice()) != stage) {
+    return refused("push-slice", "a slice of stage " + std::to_string(stage),
+                   std::to_string(part.slice()));
   }
   const Range node{part.lo(), part.hi()};
   if (std::find(share.nodes.begin(), share.nodes.end(), node) == share.nodes.end()) {
@@ -250,7 +267,8 @@ Checked PushIntake::check(uint64_t incarnation, const wire::Push& push,
   if (Checked refusal = check_lists(push, payloads)) return refusal;
   const Share& share = *share_of(push);
   for (int i = 0; i < push.parts_size(); ++i) {
-    Checked refusal = check_part(share, push.parts(i), payloads[static_cast<size_t>(i)]);
+    Checked refusal =
+        check_part(share, push.stage(), push.parts(i), payloads[static_cast<size_t>(i)]);
     if (refusal) return refusal;
   }
   return aggregation_.check(push);
@@ -262,6 +280,7 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   worker.pushes.begin_at(push.first());
   if (worker.pushes.complete(push.number())) return;
   Assembly& assembly = worker.open[push.number()];
+  assembly.stage = push.stage();
   ReceivedPush& received = assembly.push;
   received.incarnation = incarnation;
   received.rank = worker.rank;
@@ -288,7 +307,48 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   worker.open.erase(push.number());
   worker.pushes.mark(push.number());
   whole.reads.assign(push.read_versions().begin(), push.read_versions().end());
-  aggregation_.take_push(std::move(whole));
+  if (slices_.size() == 1) return aggregation_.take_push(std::move(whole));
+  join(push.stage(), std::move(whole));
+}
+
+// A group that changes computes a step again. The last push of each stage counts: they belong
+// together. So none waits for ever: its step is not complete without the others.
+void PushIntake::join(int stage, ReceivedPush push) {
+  const auto place = std::pair(push.step, push.range.lo);
+  Group& group = groups_[place];
+  ReceivedPush& whole = group.push;
+  const bool is_last = stage + 1 == std::ssize(slices_);
+  if (group.stages.empty()) {
+    whole.step = push.step;
+    whole.steps = push.steps;
+    whole.range = push.range;
+    whole.reads = push.reads;
+  }
+  group.stages.insert(stage);
+  if (is_last) {  // it has the losses
+    whole.incarnation = push.incarnation;
+    whole.rank = push.rank;
+    whole.losses = std::move(push.losses);
+    whole.data_hash = push.data_hash;
+  } else if (std::ranges::find(whole.others, push.incarnation) == whole.others.end()) {
+    whole.others.push_back(push.incarnation);
+  }
+  whole.bad.insert(whole.bad.end(), push.bad.begin(), push.bad.end());
+  whole.squares = std::max(whole.squares, push.squares);
+  for (size_t i = 0; i < whole.reads.size(); ++i) {
+    whole.reads[i] = std::min(whole.reads[i], push.reads[i]);
+  }
+  for (auto& [slice, part] : push.parts) whole.parts.insert_or_assign(slice, std::move(part));
+  for (int s = 0; s < std::ssize(slices_); ++s) {
+    if (expects(s) && !group.stages.contains(s)) return;
+  }
+  ReceivedPush joined = std::move(whole);
+  groups_.erase(place);
+  aggregation_.take_push(std::move(joined));
+}
+
+bool PushIntake::expects(int stage) const {
+  return shard_.server() == 0 || slices_[static_cast<size_t>(stage)] > 0;
 }
 
 void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {
@@ -296,6 +356,9 @@ void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {
     for (auto& [number, assembly] : worker.open) {
       for (auto& [slice, part] : assembly.push.parts) visit(part);
     }
+  }
+  for (auto& [place, group] : groups_) {
+    for (auto& [slice, part] : group.push.parts) visit(part);
   }
 }
 

@@ -1,5 +1,6 @@
 // Receives pushes at a server. PushIntake checks each message, assembles the messages of a push,
-// and passes each part and each complete push once to the aggregation. PushTracker tracks which
+// and passes each part and each complete push once to the aggregation. In a group of workers that
+// divides the model each pushes the slices of its stage; the push is complete when all of them are. PushTracker tracks which
 // pushes of a worker are complete; EarlyPushes keeps pushes that a replacement server cannot apply
 // yet. Not thread-safe.
 #pragma once
@@ -8,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/layout/fixed_tree.h"
@@ -101,6 +103,7 @@ class PushIntake {
  private:
   struct Assembly {
     ReceivedPush push;
+    int stage = 0;
     IndexSet seen;  // parts that have arrived, by slice and place in the share
   };
   struct Worker {
@@ -120,12 +123,24 @@ class PushIntake {
     std::vector<Share> shares;
   };
 
+  // A push of a group.
+  struct Group {
+    ReceivedPush push;
+    std::set<int> stages;  // whose pushes are complete
+  };
+
   void add_cut(int64_t from_step, int shares);
   const std::vector<Share>& shares_at(int64_t step) const;
   const Share* share_of(const wire::Push& push) const;
   Checked check_place(const Worker& worker, const wire::Push& push) const;
   Checked check_lists(const wire::Push& push, const std::vector<Payload>& payloads) const;
-  Checked check_part(const Share& share, const wire::Part& part, const Payload& payload) const;
+  Checked check_part(const Share& share, int stage, const wire::Part& part,
+                     const Payload& payload) const;
+  Checked check_stage(const wire::Push& push) const;
+  // Returns true if workers with this stage push to this server: server 0 counts all of them.
+  bool expects(int stage) const;
+  // Takes the complete push of a stage.
+  void join(int stage, ReceivedPush push);
   // The index of a slice among those of this server.
   size_t place(int slice) const;
 
@@ -135,7 +150,9 @@ class PushIntake {
   const Barriers& barriers_;
   const Shard& shard_;
   Aggregation& aggregation_;
-  std::map<uint64_t, Worker> workers_;  // by incarnation
+  std::map<uint64_t, Worker> workers_;                   // by incarnation
+  std::vector<int64_t> slices_;                          // of this server, by stage
+  std::map<std::pair<int64_t, int64_t>, Group> groups_;  // by step and first micro-batch
   int64_t bytes_ = 0;
 };
 

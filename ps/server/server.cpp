@@ -35,7 +35,7 @@ ServerSetup setup_of(const wire::State& state, uint64_t term_id, uint64_t incarn
 namespace {
 
 SliceMap map_of(const ServerSetup& setup) {
-  return {setup.table.total, setup.job.slice_bytes, setup.servers};
+  return {setup.table, setup.job.slice_bytes, setup.servers};
 }
 
 // For one worker: an answer and its repetition.
@@ -83,7 +83,7 @@ AggregationSetup Server::aggregation_setup() {
 PullQueueSetup Server::pull_setup(const SliceMap& map) const {
   PullQueueSetup out;
   out.slices = shard_.slices();
-  out.slice_elements = setup_.table.total == 0 ? 0 : map.elements(0).size();
+  out.slice_elements = setup_.table.total == 0 ? 0 : map.slice_elements();
   out.servers = setup_.servers;
   // a worker that has just joined may ask for weights from before this replacement
   out.start_step = setup_.replays ? 0 : setup_.start_step;

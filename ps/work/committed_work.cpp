@@ -66,7 +66,8 @@ void CommittedWork::add(const Commit& commit, int rank) {
     add_at(counts_.pushes_dropped_per_worker, rank, 1);
   }
   const int64_t samples = commit.range.size() * commit.steps * micro_batch_;
-  add_to_process(commit);
+  add_to_process(commit.incarnation, commit);
+  for (const uint64_t other : commit.others) add_to_process(other, commit);
   if (!commit.counted) return;
   add_push(counts_, commit, rank, samples);
   add_push(open_[commit.step + commit.steps - 1].counts, commit, rank, samples);
@@ -80,8 +81,8 @@ void CommittedWork::add(const Commit& commit, int rank) {
   close_steps();
 }
 
-void CommittedWork::add_to_process(const Commit& commit) {
-  PushedWork& work = by_process_[commit.incarnation];
+void CommittedWork::add_to_process(uint64_t incarnation, const Commit& commit) {
+  PushedWork& work = by_process_[incarnation];
   const int64_t behind = commit.step + commit.steps;
   work.clock = std::max(work.clock, behind);
   if (!commit.counted) return;

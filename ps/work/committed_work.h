@@ -61,7 +61,7 @@ class CommittedWork {
     int64_t covered = 0;                           // micro-batches covered
     RunCounts counts;                              // pushes that end with this step
   };
-  void add_to_process(const Commit& commit);
+  void add_to_process(uint64_t incarnation, const Commit& commit);
   void add_losses(int64_t step, int64_t lo, std::span<const float> losses, int64_t covered);
   bool whole(const Step& step) const;
   void close_steps();

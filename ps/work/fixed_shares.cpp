@@ -17,17 +17,20 @@ FixedShares::FixedShares(const WorkSetup& setup, int64_t dispensable)
       dispensable_(dispensable),
       table_(setup.shares, setup.job.micro_batches(),
              {setup.barriers.start_step, setup.barriers.end_step}) {
-  if (setup.workers > setup.shares) {
-    const int idle = setup.workers - setup.shares;
-    setup.out.notice(counted(idle, "worker has", "workers have") +
-                     " nothing to compute: a step has only " +
-                     counted(setup.shares, "micro-batch", "micro-batches") +
+  const auto busy = static_cast<int>(setup.shares * setup.groups.stages());
+  if (setup.workers > busy) {
+    const int idle = setup.workers - busy;
+    const std::string why =
+        setup.shares < setup.job.micro_batches()
+            ? "a group of stages = " + std::to_string(setup.groups.stages()) + " lacks workers"
+            : "a step has only " + counted(setup.shares, "micro-batch", "micro-batches");
+    setup.out.notice(counted(idle, "worker has", "workers have") + " nothing to compute: " + why +
                      (idle == 1 ? "; it waits as a spare" : "; they wait as spares"));
   }
+  setup.groups.form();
   for (int i = 0; i < setup.shares; ++i) {
     // A term may begin without a worker that the previous term lost.
-    const MemberInfo* owner = setup.members.find_rank(wire::ROLE_WORKER, i);
-    if (owner != nullptr) table_.give(static_cast<size_t>(i), owner->incarnation);
+    if (const uint64_t owner = setup.groups.unit_at(i)) table_.give(static_cast<size_t>(i), owner);
   }
 }
 
@@ -35,25 +38,26 @@ void FixedShares::on_commit(const Commit& commit) {
   table_.advance(commit.range, commit.step + commit.steps);
 }
 
-bool FixedShares::lose(int64_t now_ms, const MemberInfo& worker) {
-  return table_.vacate(worker.incarnation, now_ms);
+bool FixedShares::lose(int64_t now_ms, uint64_t unit, bool reports) {
+  return table_.vacate(unit, now_ms, reports);
 }
 
-void FixedShares::give(size_t index, uint64_t incarnation) {
-  table_.give(index, incarnation);
+void FixedShares::give(size_t index, uint64_t unit) {
+  table_.give(index, unit);
+  setup().groups.work_changed(unit);
   const Range range = table_.at(index).range;
   setup().out.notice("micro-batches " + std::to_string(range.lo) + " to " +
-                     std::to_string(range.hi - 1) + " go to " +
-                     setup().members.find(incarnation)->name());
+                     std::to_string(range.hi - 1) + " go to " + setup().groups.name(unit));
   setup().out.state_changed();
 }
 
 void FixedShares::assign() {
   fill_vacant();
   if (!continues() || table_.in_transition()) return;
-  while (const std::optional<size_t> index = table_.surplus(setup().members)) {
+  while (const std::optional<size_t> index = table_.surplus(setup().groups)) {
+    setup().groups.work_changed(table_.at(*index).owner);
     table_.release(*index);
-    give(*index, table_.least_loaded(setup().members, table_.at(*index).steps, INT64_MAX));
+    give(*index, table_.least_loaded(setup().groups, table_.at(*index).steps, INT64_MAX));
   }
 }
 
@@ -78,8 +82,9 @@ int64_t FixedShares::first_unbegun_step() const {
 }
 
 void FixedShares::cut_anew() {
-  if (!continues() || !setup().job.strategy.traits().same_bits || is_paused() || lacks_workers())
-    return;
+  const bool may_grow =
+      continues() && setup().job.strategy.traits().same_bits && !setup().groups.divides();
+  if (!may_grow || is_paused() || lacks_workers()) return;
   const auto shares = static_cast<int>(std::min(workers_with_rank(), setup().job.micro_batches()));
   const int64_t from = first_unbegun_step();
   if (shares <= table_.shares() || from >= setup().barriers.end_step) return;
@@ -88,7 +93,7 @@ void FixedShares::cut_anew() {
   // Every worker with a share keeps one.
   for (size_t i = before; i < 2 * before; ++i) table_.give(i, table_.at(i - before).owner);
   for (size_t i = 2 * before; i < table_.all().size(); ++i) {
-    table_.give(i, table_.least_loaded(setup().members, table_.at(i).steps, 1));
+    table_.give(i, table_.least_loaded(setup().groups, table_.at(i).steps, 1));
   }
   wire::Cut cut;
   cut.set_from_step(from);
@@ -115,7 +120,7 @@ bool FixedShares::all_confirmed() const {
   return std::all_of(all.begin(), all.end(), [&](const auto& entry) {
     const MemberInfo& member = entry.second;
     const bool server = member.role == wire::ROLE_SERVER;
-    if (server ? member.peer.empty() : !has_work(entry.first)) return true;
+    if (server ? member.peer.empty() : !has_work(setup().groups.unit_of(entry.first))) return true;
     return member.state_version >= announced_version_;
   });
 }
@@ -134,9 +139,9 @@ void FixedShares::fill_vacant() {
   for (size_t i = 0; i < table_.all().size(); ++i) {
     if (table_.at(i).owner != 0) continue;
     const Range steps = table_.at(i).steps;
-    uint64_t best = table_.least_loaded(setup().members, steps, 1);
+    uint64_t best = table_.least_loaded(setup().groups, steps, 1);
     if (best == 0 && continues() && vacant > dispensable_) {
-      best = table_.least_loaded(setup().members, steps, INT64_MAX);
+      best = table_.least_loaded(setup().groups, steps, INT64_MAX);
     }
     if (best == 0) continue;
     give(i, best);
@@ -149,20 +154,21 @@ std::vector<uint64_t> FixedShares::unfinished(int64_t step) const {
   std::set<uint64_t> found;
   const int64_t last = table_.all().back().steps.hi;
   for (const ShareOwner& share : table_.all()) {
-    const uint64_t worker = share.owner != 0 ? share.owner : share.evaluator;
+    const uint64_t unit = share.owner != 0 ? share.owner : share.evaluator;
     const bool done = share.clock >= share.steps.hi && share.steps.hi < last;  // others follow
-    if (worker != 0 && share.clock <= step && !done) found.insert(worker);
+    if (unit != 0 && share.clock <= step && !done) found.insert(unit);
   }
   return {found.begin(), found.end()};
 }
 
-bool FixedShares::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const {
-  return table_.may_evaluate(incarnation, step, chunk, setup().evaluations.chunks());
+bool FixedShares::may_evaluate(uint64_t unit, int64_t step, int64_t chunk) const {
+  return table_.may_evaluate(unit, step, chunk, setup().evaluations.chunks());
 }
 
-bool FixedShares::has_work(uint64_t incarnation) const {
+bool FixedShares::has_work(uint64_t unit) const {
+  if (unit == 0) return false;
   return std::any_of(table_.all().begin(), table_.all().end(), [&](const ShareOwner& share) {
-    return share.owner == incarnation || share.evaluator == incarnation;
+    return share.owner == unit || share.evaluator == unit;
   });
 }
 
@@ -181,20 +187,22 @@ std::string FixedShares::overdue(int64_t now_ms) {
     if (is_paused()) return paused_text();
     return "[job] no worker has taken over micro-batches " + std::to_string(share.range.lo) +
            " to " + std::to_string(share.range.hi - 1) +
-           " within replacement-timeout = " + seconds_text(replacement_timeout_ms()) + " s";
+           " within replacement-timeout = " + seconds_text(replacement_timeout_ms()) + " s" +
+           (setup().groups.divides() ? ": its group lacks " + setup().groups.missing() : "");
   }
   return "";
 }
 
 void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
-  table_.add_assigned(state, worker.incarnation);
+  setup().groups.add_to_worker_state(state, worker.incarnation);
+  table_.add_assigned(state, setup().groups.unit_of(worker.incarnation));
   for (wire::Share& share : *state->mutable_assigned()) {
     const Range range{share.lo(), share.hi()};
     if (range.size() == 0) continue;
     // The grant covers all steps of the share: under backup:B the worker learns its first step from
     // servers.
-    *share.mutable_grant() =
-        setup().grants.make(worker.incarnation, range, {share.first_step(), share.to_step()});
+    *share.mutable_grant() = setup().grants.make(
+        worker.incarnation, range, {share.first_step(), share.to_step()}, state->group().stage());
   }
 }
 
@@ -208,7 +216,8 @@ void FixedShares::add_to_server_state(wire::State* state) const {
 
 void AllReduceShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   FixedShares::add_to_worker_state(state, worker);
-  if (!has_work(worker.incarnation)) return;  // a worker without work needs no peers
+  if (!has_work(setup().groups.unit_of(worker.incarnation)))
+    return;  // a worker without work needs no peers
   for (const ShareOwner& share : table().all()) {
     const MemberInfo* owner = setup().members.find(share.owner);
     state->add_peer_endpoints(owner == nullptr ? "" : owner->peer_endpoint);
@@ -228,7 +237,7 @@ BackupShares::BackupShares(const WorkSetup& setup)
     : FixedShares(setup, setup.job.strategy.backups),
       choice_(setup.servers_with_slices, static_cast<int>(pushes_of_a_step(setup))) {}
 
-void BackupShares::on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/,
+void BackupShares::on_chunk(uint64_t /*unit*/, int64_t /*step*/, int64_t /*chunk*/,
                             bool completes) {
   // The next evaluation's barrier waits for this one.
   if (completes) setup().out.state_changed();
@@ -254,10 +263,10 @@ int64_t BackupShares::evaluated_barrier() const {
   return newest ? newest->step : barriers.start_step;
 }
 
-void BackupShares::give(size_t index, uint64_t incarnation) {
+void BackupShares::give(size_t index, uint64_t unit) {
   // Incomplete evaluations may lack its chunks.
   table().at(index).from_step = evaluated_barrier();
-  FixedShares::give(index, incarnation);
+  FixedShares::give(index, unit);
 }
 
 void BackupShares::assign() {
@@ -269,7 +278,7 @@ void BackupShares::find_evaluators() {
   for (size_t i = 0; i < table().all().size(); ++i) {
     ShareOwner& share = table().at(i);
     if (share.owner != 0 || share.evaluator != 0) continue;
-    share.evaluator = table().least_loaded(setup().members, share.steps, INT64_MAX);
+    share.evaluator = table().least_loaded(setup().groups, share.steps, INT64_MAX);
     if (share.evaluator == 0) return;
     share.from_step = evaluated_barrier();
     setup().out.state_changed();

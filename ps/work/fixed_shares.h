@@ -27,10 +27,10 @@ class FixedShares : public WorkAssignment {
 
   void on_commit(const Commit& commit) override;
   void on_tick() override;
-  bool lose(int64_t now_ms, const MemberInfo& worker) override;
+  bool lose(int64_t now_ms, uint64_t unit, bool reports) override;
   std::vector<uint64_t> unfinished(int64_t step) const override;
-  bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override;
-  bool has_work(uint64_t incarnation) const override;
+  bool may_evaluate(uint64_t unit, int64_t step, int64_t chunk) const override;
+  bool has_work(uint64_t unit) const override;
   bool lacks_workers() const override;
   std::string overdue(int64_t now_ms) override;
   int64_t nearest_cut() const override;
@@ -44,8 +44,8 @@ class FixedShares : public WorkAssignment {
   void assign() override;
   //   dispensable: number of shares with pushes that a step can do without.
   FixedShares(const WorkSetup& setup, int64_t dispensable);
-  // Gives a vacant share to a worker.
-  virtual void give(size_t index, uint64_t incarnation);
+  // Gives a vacant share to a unit.
+  virtual void give(size_t index, uint64_t unit);
   ShareTable& table() { return table_; }
   const ShareTable& table() const { return table_; }
 
@@ -88,7 +88,7 @@ class BackupShares final : public FixedShares {
  public:
   explicit BackupShares(const WorkSetup& setup);
 
-  void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk, bool completes) override;
+  void on_chunk(uint64_t unit, int64_t step, int64_t chunk, bool completes) override;
   Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived) override;
   void add_to_server_state(wire::State* state) const override;
   int64_t samples_at(int64_t barrier) const override;
@@ -97,7 +97,7 @@ class BackupShares final : public FixedShares {
  private:
   // No worker takes a second share if steps can do without it; its chunks are still evaluated.
   void assign() override;
-  void give(size_t index, uint64_t incarnation) override;
+  void give(size_t index, uint64_t unit) override;
   // Returns the newest barrier up to which evaluations are complete.
   int64_t evaluated_barrier() const;
   void find_evaluators();

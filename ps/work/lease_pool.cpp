@@ -176,18 +176,18 @@ LeasedWork::LeasedWork(const WorkSetup& setup)
             setup.evaluations.chunks(), setup.grants) {}
 
 void LeasedWork::on_commit(const Commit& commit) {
-  pool_.finish_training(commit.incarnation, commit.step, commit.range);
+  pool_.finish_training(setup().groups.unit_of(commit.incarnation), commit.step, commit.range);
 }
 
 void LeasedWork::on_barrier_open(int64_t step) { pool_.open_barrier(step); }
 
-void LeasedWork::on_chunk(uint64_t incarnation, int64_t step, int64_t chunk, bool /*completes*/) {
-  pool_.finish_evaluation(incarnation, step, chunk);
+void LeasedWork::on_chunk(uint64_t unit, int64_t step, int64_t chunk, bool /*completes*/) {
+  pool_.finish_evaluation(unit, step, chunk);
 }
 
-bool LeasedWork::lose(int64_t /*now_ms*/, const MemberInfo& worker) {
-  pool_.lose(worker.incarnation);
-  return worker.rank >= 0;
+bool LeasedWork::lose(int64_t /*now_ms*/, uint64_t unit, bool /*reports*/) {
+  pool_.lose(unit);
+  return true;
 }
 
 std::string LeasedWork::overdue(int64_t now_ms) {
@@ -200,19 +200,39 @@ std::string LeasedWork::overdue(int64_t now_ms) {
 }
 
 void LeasedWork::assign() {
-  for (const auto& [incarnation, member] : setup().members.all()) {
-    if (member.role == wire::ROLE_WORKER && member.rank >= 0) pool_.relieve(incarnation);
-  }
+  for (const uint64_t unit : setup().groups.units()) pool_.relieve(unit);
 }
 
 // A worker that waits for another server does not ask server 0 for leases.
 void LeasedWork::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
-  for (wire::Lease& lease : pool_.held(worker.incarnation)) *state->add_leases() = std::move(lease);
+  setup().groups.add_to_worker_state(state, worker.incarnation);
+  for (wire::Lease& lease : signed_for(worker, pool_.held(unit_of(worker)))) {
+    *state->add_leases() = std::move(lease);
+  }
+}
+
+uint64_t LeasedWork::unit_of(const MemberInfo& worker) const {
+  return worker.rank < 0 ? 0 : setup().groups.unit_of(worker.incarnation);
+}
+
+// The pool knows units; each worker of a group pushes its stage with a grant of its own.
+std::vector<wire::Lease> LeasedWork::signed_for(const MemberInfo& worker,
+                                                std::vector<wire::Lease> leases) const {
+  if (!setup().groups.divides()) return leases;
+  for (wire::Lease& lease : leases) {
+    if (!lease.has_grant()) continue;
+    *lease.mutable_grant() =
+        setup().grants.make(worker.incarnation, {lease.lo(), lease.hi()},
+                            {lease.grant().from_step(), lease.grant().to_step()},
+                            setup().groups.stage_of(worker.incarnation));
+  }
+  return leases;
 }
 
 std::vector<wire::Lease> LeasedWork::leases(const MemberInfo& worker) {
-  if (worker.rank < 0) return {};
-  return is_paused() ? pool_.held(worker.incarnation) : pool_.grant(worker.incarnation);
+  const uint64_t unit = unit_of(worker);
+  if (unit == 0) return {};
+  return signed_for(worker, is_paused() ? pool_.held(unit) : pool_.grant(unit));
 }
 
 }  // namespace pushpull

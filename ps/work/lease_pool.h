@@ -92,14 +92,14 @@ class LeasedWork final : public WorkAssignment {
 
   void on_commit(const Commit& commit) override;
   void on_barrier_open(int64_t step) override;
-  void on_chunk(uint64_t incarnation, int64_t step, int64_t chunk, bool completes) override;
-  bool lose(int64_t now_ms, const MemberInfo& worker) override;
+  void on_chunk(uint64_t unit, int64_t step, int64_t chunk, bool completes) override;
+  bool lose(int64_t now_ms, uint64_t unit, bool reports) override;
   std::vector<uint64_t> unfinished(int64_t step) const override { return pool_.holders(step); }
-  bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const override {
-    return pool_.holds_evaluation(incarnation, step, chunk);
+  bool may_evaluate(uint64_t unit, int64_t step, int64_t chunk) const override {
+    return pool_.holds_evaluation(unit, step, chunk);
   }
-  bool has_work(uint64_t incarnation) const override { return pool_.has_drawn(incarnation); }
-  bool lacks_workers() const override { return workers_with_rank() == 0 || is_paused(); }
+  bool has_work(uint64_t unit) const override { return pool_.has_drawn(unit); }
+  bool lacks_workers() const override { return setup().groups.units().empty() || is_paused(); }
   std::string overdue(int64_t now_ms) override;
   std::vector<wire::Lease> leases(const MemberInfo& worker) override;
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
@@ -109,6 +109,9 @@ class LeasedWork final : public WorkAssignment {
  private:
   // Workers draw leases themselves, but not while all that they hold wait for a returned one.
   void assign() override;
+  uint64_t unit_of(const MemberInfo& worker) const;
+  std::vector<wire::Lease> signed_for(const MemberInfo& worker,
+                                      std::vector<wire::Lease> leases) const;
   LeasePool pool_;
   int64_t lacking_since_ms_ = -1;  // start of the lack of workers; -1 if there are enough
 };

@@ -38,9 +38,8 @@ void ShareTable::retire(int64_t step) {
 }
 
 // The owners of the step after a barrier evaluate its weights.
-bool ShareTable::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk,
-                              int64_t chunks) const {
-  if (step < shares_.front().steps.lo) return retired_.contains(incarnation);
+bool ShareTable::may_evaluate(uint64_t unit, int64_t step, int64_t chunk, int64_t chunks) const {
+  if (step < shares_.front().steps.lo) return retired_.contains(unit);
   // A run that starts at its end has shares without steps.
   const int64_t of_step =
       std::clamp(step, shares_.front().steps.lo,
@@ -50,14 +49,13 @@ bool ShareTable::may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk,
     const bool of_share = of_step >= share.steps.lo && of_step < share.steps.hi;
     const bool its = (of_share || share.steps.size() == 0) && chunk >= mine.lo && chunk < mine.hi;
     // An earlier owner may have evaluated before it lost the share.
-    return its && (share.owner == incarnation || share.evaluator == incarnation ||
-                   share.earlier.contains(incarnation));
+    return its && (share.owner == unit || share.evaluator == unit || share.earlier.contains(unit));
   });
 }
 
-void ShareTable::give(size_t index, uint64_t incarnation) {
+void ShareTable::give(size_t index, uint64_t unit) {
   ShareOwner& share = shares_[index];
-  share.owner = incarnation;
+  share.owner = unit;
   share.evaluator = 0;
   share.vacant_since_ms = -1;
 }
@@ -82,13 +80,14 @@ void ShareTable::release(size_t index) {
   share.from_step = step_to_repeat(share);
 }
 
-bool ShareTable::vacate(uint64_t incarnation, int64_t now_ms) {
+bool ShareTable::vacate(uint64_t unit, int64_t now_ms, bool reports) {
   bool had_some = false;
   for (ShareOwner& share : shares_) {
-    share.earlier.erase(incarnation);
-    if (share.evaluator == incarnation) share.evaluator = 0;
-    if (share.owner != incarnation) continue;
+    if (!reports) share.earlier.erase(unit);
+    if (share.evaluator == unit) share.evaluator = 0;
+    if (share.owner != unit) continue;
     had_some = true;
+    if (reports) share.earlier.insert(unit);
     share.owner = 0;
     share.vacant_since_ms = now_ms;
     share.from_step = step_to_repeat(share);
@@ -101,27 +100,26 @@ int64_t ShareTable::owned() const {
                        [](const ShareOwner& share) { return share.owner != 0; });
 }
 
-uint64_t ShareTable::least_loaded(const Membership& members, Range steps, int64_t below) const {
+uint64_t ShareTable::least_loaded(const WorkGroups& groups, Range steps, int64_t below) const {
   uint64_t best = 0;
-  for (const auto& [incarnation, member] : members.all()) {
-    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
-    const int64_t its = load(incarnation, steps);
+  for (const uint64_t unit : groups.units()) {
+    const int64_t its = load(unit, steps);
     if (its >= below) continue;
-    best = incarnation;
+    best = unit;
     below = its;
   }
   return best;
 }
 
-int64_t ShareTable::load(uint64_t incarnation, Range steps) const {
+int64_t ShareTable::load(uint64_t unit, Range steps) const {
   return std::count_if(shares_.begin(), shares_.end(), [&](const ShareOwner& share) {
-    return share.owner == incarnation && share.steps == steps;
+    return share.owner == unit && share.steps == steps;
   });
 }
 
-std::optional<size_t> ShareTable::surplus(const Membership& members) const {
+std::optional<size_t> ShareTable::surplus(const WorkGroups& groups) const {
   const Range steps = shares_.back().steps;
-  const uint64_t idlest = least_loaded(members, steps, INT64_MAX);
+  const uint64_t idlest = least_loaded(groups, steps, INT64_MAX);
   if (idlest == 0) return std::nullopt;
   std::optional<size_t> found;
   int64_t most = load(idlest, steps) + 1;
@@ -133,10 +131,10 @@ std::optional<size_t> ShareTable::surplus(const Membership& members) const {
   return found;
 }
 
-void ShareTable::add_assigned(wire::State* state, uint64_t incarnation) const {
+void ShareTable::add_assigned(wire::State* state, uint64_t unit) const {
   for (const ShareOwner& share : shares_) {
-    const bool owns = share.owner == incarnation;
-    if (!owns && share.evaluator != incarnation) continue;
+    const bool owns = unit != 0 && share.owner == unit;
+    if (!owns && (unit == 0 || share.evaluator != unit)) continue;
     wire::Share* assigned = state->add_assigned();
     // A share without micro-batches: only its chunks are evaluated.
     if (owns) assigned->set_lo(share.range.lo);

@@ -46,7 +46,9 @@ void WorkAssignment::fill() {
     setup_.out.notice("training goes on with " + counted(workers, "worker"));
   }
   was_paused_ = is_paused();
-  if (!was_paused_) assign();
+  if (was_paused_) return;
+  setup_.groups.form();
+  assign();
 }
 
 std::string WorkAssignment::paused_text() const {

@@ -22,6 +22,7 @@
 #include "ps/server/grants.h"
 #include "ps/work/committed_work.h"
 #include "ps/work/evaluations.h"
+#include "ps/work/work_groups.h"
 
 namespace pushpull {
 
@@ -35,6 +36,7 @@ struct WorkSetup {
   int shares = 1;               // shares per step
   int servers_with_slices = 1;  // servers that take part in a step
   const Membership& members;
+  WorkGroups& groups;  // of the members: they take the work
   const CommittedWork& committed;
   const Evaluations& evaluations;
   const FollowedEvaluations& followed;
@@ -53,23 +55,24 @@ class WorkAssignment {
   virtual void on_barrier_open(int64_t /*step*/) {}
   // Call before each State goes out: progress made meanwhile may allow a new division of work.
   virtual void on_tick() {}
-  // Notes that a worker has evaluated a chunk, once the evaluations have its result.
+  // Notes that a unit has evaluated a chunk, once the evaluations have its result.
   //   completes: it is the last one of its evaluation.
-  virtual void on_chunk(uint64_t /*incarnation*/, int64_t /*step*/, int64_t /*chunk*/,
+  virtual void on_chunk(uint64_t /*unit*/, int64_t /*step*/, int64_t /*chunk*/,
                         bool /*completes*/) {}
   // Handles a server's report of the pushes of its running step that are complete there.
   virtual Checked on_arrived(const MemberInfo& server, const wire::Arrived& arrived);
 
-  // Handles the loss of a worker. Returns true if it had work.
-  virtual bool lose(int64_t now_ms, const MemberInfo& worker) = 0;
+  // Handles the loss of a unit. Returns true if it had work.
+  //   reports: a worker of it is left that may still report evaluations.
+  virtual bool lose(int64_t now_ms, uint64_t unit, bool reports) = 0;
   // Call when workers have joined or left: assigns free work, or announces that training is paused.
   void fill();
-  // Returns the workers that hold unfinished work of steps up to `step`, or of an evaluation there.
+  // Returns the units that hold unfinished work of steps up to `step`, or of an evaluation there.
   virtual std::vector<uint64_t> unfinished(int64_t step) const = 0;
-  // Returns true if the worker may report the result of this chunk of the evaluation at `step`.
-  virtual bool may_evaluate(uint64_t incarnation, int64_t step, int64_t chunk) const = 0;
-  // Returns true if the worker has been given work. A spare has not.
-  virtual bool has_work(uint64_t incarnation) const = 0;
+  // Returns true if the unit may report the result of this chunk of the evaluation at `step`.
+  virtual bool may_evaluate(uint64_t unit, int64_t step, int64_t chunk) const = 0;
+  // Returns true if the unit has been given work. A spare has not.
+  virtual bool has_work(uint64_t unit) const = 0;
   // Returns true if fewer workers are left than min-workers: no new work begins.
   bool is_paused() const;
   // Returns true if some work waits for a worker.
@@ -97,7 +100,7 @@ class WorkAssignment {
   // Assigns free work to workers. Called only with min-workers or more.
   virtual void assign() = 0;
   int64_t replacement_timeout_ms() const;
-  // Returns the number of workers that may be given work.
+  // Returns the number of workers that may be given work, as they are or in groups.
   int64_t workers_with_rank() const;
   // Returns true if the job continues without waiting for a replacement.
   bool continues() const;

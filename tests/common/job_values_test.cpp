@@ -44,6 +44,7 @@ std::vector<Range> ranges_of_training() {
        {"start", "start:", ":1", "start:-1", "start:1,", "start:1,start:2", "st art:1", "a:1e7"}},
       {"label-smoothing", {"0", "0.1", "0.999"}, {"1", "-0.1", ""}},
       {"stem", {"cifar", "imagenet"}, {"cifar10", ""}},
+      {"stages", {"1", "2", "1000"}, {"0", "1001", "two", ""}},
       {"schedule", {"1f1b", "gpipe"}, {"1F1B", ""}},
       {"balance", {"auto", "parameters", "1", "3,2"}, {"", "fast", "0", "1,", "3;2"}},
       {"init-from-missing", {"refuse", "allow"}, {"draw", ""}},

@@ -98,6 +98,60 @@ TEST(SliceMap, TwoThousandBytesMeansOneBlock) {
   EXPECT_EQ(map.slices_of(1), (std::vector<int>{1, 3, 5, 7, 9}));
 }
 
+TEST(SliceMap, EachSliceBelongsToOneStage) {
+  for (const int64_t total : totals) {
+    for (const int64_t bytes : slice_bytes) {
+      for (int stages = 2; stages <= 5; ++stages) {
+        std::vector<int64_t> begins;
+        for (int s = 1; s < stages; ++s) begins.push_back(total * s / stages);
+        const SliceMap map(total, bytes, 2, begins);
+        const SliceMap whole(total, bytes, 2);
+        SCOPED_TRACE(testing::Message()
+                     << total << " elements, slice-bytes " << bytes << ", " << stages << " stages");
+        ASSERT_EQ(map.stages(), stages);
+        int64_t next = 0;
+        for (int slice = 0; slice < map.slices(); ++slice) {
+          const Range e = map.elements(slice);
+          ASSERT_EQ(e.lo, next);
+          ASSERT_GT(e.size(), 0);
+          ASSERT_LE(e.size(), whole.elements(0).size());
+          ASSERT_EQ(map.blocks(slice).lo * kBlockElements, e.lo);
+          next = e.hi;
+          const int stage = map.stage_of(slice);
+          const Range elements = map.elements_of_stage(stage);
+          ASSERT_TRUE(elements.lo <= e.lo && e.hi <= elements.hi);
+          const Range slices = map.slices_of_stage(stage);
+          ASSERT_TRUE(slices.lo <= slice && slice < slices.hi);
+        }
+        ASSERT_EQ(next, total);
+        for (const Range& range : {Range{0, total}, {total - 1, total}, {total / 3, total / 2}}) {
+          const Range with = map.slices_with(range);
+          for (int slice = 0; slice < map.slices(); ++slice) {
+            const Range e = map.elements(slice);
+            const bool has_some = std::max(e.lo, range.lo) < std::min(e.hi, range.hi);
+            ASSERT_EQ(with.lo <= slice && slice < with.hi, has_some) << slice;
+          }
+        }
+        for (int s = 1; s < stages; ++s) {
+          const int64_t begin = map.elements_of_stage(s).lo;
+          ASSERT_EQ(map.elements_of_stage(s - 1).hi, begin);
+          const int64_t named = begins[static_cast<size_t>(s) - 1];
+          ASSERT_TRUE(begin == total || (begin >= named && begin < named + kBlockElements));
+        }
+      }
+    }
+  }
+}
+
+TEST(SliceMap, AStageMayBeTooSmallForASlice) {
+  const SliceMap map(3000, 4096, 1, {100, 200});
+  EXPECT_EQ(map.slices(), 3);
+  EXPECT_EQ(map.slices_of_stage(0), (Range{0, 1}));
+  EXPECT_EQ(map.slices_of_stage(1), (Range{1, 1}));
+  EXPECT_EQ(map.stage_of(1), 2);
+  EXPECT_EQ(map.elements_of_stage(2), (Range{1024, 3000}));
+}
+
 TEST(SliceMap, RefusesSlicesThatItDoesNotHave) {
   const SliceMap map(10000, 4096, 2);
   EXPECT_THROW(map.elements(-1), Error);

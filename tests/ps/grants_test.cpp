@@ -70,7 +70,7 @@ TEST(Grants, HaveTheDocumentedFormat) {
     hex += kDigits[static_cast<unsigned char>(c) >> 4U];
     hex += kDigits[static_cast<unsigned char>(c) & 15U];
   }
-  EXPECT_EQ(hex, "9155d3310618280ff035d43ad56b4f3d");
+  EXPECT_EQ(hex, "c0f7d97cc99cf16424aba0964538aeb1");
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ wire::Pull pull_of(int connection = 0, int connections = 1) {
 }
 
 TEST(PendingPull, EachConnectionCarriesItsPartOfTheSlices) {
-  const PendingPull first("a", pull_of(0, 3), kSlices, true);
-  const PendingPull second("b", pull_of(1, 3), kSlices, true);
+  const PendingPull first("a", pull_of(0, 3), kNumbers, true);
+  const PendingPull second("b", pull_of(1, 3), kNumbers, true);
   for (const size_t place : {0, 3}) EXPECT_TRUE(first.wants(place));
   EXPECT_FALSE(first.wants(1));
   EXPECT_TRUE(second.wants(1));
@@ -31,7 +31,7 @@ TEST(PendingPull, EachConnectionCarriesItsPartOfTheSlices) {
 TEST(PendingPull, ReceivedBytesReopenAFullWindow) {
   wire::Pull pull = pull_of();
   pull.set_window_bytes(100);
-  PendingPull pending("a", pull, kSlices, true);
+  PendingPull pending("a", pull, kNumbers, true);
   pending.on_sent(0, 60);
   EXPECT_FALSE(pending.window_is_full());
   pending.on_sent(1, 60);
@@ -47,14 +47,14 @@ TEST(PendingPull, ReceivedBytesReopenAFullWindow) {
 }
 
 TEST(PendingPull, OnlySlicesSentBeforeAHeardReportAreResent) {
-  PendingPull pending("a", pull_of(), kSlices, true);
+  PendingPull pending("a", pull_of(), kNumbers, true);
   pending.on_sent(0, 10);
   wire::Pull again = pull_of();
   again.set_asked(1);
   for (const int slice : {0, 2}) again.add_missing(slice);
   pending.repeat(again, kNumbers, 2);
   EXPECT_FALSE(pending.wants(0)) << "it may be in flight";
-  pending.on_progress_report(kSlices);
+  pending.on_progress_report(kNumbers);
   pending.on_sent(1, 10);
   again.set_asked(2);
   pending.repeat(again, kNumbers, 2);
@@ -67,13 +67,13 @@ TEST(PendingPull, OnlySlicesSentBeforeAHeardReportAreResent) {
 }
 
 TEST(PendingPull, MissingSlicesOfAnotherServerAreIgnored) {
-  PendingPull pending("a", pull_of(), kSlices, true);
+  PendingPull pending("a", pull_of(), kNumbers, true);
   for (size_t place = 0; place < kSlices; ++place) pending.on_sent(place, 10);
   pending.close();
   wire::Pull again = pull_of();
   again.set_asked(1);
   pending.repeat(again, kNumbers, 2);
-  pending.on_progress_report(kSlices);
+  pending.on_progress_report(kNumbers);
   again.set_asked(2);
   again.set_heard(1);
   for (const int slice : {1, -3, 8, 1000000}) again.add_missing(slice);

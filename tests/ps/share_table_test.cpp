@@ -52,30 +52,30 @@ TEST(ShareTable, LeastLoadedIsAWorkerWithARank) {
   members.add({.role = wire::ROLE_SERVER, .rank = 0, .incarnation = 1});
   ShareTable table(3, 6, {0, 100});
   table.give(0, kAnna);
-  EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), kBert);
+  EXPECT_EQ(table.least_loaded(WorkGroups(1, members), {0, 100}, 1), kBert);
   table.give(1, kBert);
-  EXPECT_EQ(table.least_loaded(members, {0, 100}, 1), 0U) << "no worker is idle";
+  EXPECT_EQ(table.least_loaded(WorkGroups(1, members), {0, 100}, 1), 0U) << "no worker is idle";
   table.give(2, kAnna);
-  EXPECT_EQ(table.least_loaded(members, {0, 100}, INT64_MAX), kBert);
+  EXPECT_EQ(table.least_loaded(WorkGroups(1, members), {0, 100}, INT64_MAX), kBert);
 }
 
 TEST(ShareTable, WorkerWithTwoSharesMoreThanAnotherGivesOne) {
   Membership members(10);
   members.add(worker(kAnna, 0));
   ShareTable table(3, 6, {0, 100});
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "no share has an owner";
+  EXPECT_EQ(table.surplus(WorkGroups(1, members)), std::nullopt) << "no share has an owner";
   for (size_t i = 0; i < 3; ++i) table.give(i, kAnna);
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "there is no other worker";
+  EXPECT_EQ(table.surplus(WorkGroups(1, members)), std::nullopt) << "there is no other worker";
   members.add(worker(103, -1));
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "a spare takes no share";
+  EXPECT_EQ(table.surplus(WorkGroups(1, members)), std::nullopt) << "a spare takes no share";
   members.add(worker(kBert, 1));
-  ASSERT_TRUE(table.surplus(members));
+  ASSERT_TRUE(table.surplus(WorkGroups(1, members)));
   table.advance({0, 2}, 9);
   table.release(0);
   EXPECT_EQ(table.all()[0].from_step, 8) << "the last push may not have reached all servers";
   EXPECT_TRUE(table.all()[0].earlier.contains(kAnna));
   table.give(0, kBert);
-  EXPECT_EQ(table.surplus(members), std::nullopt) << "two shares and one";
+  EXPECT_EQ(table.surplus(WorkGroups(1, members)), std::nullopt) << "two shares and one";
   table.vacate(kAnna, 0);
   EXPECT_FALSE(table.all()[0].earlier.contains(kAnna)) << "a lost worker reports no more";
 }

@@ -27,9 +27,10 @@ class WorkTest : public testing::Test {
     evaluations_ = std::make_unique<Evaluations>(16, job_.micro_batch, std::vector<HeadInfo>());
     followed_ =
         std::make_unique<FollowedEvaluations>(job_, Declaration(), 0, 10, EvaluationRecord());
-    const int shares = std::min(workers, 4);
-    work_ = make_work_assignment({job_, barriers_, workers, shares, servers, members_, *progress_,
-                                  *evaluations_, *followed_, grants_, out_});
+    const int shares = std::min(workers / static_cast<int>(job_.stages), 4);
+    groups_ = std::make_unique<WorkGroups>(job_.stages, members_);
+    work_ = make_work_assignment({job_, barriers_, workers, shares, servers, members_, *groups_,
+                                  *progress_, *evaluations_, *followed_, grants_, out_});
   }
   // Returns the incarnation of the worker with this rank.
   static uint64_t worker(int rank) { return 101 + static_cast<uint64_t>(rank); }
@@ -46,7 +47,7 @@ class WorkTest : public testing::Test {
   bool lose(int rank, int64_t now_ms = 0) {
     const MemberInfo gone = *members_.find(worker(rank));
     members_.remove(gone.incarnation);
-    return work_->lose(now_ms, gone);
+    return work_->lose(now_ms, groups_->lose(gone.incarnation), false);
   }
   void commit(int rank, int64_t step, Range range) {
     const Commit commit{worker(rank), step, range, {}, true};
@@ -77,6 +78,7 @@ class WorkTest : public testing::Test {
   std::unique_ptr<CommittedWork> progress_;
   std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<FollowedEvaluations> followed_;
+  std::unique_ptr<WorkGroups> groups_;
   std::unique_ptr<WorkAssignment> work_;
 };
 

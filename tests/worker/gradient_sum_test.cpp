@@ -38,7 +38,7 @@ std::vector<Given> run(GradientSum& sum, const TensorTable& table, int64_t leave
 TEST(GradientSum, HasTheBitsOfThePlainTreeForAnyNumberOfMicroBatches) {
   const TensorTable table = some_table();
   const SliceMap map(table.total, 4096, 2);
-  const auto sum = make_host_sum(table, map);
+  const auto sum = make_host_sum(elements_of(table), map);
   for (int64_t leaves = 1; leaves <= 17; ++leaves) {
     run(*sum, table, leaves);
     const std::vector<float> want = recursive_sum({0, leaves}, table.total);
@@ -50,7 +50,7 @@ TEST(GradientSum, DeliversEachSliceOnceWithItsPartOfTheSum) {
   const TensorTable table = some_table();
   for (const int64_t bytes : {4096, 8192, 1 << 20}) {
     const SliceMap map(table.total, bytes, 1);
-    const auto sum = make_host_sum(table, map);
+    const auto sum = make_host_sum(elements_of(table), map);
     for (const int64_t leaves : {1, 2, 5, 8}) {
       const std::vector<Given> given = run(*sum, table, leaves);
       ASSERT_EQ(static_cast<int>(given.size()), map.slices());
@@ -75,7 +75,7 @@ TEST(GradientSum, SliceIsDeliveredAsSoonAsItsLastTensorIsFinal) {
     table.add(info);
   }
   const SliceMap map(table.total, 4096, 1);  // slices: t0 | t1 | t1 | t2 t3 | t4
-  const auto sum = make_host_sum(table, map);
+  const auto sum = make_host_sum(elements_of(table), map);
   std::vector<int> given;
   const auto ready = [&](int slice, const Payload&) { given.push_back(slice); };
   sum->begin(1);
@@ -104,7 +104,7 @@ std::vector<bool> finite(size_t place, float bad,
     info.shape = {size};
     table.add(info);
   }
-  const auto sum = make_host_sum(table, SliceMap(table.total, 4096, 1));
+  const auto sum = make_host_sum(elements_of(table), SliceMap(table.total, 4096, 1));
   std::vector<bool> out(3);
   sum->begin(2);
   for (const size_t i : {0, 1}) {
@@ -121,6 +121,35 @@ std::vector<bool> finite(size_t place, float bad,
     sum->end_leaf();
   }
   return out;
+}
+
+// A stage of a group sums some elements only, and slices end where stages do.
+TEST(GradientSum, TouchesNothingOutsideOfItsTensors) {
+  const SliceMap map(9000, 4096, 1, {3000});
+  const float poison = std::numeric_limits<float>::quiet_NaN();
+  std::vector<std::shared_ptr<float[]>> buffers;
+  const auto sum = make_host_sum({{3072, 5000}, {5000, 9000}}, map, [&](size_t floats) {
+    buffers.push_back(heap_floats(floats));
+    std::fill_n(buffers.back().get(), floats, poison);
+    return buffers.back();
+  });
+  std::vector<int> slices;
+  const GradientSum::SliceReady ready = [&](int slice, const Payload& part) {
+    slices.push_back(slice);
+    EXPECT_EQ(std::ssize(part.bytes), 4 * map.elements(slice).size());
+    EXPECT_EQ(part.floats()[0], 3.0F);
+  };
+  sum->begin(3);
+  for (int leaf = 0; leaf < 3; ++leaf) {
+    std::ranges::fill(sum->leaf().subspan(3072), 1.0F);
+    if (sum->in_last_leaf()) sum->all_ready(ready);
+    sum->end_leaf();
+  }
+  EXPECT_EQ(slices, (std::vector<int>{5, 6, 7, 8, 3, 4}));
+  for (const auto& buffer : buffers) {
+    EXPECT_TRUE(
+        std::all_of(buffer.get(), buffer.get() + 3072, [](float x) { return std::isnan(x); }));
+  }
 }
 
 TEST(GradientSum, FindsWhatIsNotFinite) {
@@ -148,7 +177,7 @@ TEST(GradientSum, FindsWhatIsNotFinite) {
 TEST(GradientSum, PartHeldByASocketIsNotOverwritten) {
   const TensorTable table = some_table();
   const SliceMap map(table.total, 4096, 1);
-  const auto sum = make_host_sum(table, map);
+  const auto sum = make_host_sum(elements_of(table), map);
   const std::vector<Given> held = run(*sum, table, 4);
   const std::vector<float> want = recursive_sum({0, 4}, table.total);
   for (int i = 0; i < 3; ++i) run(*sum, table, 5);
@@ -160,7 +189,7 @@ TEST(GradientSum, PartHeldByASocketIsNotOverwritten) {
 
 TEST(GradientSum, MoreMicroBatchesThanAnnouncedAreAnAssertion) {
   const TensorTable table = some_table();
-  const auto sum = make_host_sum(table, SliceMap(table.total, 4096, 1));
+  const auto sum = make_host_sum(elements_of(table), SliceMap(table.total, 4096, 1));
   EXPECT_THROW(sum->begin(0), Error);
   run(*sum, table, 2);
   EXPECT_THROW(sum->leaf(), Error);

@@ -63,6 +63,32 @@ TEST(Schedule, InLockstepANewcomerPullsTheNewestAndThenOneVersion) {
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 4, {0, 2}, 1}));
 }
 
+TEST(Schedule, InLockstepAGroupBeginsAtTheStepThatItHasAgreedOn) {
+  const auto schedule = make("sync");
+  wire::State state = state_with({0});
+  state.mutable_group()->set_attempt(7);
+  EXPECT_TRUE(schedule->on_shares(state));
+  EXPECT_FALSE(schedule->proposed_step());
+  EXPECT_FALSE(answer_pull(*schedule, 4, 5)) << "only the version is of interest";
+  EXPECT_EQ(schedule->proposed_step(), 4);
+  EXPECT_EQ(schedule->next().task.kind, Task::kWait);
+  EXPECT_FALSE(schedule->next().pull);
+  EXPECT_FALSE(schedule->wanted());
+  schedule->begin_at(3);
+  EXPECT_FALSE(schedule->proposed_step());
+  EXPECT_EQ(schedule->next().pull->clock, 3) << "servers still have that version";
+  EXPECT_FALSE(answer_pull(*schedule, 3, 3));
+  EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 3, {0, 2}, 1}));
+  schedule->on_pushed(3, {0, 2});
+  EXPECT_FALSE(schedule->on_shares(state)) << "the same attempt";
+  state.mutable_group()->set_attempt(8);
+  EXPECT_TRUE(schedule->on_shares(state));
+  EXPECT_FALSE(schedule->wanted());
+  answer_pull(*schedule, 4, 4);
+  schedule->begin_at(4);
+  EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 4, {0, 2}, 1})) << "its weights are here";
+}
+
 TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
   const auto schedule = make("sync");
   schedule->on_shares(state_with({0}));

@@ -149,13 +149,13 @@ TEST(ConnectionMap, SlicesAlternateAndAServerHasNoMoreConnectionsThanSlices) {
   EXPECT_EQ(map.of_slice(0), 0);
   EXPECT_EQ(map.of_slice(2), 1);
   EXPECT_EQ(map.of_slice(1), 0);
-  EXPECT_EQ(map.slices(0), (std::vector<int>{0, 2}));
+  EXPECT_EQ(map.pulled(0), (std::vector<int>{0, 2}));
 }
 
 TEST(ConnectionMap, ServerWithoutSlicesHasOneConnection) {
   const ConnectionMap map({10, 4096, 2}, 4);
   EXPECT_EQ(map.count(1), 1);
-  EXPECT_TRUE(map.slices(1).empty());
+  EXPECT_TRUE(map.pulled(1).empty());
 }
 
 TEST(InPlaceWeights, AreRequestedOnlyIfTheServerSharesPlainWeights) {

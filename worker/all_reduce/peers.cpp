@@ -6,35 +6,8 @@
 #include <utility>
 
 #include "common/base/error.h"
-#include "common/net/data_proof.h"
 
 namespace pushpull {
-
-PeerDealers::PeerDealers(zmq::context_t& context, const std::vector<PeerAddress>& all, int rank,
-                         const EndpointLimits& limits, const Credentials& credentials)
-    : dealers_(all.size()) {
-  for (size_t r = 0; r < all.size(); ++r) {
-    if (static_cast<int>(r) == rank) continue;
-    dealers_[r] = std::make_unique<Dealer>(context, all[r].endpoint, limits,
-                                           credentials.to(listener_name(all[r].incarnation)));
-  }
-}
-
-int PeerDealers::unready() {
-  int found = -1;
-  for (size_t r = 0; r < dealers_.size(); ++r) {
-    if (!dealers_[r] || dealers_[r]->ready()) continue;
-    dealers_[r]->receive();
-    if (!dealers_[r]->ready()) found = static_cast<int>(r);
-  }
-  return found;
-}
-
-void PeerDealers::add_unready(std::vector<zmq::pollitem_t>& items) {
-  for (const auto& dealer : dealers_) {
-    if (dealer && !dealer->ready()) items.push_back({dealer->socket().handle(), 0, ZMQ_POLLIN, 0});
-  }
-}
 
 const wire::PeerSender* peer_sender(const wire::Header& header) {
   switch (header.body_case()) {
@@ -106,10 +79,10 @@ Peers::Peers(zmq::context_t& context, std::unique_ptr<Router> router, PeersSetup
     : setup_(std::move(setup)),
       over_(std::move(over)),
       router_(std::move(router)),
-      dealers_(context, setup_.all, setup_.rank, {.max_frame_bytes = setup_.max_frame_bytes},
-               setup_.credentials),
+      dealers_(context, {.max_frame_bytes = setup_.max_frame_bytes}, setup_.credentials),
       links_(setup_.all.size()) {
   PP_ASSERT(setup_.rank >= 0 && setup_.rank < size());
+  dealers_.connect(setup_.all, setup_.rank);
   self_.set_term_id(setup_.term_id);
   self_.set_incarnation(setup_.all[static_cast<size_t>(rank())].incarnation);
   self_.set_rank(rank());

@@ -11,12 +11,12 @@
 namespace pushpull {
 
 Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
-                 std::function<bool()> over, PushedMemory memory)
+                 std::function<bool()> over, PushedMemory memory, StageExchange* exchange)
     : model_(model),
       map_(map),
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       batches_(job, dataset, std::move(over)),
-      source_(make_gradient_source(job, model, map, batches_, std::move(memory))) {}
+      source_(make_gradient_source(job, model, map, batches_, std::move(memory), exchange)) {}
 
 void Compute::set_rank(int rank) {
   model_.set_rank(rank);

@@ -27,8 +27,9 @@ class Compute {
   // Borrows all references.
   //   over: returns true once no more work is needed; called between micro-batches.
   //   memory: where gradients are written.
+  //   exchange: see make_gradient_source.
   Compute(const Job& job, const Dataset& dataset, Model& model, const SliceMap& map,
-          std::function<bool()> over, PushedMemory memory = {});
+          std::function<bool()> over, PushedMemory memory = {}, StageExchange* exchange = nullptr);
 
   // Sets the rank, which the model, error messages and `straggler` refer to; -1 if it is not known
   // yet.

@@ -42,7 +42,7 @@ std::shared_ptr<float[]> marks_on_host(const std::shared_ptr<device::Device>& de
 class DeviceSum final : public GradientSum {
  public:
   DeviceSum(DeviceStep& step, const TensorTable& table, const SliceMap& map, PushedMemory memory)
-      : GradientSum(table, map),
+      : GradientSum(elements_of(table), map),
         step_(step),
         device_(step.device()),
         gradients_(total(), device::device_floats(device_)),
@@ -55,6 +55,7 @@ class DeviceSum final : public GradientSum {
         event_of_(static_cast<size_t>(map.slices())),
         sums_(device_->stream()),
         out_(device_->stream()) {
+    PP_ASSERT(map.stages() == 1);  // `check` counts slices of one size
     for (int i = 0; i < map.slices(); ++i) copied_.push_back(device_->event());
   }
 
@@ -66,6 +67,12 @@ class DeviceSum final : public GradientSum {
     } catch (const Error& e) {
       Log("worker").warn(e.what());
     }
+  }
+
+  std::shared_ptr<float[]> take() override {
+    sums_->record(*read_);
+    step_.write_after(*read_);
+    return gradients_.get();
   }
 
   bool give_next(const SliceReady& ready) override {
@@ -115,12 +122,6 @@ class DeviceSum final : public GradientSum {
     sum_ = stays_ ? nullptr : sent_.get();
   }
 
-  std::shared_ptr<float[]> take() override {
-    sums_->record(*read_);
-    step_.write_after(*read_);
-    return gradients_.get();
-  }
-
   void begin_tensor(size_t tensor) override { sums_->wait(step_.gradient(tensor)); }
 
   void add(const float* left, float* right, Range range) override {
@@ -152,7 +153,7 @@ class DeviceSum final : public GradientSum {
     const int64_t hi = map().elements(static_cast<int>(slices.hi) - 1).hi;
     auto* marks = static_cast<int64_t*>(marks_.data()) + first;
     sums_->find_non_finite(sum + lo, static_cast<size_t>(hi - lo),
-                           static_cast<size_t>(map().elements(0).size()), node_, marks);
+                           static_cast<size_t>(map().slice_elements()), node_, marks);
     sums_->record(*checked_);
     out_->wait(*checked_);
     out_->copy_out(marks, static_cast<size_t>(slices.size()) * sizeof *marks, host_mark(first));

@@ -8,6 +8,7 @@
 #include "common/base/process.h"
 #include "common/job/job.h"
 #include "common/net/model_wire.h"
+#include "models/pipeline.h"
 
 namespace pushpull {
 
@@ -41,25 +42,75 @@ void Evaluator::announce(int64_t chunk) {
   dataset_.announce({.split = Split::kTest, .micro_batch = chunk, .indices = indices_});
 }
 
-std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t chunk,
-                                         bool same_weights) {
-  PP_ASSERT(std::ssize(weights) == model_.table().total);
+Samples Evaluator::read(int64_t chunk, bool same_weights) {
   find_indices(chunk);
   // pads with zeros rather than an earlier chunk's samples, so that the bits depend on this chunk
   // alone
   if (std::ssize(indices_) < chunk_size_) std::fill(block_.begin(), block_.end(), 0.0F);
   dataset_.read({Split::kTest, 0, indices_, layout_}, block_.data());
-  model_.evaluate(weights, {-1, chunk, indices_, block_, 0, same_weights}, sums_);
+  return {-1, chunk, indices_, block_, 0, same_weights};
+}
+
+std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t chunk,
+                                         bool same_weights) {
+  PP_ASSERT(std::ssize(weights) == model_.table().total);
+  model_.evaluate(weights, read(chunk, same_weights), sums_);
   return sums_;
 }
 
+std::span<const HeadSums> Evaluator::run_stage(std::span<const float> weights, int64_t chunk,
+                                               const float* input, float* output) {
+  PP_ASSERT(std::ssize(weights) == model_.table().total);
+  std::span<HeadSums> sums = sums_;
+  if (output != nullptr) sums = {};
+  group()->planned().evaluate(weights, read(chunk, false), input, output, sums);
+  return sums;
+}
+
 EvaluationShare::EvaluationShare(Evaluator evaluator, uint64_t incarnation,
-                                 std::function<bool()> over, Activity& activity, Trace* trace)
+                                 std::function<bool()> over, Activity& activity, Trace* trace,
+                                 StageExchange* exchange)
     : evaluator_(std::move(evaluator)),
       incarnation_(incarnation),
       over_(std::move(over)),
       activity_(activity),
-      trace_(trace) {}
+      trace_(trace),
+      exchange_(exchange) {}
+
+namespace {
+
+constexpr auto kEvaluated = wire::StagePart::KIND_EVALUATED;
+// A stage computes at most so many chunks that the stage behind has not taken: it bounds the memory
+// that they need. For each chunk taken, a float goes back.
+constexpr int64_t kAhead = 4;
+constexpr size_t kTaken = 1;
+
+}  // namespace
+
+Payload EvaluationShare::input_of(int64_t step, int64_t chunk, Range chunks) {
+  GroupStage* const group = evaluator_.group();
+  if (group == nullptr || group->stage() == 0) return {};
+  const int before = group->stage() - 1;
+  Payload input =
+      exchange_->receive({before, kEvaluated, step, chunk}, group->planned().input_floats());
+  if (chunk + kAhead < chunks.hi) {
+    const auto taken = std::make_shared<float>(1.0F);
+    exchange_->send({before, kEvaluated, step, chunk},
+                    {taken, std::as_bytes(std::span<const float>(taken.get(), kTaken))});
+  }
+  return input;
+}
+
+std::shared_ptr<float[]> EvaluationShare::output_of(int64_t step, int64_t chunk, Range chunks) {
+  GroupStage* const group = evaluator_.group();
+  if (group == nullptr || group->stage() + 1 == group->stages()) return nullptr;
+  if (chunk - kAhead >= chunks.lo) {
+    exchange_->receive({group->stage() + 1, kEvaluated, step, chunk - kAhead}, kTaken);
+  }
+  const size_t floats = group->planned().output_floats();
+  if (!outputs_ || outputs_->floats() != floats) outputs_.emplace(floats);
+  return outputs_->get();
+}
 
 std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
                                                      std::span<const float> weights) {
@@ -70,10 +121,23 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) evaluator_.announce(chunk);
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
     if (over_()) return std::nullopt;
+    const Payload input = input_of(step, chunk, chunks);
+    const std::shared_ptr<float[]> output = output_of(step, chunk, chunks);
     const double begin_s = traced ? now_seconds() : 0.0;
-    wire::ChunkResult* out = result.add_chunks();
-    out->set_chunk(chunk);
-    to_wire(evaluator_.run(weights, chunk, chunk > chunks.lo), out);
+    const std::span<const HeadSums> sums =
+        evaluator_.group() == nullptr
+            ? evaluator_.run(weights, chunk, chunk > chunks.lo)
+            : evaluator_.run_stage(weights, chunk, input.owner ? input.floats() : nullptr,
+                                   output.get());
+    if (output) {
+      const std::span<const float> floats(output.get(), outputs_->floats());
+      exchange_->send({evaluator_.group()->stage() + 1, kEvaluated, step, chunk},
+                      {output, std::as_bytes(floats)});
+    } else {
+      wire::ChunkResult* out = result.add_chunks();
+      out->set_chunk(chunk);
+      to_wire(sums, out);
+    }
     activity_.add_computed(1);
     if (traced) trace_->add(Trace::kEvaluate, step, chunk, begin_s, now_seconds());
   }

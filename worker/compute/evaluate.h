@@ -6,14 +6,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "common/base/buffer_pool.h"
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
+#include "worker/compute/stage_exchange.h"
 #include "worker/member/time_split.h"
 #include "worker/member/trace.h"
 
@@ -36,9 +39,16 @@ class Evaluator {
   //   same_weights: they are those of the model's call before.
   std::span<const HeadSums> run(std::span<const float> weights, int64_t chunk,
                                 bool same_weights = false);
+  // Returns the model if a group of workers divides it, or null. It has `run_stage` in place of `run`.
+  GroupStage* group() const { return model_.group_stage(); }
+  // The same of the group's stage, see PipelineStage::evaluate. Returns nothing but in the last stage.
+  std::span<const HeadSums> run_stage(std::span<const float> weights, int64_t chunk,
+                                      const float* input, float* output);
 
  private:
   void find_indices(int64_t chunk);
+  // Reads the chunk. Valid until the next call.
+  Samples read(int64_t chunk, bool same_weights);
 
   const Dataset& dataset_;
   Model& model_;
@@ -54,22 +64,32 @@ class Evaluator {
 class EvaluationShare {
  public:
   // incarnation: of this worker. over: returns true once the job is over; called before each chunk.
-  // activity: counts the chunks. trace: gets an event per chunk, unless null. Both are borrowed.
+  // activity: counts the chunks. trace: gets an event per chunk, unless null. exchange: with the other
+  // stages; null unless a group of workers divides the model. All are borrowed.
   EvaluationShare(Evaluator evaluator, uint64_t incarnation, std::function<bool()> over,
-                  Activity& activity, Trace* trace = nullptr);
+                  Activity& activity, Trace* trace = nullptr, StageExchange* exchange = nullptr);
 
   // Returns the number of chunks of the whole test split.
   int64_t chunks() const { return evaluator_.chunks(); }
   // Evaluates the weights of barrier `step` on these chunks. Returns nothing if the job ended
-  // first.
+  // first, and no chunks if a stage behind this one has the results. Also throws as
+  // StageExchange::receive does.
   std::optional<wire::EvalResult> run(int64_t step, Range chunks, std::span<const float> weights);
 
  private:
+  // What the stage before has computed of a chunk; empty in the first stage.
+  Payload input_of(int64_t step, int64_t chunk, Range chunks);
+  // Waits until the stage behind may get a chunk. Returns where it is computed, or null in the last
+  // stage.
+  std::shared_ptr<float[]> output_of(int64_t step, int64_t chunk, Range chunks);
+
   Evaluator evaluator_;
   const uint64_t incarnation_;
   const std::function<bool()> over_;
   Activity& activity_;
   Trace* const trace_;
+  StageExchange* const exchange_;
+  std::optional<BufferPool> outputs_;  // of the stage
 };
 
 }  // namespace pushpull

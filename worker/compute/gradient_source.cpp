@@ -14,6 +14,7 @@
 #include "models/device_step.h"
 #include "worker/compute/device_team.h"
 #include "worker/compute/pipeline_source.h"
+#include "worker/compute/stage_source.h"
 
 namespace pushpull {
 namespace {
@@ -75,9 +76,14 @@ void MicroBatches::sleep(double seconds) const {
 }
 
 const MicroBatch& MicroBatches::get(int64_t step, int64_t micro_batch) {
+  const MicroBatch& batch = read(step, micro_batch);
+  hash_ += data_hash(step, micro_batch, batch.indices);
+  return batch;
+}
+
+const MicroBatch& MicroBatches::read(int64_t step, int64_t micro_batch) {
   straggling_.lag();  // reading does not count as computing
   const MicroBatch& batch = loader_.get(step, micro_batch);
-  hash_ += data_hash(step, micro_batch, batch.indices);
   straggling_.resume();
   return batch;
 }
@@ -120,7 +126,7 @@ class HostSource final : public GradientSource {
              FloatAllocator memory)
       : model_(model),
         batches_(batches),
-        sum_(make_host_sum(model.table(), map, std::move(memory))) {
+        sum_(make_host_sum(elements_of(model.table()), map, std::move(memory))) {
     if (job.on_bad_gradient == OnBadGradient::kSkip) skipped_.emplace(model.table());
   }
 
@@ -260,15 +266,22 @@ bool DeviceSource::node(const NodeWork& work, std::vector<float>& losses) {
 
 std::unique_ptr<GradientSource> make_gradient_source(const Job& job, Model& model,
                                                      const SliceMap& map, MicroBatches& batches,
-                                                     PushedMemory memory) {
+                                                     PushedMemory memory, StageExchange* exchange) {
   const std::vector<DeviceStep*> devices = model.device_steps();
   for (DeviceStep* device : devices) device->unstage();  // inputs of an earlier term
-  if (Pipeline* const pipeline = model.pipeline()) {
-    if (job.on_bad_gradient == OnBadGradient::kSkip) {
-      throw Error(ErrorCode::kUsage,
-                  "[train] on-bad-gradient = skip needs whole gradients, and this worker computes "
-                  "in stages: use abort or quarantine, or leave --stages out");
-    }
+  Pipeline* const pipeline = model.pipeline();
+  GroupStage* const group = model.group_stage();
+  if ((pipeline != nullptr || group != nullptr) && job.on_bad_gradient == OnBadGradient::kSkip) {
+    throw Error(ErrorCode::kUsage,
+                "[train] on-bad-gradient = skip needs whole gradients, and this worker computes "
+                "in stages: use abort or quarantine, or leave stages out");
+  }
+  if (group != nullptr) {
+    PP_ASSERT(exchange != nullptr);
+    return std::make_unique<StageSource>(*group, model.table(), map, batches, *exchange,
+                                         std::move(memory.host));
+  }
+  if (pipeline != nullptr) {
     return std::make_unique<PipelineSource>(*pipeline, model.table(), map, batches,
                                             std::move(memory.host));
   }

@@ -1,5 +1,6 @@
 // The gradients of a task's nodes, computed and summed where the model is: on the processor, whole or
-// in stages (pipeline_source.h), on a device, or on several (device_team.h). Single-threaded.
+// in stages (pipeline_source.h), as one stage of a group (stage_source.h), on a device, or on several
+// (device_team.h). Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 namespace pushpull {
 
 struct Job;
+class StageExchange;
 
 // Slows a worker down on purpose (`straggler`): after each piece of computing it waits until the
 // piece has taken FACTOR times as long. It sleeps rather than spins, because it emulates a slower
@@ -70,6 +72,8 @@ class MicroBatches {
   Loader& loader() { return loader_; }
   // Returns a micro-batch, valid until the next call, and adds it to the hash.
   const MicroBatch& get(int64_t step, int64_t micro_batch);
+  // The same without the hash.
+  const MicroBatch& read(int64_t step, int64_t micro_batch);
   // Adds a micro-batch that was read by `loader()`.
   void add_hash(const HashSum& hash) { hash_ += hash; }
   HashSum take_hash() { return std::exchange(hash_, {}); }
@@ -141,10 +145,12 @@ class GradientSource {
 };
 
 // Returns the source for the devices of `model`, or for the processor. Borrows `job`, `model` and
-// `batches`. memory: where gradients are written. Throws Error(kUsage) if the job asks for what the
+// `batches`. memory: where gradients are written. exchange: with the other stages of a group, borrowed;
+// null unless the model is divided among workers. Throws Error(kUsage) if the job asks for what the
 // devices cannot do.
 std::unique_ptr<GradientSource> make_gradient_source(const Job& job, Model& model,
                                                      const SliceMap& map, MicroBatches& batches,
-                                                     PushedMemory memory);
+                                                     PushedMemory memory,
+                                                     StageExchange* exchange = nullptr);
 
 }  // namespace pushpull

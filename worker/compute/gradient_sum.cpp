@@ -67,9 +67,12 @@ constexpr double kSafe = 1e30;
 
 class HostSum final : public GradientSum {
  public:
-  HostSum(const TensorTable& table, const SliceMap& map, FloatAllocator memory)
-      : GradientSum(table, map), pool_(total(), std::move(memory)), bounds_(table.tensors.size()) {}
+  HostSum(std::vector<Range> tensors, const SliceMap& map, FloatAllocator memory)
+      : GradientSum(std::move(tensors), map),
+        pool_(total(), std::move(memory)),
+        bounds_(tensor_elements().size()) {}
 
+  std::shared_ptr<float[]> take() override { return pool_.get(); }
   std::span<const float> sum() const override { return {top(), total()}; }
   void bound(size_t tensor, double bound) override {
     bounds_[tensor] = in_first_leaf() ? bound : bounds_[tensor] + bound;
@@ -90,7 +93,6 @@ class HostSum final : public GradientSum {
   void begin_node() override {
     std::ranges::fill(bounds_, std::numeric_limits<double>::infinity());
   }
-  std::shared_ptr<float[]> take() override { return pool_.get(); }
   void add(const float* left, float* right, Range range) override { add_range(left, right, range); }
   void slices_done(Range slices, const std::shared_ptr<float[]>& sum,
                    const SliceReady& ready) override {
@@ -123,25 +125,30 @@ std::vector<int> merges_of(int64_t leaves) {
   return merge_plan(nodes, leaves);
 }
 
-SliceProgress::SliceProgress(const TensorTable& table, const SliceMap& map)
-    : map_(map), tensors_in_slice_(static_cast<size_t>(map.slices())) {
+std::vector<Range> elements_of(const TensorTable& table) {
+  std::vector<Range> out;
   for (const TensorInfo& tensor : table.tensors) {
-    elements_.push_back({tensor.offset, tensor.offset + tensor.size});
+    out.push_back({tensor.offset, tensor.offset + tensor.size});
   }
-  for (int slice = 0; slice < map_.slices(); ++slice) {
-    const Range s = map_.elements(slice);
-    for (const Range& t : elements_) {
-      if (t.lo < s.hi && s.lo < t.hi) ++tensors_in_slice_[static_cast<size_t>(slice)];
+  return out;
+}
+
+SliceProgress::SliceProgress(std::vector<Range> tensors, const SliceMap& map)
+    : map_(map),
+      elements_(std::move(tensors)),
+      tensors_in_slice_(static_cast<size_t>(map.slices())) {
+  for (const Range& tensor : elements_) {
+    const Range slices = map_.slices_with(tensor);
+    for (int64_t slice = slices.lo; slice < slices.hi; ++slice) {
+      ++tensors_in_slice_[static_cast<size_t>(slice)];
     }
   }
 }
 
 Range SliceProgress::done(size_t tensor) {
-  const Range elements = elements_.at(tensor);
-  const int64_t slice_size = map_.elements(0).size();
+  const Range slices = map_.slices_with(elements_.at(tensor));
   Range done;
-  for (auto slice = static_cast<int>(elements.lo / slice_size);
-       slice < map_.slices() && map_.elements(slice).lo < elements.hi; ++slice) {
+  for (int64_t slice = slices.lo; slice < slices.hi; ++slice) {
     if (--missing_[static_cast<size_t>(slice)] > 0) continue;
     if (done.size() == 0) done.lo = slice;
     done.hi = slice + 1;
@@ -149,8 +156,8 @@ Range SliceProgress::done(size_t tensor) {
   return done;
 }
 
-GradientSum::GradientSum(const TensorTable& table, const SliceMap& map)
-    : total_(table.total), slices_(table, map) {}
+GradientSum::GradientSum(std::vector<Range> tensors, const SliceMap& map)
+    : slices_(std::move(tensors), map) {}
 
 void GradientSum::begin(int64_t leaves) {
   PP_ASSERT(leaves > 0);
@@ -164,9 +171,9 @@ void GradientSum::begin(int64_t leaves) {
   begin_node();
 }
 
-std::span<float> GradientSum::leaf() {
+std::span<float> GradientSum::leaf(std::shared_ptr<float[]> buffer) {
   PP_ASSERT(next_leaf_ < leaves_);
-  stack_.push_back(take());
+  stack_.push_back(std::move(buffer));
   return {stack_.back().get(), total()};
 }
 
@@ -194,16 +201,16 @@ void GradientSum::end_leaf() {
     for (int m = 0; m < merges_[static_cast<size_t>(next_leaf_)]; ++m) {
       std::shared_ptr<float[]> right = std::move(stack_.back());
       stack_.pop_back();
-      add(stack_.back().get(), right.get(), {0, total_});
+      add(stack_.back().get(), right.get(), slices_.all());
       stack_.back() = std::move(right);
     }
   }
   ++next_leaf_;
 }
 
-std::unique_ptr<GradientSum> make_host_sum(const TensorTable& table, const SliceMap& map,
+std::unique_ptr<GradientSum> make_host_sum(std::vector<Range> tensors, const SliceMap& map,
                                            FloatAllocator memory) {
-  return std::make_unique<HostSum>(table, map, std::move(memory));
+  return std::make_unique<HostSum>(std::move(tensors), map, std::move(memory));
 }
 
 }  // namespace pushpull

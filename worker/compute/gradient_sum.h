@@ -52,15 +52,22 @@ class SkippedGradients {
   std::vector<wire::BadGradient> found_;
 };
 
+// Returns the elements of each tensor.
+std::vector<Range> elements_of(const TensorTable& table);
+
 // Counts the tensors of each slice that are final. Single-threaded.
 class SliceProgress {
  public:
-  SliceProgress(const TensorTable& table, const SliceMap& map);
+  // tensors: their elements; adjacent, and whole slices together.
+  SliceProgress(std::vector<Range> tensors, const SliceMap& map);
 
   const SliceMap& map() const { return map_; }
-  // Returns the elements of a tensor.
+  // Returns the elements of a tensor, and of all.
   const Range& elements(size_t tensor) const { return elements_.at(tensor); }
   const std::vector<Range>& tensors() const { return elements_; }
+  Range all() const {
+    return elements_.empty() ? Range{} : Range{elements_.front().lo, elements_.back().hi};
+  }
   // Begins: no tensor is final.
   void begin() { missing_ = tensors_in_slice_; }
   // Returns the slices that this tensor completes. They are adjacent, since only the tensor's first
@@ -93,7 +100,12 @@ class GradientSum {
   // Begins a node of `leaves` micro-batches.
   void begin(int64_t leaves);
   // Returns where the model writes the gradient of the next micro-batch, in the model's memory.
-  std::span<float> leaf();
+  std::span<float> leaf() { return leaf(take()); }
+  // The same for a buffer that `take` has returned, if gradients of several micro-batches are begun
+  // before the first one ends.
+  std::span<float> leaf(std::shared_ptr<float[]> buffer);
+  // Returns a buffer for a leaf. All earlier additions have been issued by then.
+  virtual std::shared_ptr<float[]> take() = 0;
   // Sums a tensor that backward has finished and passes on the slices that this completes. Only in
   // the node's last micro-batch.
   void tensor_ready(size_t tensor, const SliceReady& ready);
@@ -131,18 +143,17 @@ class GradientSum {
   virtual Copied copied(int /*slice*/, const device::Event& /*clock*/) const { return {}; }
 
  protected:
-  GradientSum(const TensorTable& table, const SliceMap& map);
+  // tensors: as SliceProgress.
+  GradientSum(std::vector<Range> tensors, const SliceMap& map);
 
   const SliceMap& map() const { return slices_.map(); }
   const std::vector<Range>& tensor_elements() const { return slices_.tensors(); }
   bool in_first_leaf() const { return next_leaf_ == 0; }
-  size_t total() const { return static_cast<size_t>(total_); }
+  size_t total() const { return static_cast<size_t>(map().total()); }
   // Returns the sum. Call after the last leaf.
   const float* top() const { return stack_.back().get(); }
 
   virtual void begin_node() {}
-  // Returns a buffer for the next leaf. All earlier additions have been issued by then.
-  virtual std::shared_ptr<float[]> take() = 0;
   // Called before add() reads this tensor of the latest leaf.
   virtual void begin_tensor(size_t /*tensor*/) {}
   // Computes right = left + right for the elements of `range`.
@@ -152,7 +163,6 @@ class GradientSum {
                            const SliceReady& ready) = 0;
 
  private:
-  int64_t total_;
   SliceProgress slices_;
   int64_t leaves_ = 0;
   int64_t next_leaf_ = 0;
@@ -160,8 +170,10 @@ class GradientSum {
   std::vector<std::shared_ptr<float[]>> stack_;
 };
 
-// Makes a sum in host memory. memory: where gradients are written and sent from.
-std::unique_ptr<GradientSum> make_host_sum(const TensorTable& table, const SliceMap& map,
+// Makes a sum in host memory. It reads and writes no element outside of the tensors.
+//   tensors: as SliceProgress: of a model or of a stage. memory: where gradients are written and sent
+//   from.
+std::unique_ptr<GradientSum> make_host_sum(std::vector<Range> tensors, const SliceMap& map,
                                            FloatAllocator memory = heap_floats);
 
 // Returns true if none of x[0], ..., x[n - 1] is NaN or infinite. Thread-safe.

@@ -20,19 +20,19 @@ constexpr auto kOverPoll = std::chrono::milliseconds(20);
 
 PipelineSource::PipelineSource(Pipeline& pipeline, const TensorTable& table, const SliceMap& map,
                                MicroBatches& batches, FloatAllocator memory)
-    : pipeline_(pipeline),
-      batches_(batches),
-      progress_(table, map),
+    : batches_(batches),
+      progress_(elements_of(table), map),
       pool_(static_cast<size_t>(map.total()), std::move(memory)),
       tensors_(table.tensors.size()),
       stages_(pipeline.stages()) {
-  const auto is_statistic = [](const TensorInfo& t) { return t.rule == UpdateRule::kAverage; };
-  if (std::ranges::none_of(table.tensors, is_statistic)) unwritten_ = heap_floats(pool_.floats());
   for (size_t s = 0; s < stages_.size(); ++s) {
-    stages_[s].tensors = pipeline.tensors(s);
-    stages_[s].figures.layers = pipeline.layers(s);
+    PipelineStage& model = pipeline.stage(s);
+    stages_[s].model = &model;
+    stages_[s].tensors = model.tensors();
+    stages_[s].figures.layers = model.layers();
+    if (model.forward_writes()) forward_writes_ = true;
     if (s + 1 == stages_.size()) continue;
-    stages_[s].boundary = std::make_unique<BufferPool>(pipeline.boundary_floats(s), heap_floats);
+    stages_[s].boundary = std::make_unique<BufferPool>(model.output_floats(), heap_floats);
   }
   for (size_t s = 0; s < stages_.size(); ++s) {
     stages_[s].thread = std::thread([this, s] { loop(s); });
@@ -95,7 +95,7 @@ void PipelineSource::begin(const NodeWork& work) {
 
 void PipelineSource::publish_samples(const NodeWork& work) {
   for (int64_t m = work.range.lo; m < work.range.hi && !batches_.over(); ++m) {
-    auto batch = pipeline_.prepare(batches_.get(work.step, m).view());
+    auto batch = stages_.back().model->prepare(batches_.get(work.step, m).view());
     const std::lock_guard lock(mutex_);
     leaves_[static_cast<size_t>(samples_here_++)].batch = std::move(batch);
     changed_.notify_all();
@@ -217,19 +217,18 @@ void PipelineSource::loop(size_t stage) {
 void PipelineSource::run(size_t s) {
   Stage& stage = stages_[s];
   int64_t in_flight = 0;
-  for (const StageAction& action : pipeline_.actions(s, std::ssize(leaves_))) {
+  for (const StageAction& action : stage.model->actions(std::ssize(leaves_))) {
     in_flight += action.forward ? 1 : -1;
     stage.figures.slots_max = std::max(stage.figures.slots_max, in_flight);
     action.forward ? forward(s, action.micro_batch) : backward(s, action.micro_batch);
   }
 }
 
-Pipeline::Pass PipelineSource::pass(size_t stage, int64_t micro_batch) const {
+PipelineStage::Pass PipelineSource::pass(size_t stage, int64_t micro_batch) const {
   const Leaf& leaf = leaves_[static_cast<size_t>(micro_batch)];
-  const auto slots = static_cast<int64_t>(pipeline_.slots(stage));
-  const Buffer& gradient = leaf.gradient ? leaf.gradient : unwritten_;
+  const auto slots = static_cast<int64_t>(stages_[stage].model->slots());
   return {work_->weights,
-          {gradient.get(), static_cast<size_t>(progress_.map().total())},
+          {leaf.gradient.get(), leaf.gradient ? pool_.floats() : 0},
           leaf.batch.get(),
           static_cast<size_t>(micro_batch % slots)};
 }
@@ -237,7 +236,7 @@ Pipeline::Pass PipelineSource::pass(size_t stage, int64_t micro_batch) const {
 void PipelineSource::forward(size_t s, int64_t m) {
   Stage& stage = stages_[s];
   Buffer input;
-  Pipeline::Pass pass_of;
+  PipelineStage::Pass pass_of;
   bool weights_arrive = false;
   {
     std::unique_lock lock(mutex_);
@@ -247,7 +246,7 @@ void PipelineSource::forward(size_t s, int64_t m) {
       stages_[s - 1].outputs.pop_front();
     }
     Leaf& leaf = leaves_[static_cast<size_t>(m)];
-    if (!leaf.gradient && !unwritten_) leaf.gradient = pool_.get();
+    if (!leaf.gradient && forward_writes_) leaf.gradient = pool_.get();
     pass_of = pass(s, m);
     weights_arrive = weights_here_ < tensors_;
   }
@@ -260,14 +259,14 @@ void PipelineSource::forward(size_t s, int64_t m) {
   };
   const Buffer output = stage.boundary ? stage.boundary->get() : nullptr;
   const double begin_s = now_seconds();
-  pipeline_.forward(s, pass_of, input.get(), output.get(),
-                    weights_arrive ? needed : WeightsNeeded{});
+  stage.model->forward(pass_of, input.get(), output.get(),
+                       weights_arrive ? needed : WeightsNeeded{});
   const double end_s = now_seconds();
   stage.figures.busy += end_s - begin_s - waited_s;
   if (trace_ != nullptr) stage.passes.push_back({{true, m}, begin_s, end_s});
   if (input) stage.figures.bytes_in += stages_[s - 1].boundary->floats() * sizeof(float);
   if (output) stage.figures.bytes_out += stage.boundary->floats() * sizeof(float);
-  const float loss = output ? 0.0F : pipeline_.loss(pass_of);
+  const float loss = output ? 0.0F : stage.model->loss(pass_of);
   const std::lock_guard lock(mutex_);
   if (output) {
     stage.outputs.push_back(output);
@@ -281,7 +280,7 @@ void PipelineSource::forward(size_t s, int64_t m) {
 void PipelineSource::backward(size_t s, int64_t m) {
   Stage& stage = stages_[s];
   Buffer gradient;
-  Pipeline::Pass pass_of;
+  PipelineStage::Pass pass_of;
   {
     std::unique_lock lock(mutex_);
     if (stage.boundary) {
@@ -298,7 +297,7 @@ void PipelineSource::backward(size_t s, int64_t m) {
   const Buffer before = s > 0 ? stages_[s - 1].boundary->get() : nullptr;
   const double begin_s = now_seconds();
   const bool is_last = m + 1 == std::ssize(leaves_);
-  pipeline_.backward(s, pass_of, gradient.get(), before.get(), [&](size_t tensor) {
+  stage.model->backward(pass_of, gradient.get(), before.get(), [&](size_t tensor) {
     if (is_last) tensor_ready(stage, tensor, m);
   });
   if (before) {  // the stage before goes on while this one adds

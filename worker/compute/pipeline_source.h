@@ -42,7 +42,7 @@ class PipelineSource final : public GradientSource {
   using Buffer = std::shared_ptr<float[]>;
   // A micro-batch of the node.
   struct Leaf {
-    std::unique_ptr<Pipeline::Batch> batch;
+    std::unique_ptr<PipelineStage::Batch> batch;
     Buffer gradient;   // from its first write until all stages have added it
     size_t added = 0;  // stages that have
     float loss = 0.0F;
@@ -53,6 +53,7 @@ class PipelineSource final : public GradientSource {
     double end_s = 0.0;
   };
   struct Stage {
+    PipelineStage* model = nullptr;
     std::vector<size_t> tensors;
     std::deque<Buffer> outputs;            // of forward, for the stage behind; guarded
     std::deque<Buffer> input_gradients;    // of backward, for the stage before; guarded
@@ -82,18 +83,16 @@ class PipelineSource final : public GradientSource {
   void backward(size_t stage, int64_t micro_batch);
   void tensor_ready(Stage& stage, size_t tensor, int64_t micro_batch);
   void end_leaf(Stage& stage, int64_t micro_batch);
-  Pipeline::Pass pass(size_t stage, int64_t micro_batch) const;
+  PipelineStage::Pass pass(size_t stage, int64_t micro_batch) const;
   // Waits until `here` returns true, with the mutex held. Throws GivenUp.
   template <class Here>
   void await(std::unique_lock<std::mutex>& lock, Here here);
 
-  Pipeline& pipeline_;
   MicroBatches& batches_;
   SliceProgress progress_;
   BufferPool pool_;
   const size_t tensors_;
-  // In place of a gradient during forward, which does not write it; null if forward writes statistics.
-  Buffer unwritten_;
+  bool forward_writes_ = false;  // gradients, in some stage
   std::vector<Stage> stages_;
   std::vector<int> merges_;  // by leaf
   Buffer sum_;

@@ -110,6 +110,11 @@ wire::Pull Pull::pull_on(int server, int connection, bool repeat) {
   pull.set_latest(aim_.is_newest());
   pull.set_barrier(aim_.at_barrier);
   pull.set_lease_only(aim_.leases);
+  for (const Range& slices : connections_.part().pulled) {
+    wire::SliceRange* wanted = pull.add_wanted();
+    wanted->set_lo(static_cast<int32_t>(slices.lo));
+    wanted->set_hi(static_cast<int32_t>(slices.hi));
+  }
   pull.set_want_lease(schedule_.draws_leases() && server == 0 && connection == 0);
   pull.set_newest_lease(schedule_.newest_lease());
   pull.set_in_place(in_place_.asked(server));

@@ -67,13 +67,14 @@ void PushDelivery::open(Pending& pending, int server) {
   push->set_lo(static_cast<int32_t>(head_.range.lo));
   push->set_hi(static_cast<int32_t>(head_.range.hi));
   if (!options_.reports) {
-    push->set_parts_total(static_cast<int32_t>(connections_.slices(server).size()) *
-                          head_.parts_each);
+    push->set_stage(connections_.part().stage);
+    push->set_parts_total(connections_.pushed(server) * head_.parts_each);
     push->mutable_read_versions()->Assign(head_.read_versions.begin(), head_.read_versions.end());
   }
   push->set_steps(static_cast<int32_t>(head_.steps));
   *push->mutable_grant() = head_.grant;
-  push->set_acknowledge(options_.acknowledge);
+  // without weights of this server, nothing else would tell that the push has arrived
+  push->set_acknowledge(options_.acknowledge || connections_.pulled(server).empty());
   push->set_first(at(server).first);
 }
 
@@ -105,11 +106,16 @@ void PushDelivery::end(std::span<const float> losses, double squares, const std:
   running_ = false;
   for (int server = 0; server < connections_.servers(); ++server) {
     if (!gets_pushes(server)) continue;
-    // a push is incomplete until the last message of the first connection arrives
-    Message& last = at(server).pending.front().message;
-    if (options_.reports) open(at(server).pending.front(), server);
-    PP_ASSERT(last.header.has_exchange());
-    wire::Push* push = last.header.mutable_exchange()->mutable_push();
+    // a push is incomplete until the last message of a connection with parts arrives
+    std::vector<Pending>& pending = at(server).pending;
+    auto last = std::ranges::find_if(
+        pending, [](const Pending& p) { return p.message.header.has_exchange(); });
+    if (last == pending.end()) {
+      PP_ASSERT(options_.reports || connections_.pushed(server) == 0);
+      last = pending.begin();
+      open(*last, server);
+    }
+    wire::Push* push = last->message.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);
     if (server != 0) continue;
     push->mutable_losses()->Assign(losses.begin(), losses.end());
@@ -185,7 +191,7 @@ void PushDelivery::copied(int64_t step) {
 void PushDelivery::start_over(int server) {
   PP_ASSERT(!running_);
   Server& s = at(server);
-  if (connections_.slices(server).empty()) return;
+  if (!gets_pushes(server)) return;
   s.unacknowledged.insert(s.unacknowledged.begin(), std::make_move_iterator(s.kept.begin()),
                           std::make_move_iterator(s.kept.end()));
   s.kept.clear();

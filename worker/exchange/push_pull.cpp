@@ -29,12 +29,13 @@ bool may_begin(const PushPullSetup& setup, const Task& task, int64_t evaluated) 
 
 }  // namespace
 
-PushPullSetup push_pull_setup(const JobView& view, int64_t elements, int64_t chunks) {
+PushPullSetup push_pull_setup(const JobView& view, const TensorTable& table, int64_t chunks) {
   PushPullSetup setup;
   setup.term_id = view.term_id;
   setup.incarnation = view.incarnation;
   setup.job = view.job;
-  setup.total_elements = elements;
+  setup.total_elements = table.total;
+  setup.stage_begins = table.stage_begins();
   setup.servers = view.state.data_endpoints_size();
   setup.barriers = barriers_of(view.job, view.state.start_step(), view.state.end_step());
   setup.shares = view.state.shares();
@@ -45,12 +46,13 @@ PushPullSetup push_pull_setup(const JobView& view, int64_t elements, int64_t chu
 
 PushPull::PushPull(PushPullSetup setup)
     : setup_(std::move(setup)),
-      connections_({setup_.total_elements, setup_.job.slice_bytes, setup_.servers},
-                   setup_.job.connections),
+      connections_(
+          {setup_.total_elements, setup_.job.slice_bytes, setup_.servers, setup_.stage_begins},
+          setup_.job.connections, setup_.part),
       schedule_(make_schedule(setup_.job.strategy, {setup_.barriers, setup_.shares, setup_.chunks,
                                                     setup_.job.micro_batches()})),
       weights_(connections_.map(), setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory,
-               setup_.side_by_side),
+               setup_.side_by_side, setup_.part.pulled),
       delivery_({setup_.term_id, setup_.incarnation}, connections_,
                 {setup_.flush_bytes, setup_.acknowledge, schedule_->acknowledged_is_applied(),
                  setup_.job.copy_distance() > 0, setup_.job.strategy.traits().workers_update},
@@ -178,7 +180,7 @@ void PushPull::finish_if_complete(int64_t now_ms) {
   delivery_.applied(pulled.min_version);
   const bool per_server = pulled.aim.versions == PullAim::kPerServer;
   for (int server = 0; server < setup_.servers; ++server) {
-    if (per_server && connections_.slices(server).empty()) continue;
+    if (per_server && connections_.pulled(server).empty()) continue;
     read_versions_[static_cast<size_t>(server)] =
         per_server ? pull_.state().version(server) : pulled.min_version;
   }

@@ -37,7 +37,9 @@ struct PushPullSetup {
   uint64_t term_id = 0;
   uint64_t incarnation = 0;
   Job job;
-  int64_t total_elements = 0;  // of the flat vector
+  int64_t total_elements = 0;              // of the flat vector
+  std::vector<int64_t> stage_begins = {};  // see SliceMap
+  SlicePart part = {};
   int servers = 1;
   Barriers barriers;
   int shares = 1;                        // of a step and of an evaluation
@@ -55,8 +57,8 @@ struct PushPullSetup {
 };
 
 // Returns the setup of PushPull for this term.
-//   elements: of the flat vector. chunks: of an evaluation.
-PushPullSetup push_pull_setup(const JobView& view, int64_t elements, int64_t chunks);
+//   chunks: of an evaluation.
+PushPullSetup push_pull_setup(const JobView& view, const TensorTable& table, int64_t chunks);
 
 class PushPull {
  public:
@@ -78,6 +80,9 @@ class PushPull {
 
   // ---- the driver's side ----
   Task next(int64_t now_ms);
+  // In a group of workers that divides the model: see Schedule.
+  std::optional<int64_t> proposed_step() const { return schedule_->proposed_step(); }
+  void begin_at(int64_t step) { schedule_->begin_at(step); }
   // Returns the task that will probably follow, so that its data can be prefetched.
   std::optional<Task> upcoming() const { return schedule_->upcoming(); }
   // The weights for the task that `next` returned. Valid until the next call of on_message.

@@ -68,6 +68,13 @@ class Schedule {
   virtual void on_pushed(int64_t step, Range range) = 0;
   virtual void on_evaluated() = 0;
 
+  // ---- a group of workers that divides the model, after each change of the group ----
+  // Returns the step of the newest weights at the servers, once it is known, if the group must begin
+  // its share again: the lowest one of all members counts. Without it, the coordinator names the step.
+  virtual std::optional<int64_t> proposed_step() const { return std::nullopt; }
+  // The group begins at this step.
+  virtual void begin_at(int64_t /*step*/) {}
+
   // ---- queries ----
   virtual Decision next() const = 0;
   // Returns the next task, whether or not its weights have arrived, or nothing if none is left.

@@ -13,12 +13,34 @@ LockstepSchedule::LockstepSchedule(const WorkPlan& plan, bool subtrees)
 // A new share begins at the step of the weights in use: without this share no worker can be further
 // ahead. If the run is, the servers' answers show it.
 bool LockstepSchedule::on_shares(const wire::State& state) {
-  return shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
+  const bool is_new = shares_.assign(state, [this](int64_t /*from_step*/) { return clock_; });
+  if (is_new && shares_.in_group()) {
+    group_begins_ = true;
+    proposed_step_.reset();
+    clock_ = -1;
+    for (OwnedShare& share : shares_.all()) share.clock = -1;
+  }
+  return is_new;
+}
+
+void LockstepSchedule::begin_at(int64_t step) {
+  group_begins_ = false;
+  proposed_step_.reset();
+  shares_.begin_at(step);
+}
+
+std::optional<Task> LockstepSchedule::wanted() const {
+  return group_begins_ ? std::nullopt : shares_.next_task();
 }
 
 // Only the servers know the current step. Some may be a step ahead; they still have the previous
 // version, and a new worker needs one version of all slices.
 std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
+  if (group_begins_) {
+    proposed_step_ = weights.min_version;
+    clock_ = weights.min_version == weights.max_version ? weights.min_version : -1;
+    return std::nullopt;
+  }
   if (weights.min_version != weights.max_version) {
     return PullAim{.clock = weights.min_version, .may_be_past = clock_ < 0};
   }
@@ -28,10 +50,12 @@ std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights
 }
 
 Schedule::Decision LockstepSchedule::next() const {
-  if (clock_ < 0) {
+  const bool asks_for_step = group_begins_ ? !proposed_step_ : clock_ < 0 && !shares_.in_group();
+  if (asks_for_step) {
     if (shares_.empty()) return {};
     return {{}, PullAim{.versions = PullAim::kNewest}};
   }
+  if (group_begins_) return {};
   const std::optional<Task> task = wanted();
   if (!task) {
     if (shares_.empty()) return {};

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "worker/exchange/schedule.h"
 #include "worker/exchange/share_list.h"
@@ -13,7 +14,9 @@ struct Strategy;
 
 // Schedule of whole steps in lockstep (sync, local:H). All slices have one version per step. A
 // worker computes each of its shares on exactly the version of that step, and the next version
-// contains every micro-batch of it. A new worker first asks the servers for their current step.
+// contains every micro-batch of it. A new worker first asks the servers for their current step. So do
+// all members of a group that has changed, and begin at the lowest step: slices of the others may be
+// one further, and servers still have their previous version.
 class LockstepSchedule : public Schedule {
  public:
   // subtrees: a share is pushed as the maximal subtrees of the fixed tree that cover it, so that
@@ -27,7 +30,9 @@ class LockstepSchedule : public Schedule {
   void on_evaluated() override { shares_.evaluated(); }
 
   Decision next() const override;
-  std::optional<Task> wanted() const override { return shares_.next_task(); }
+  std::optional<int64_t> proposed_step() const override { return proposed_step_; }
+  void begin_at(int64_t step) override;
+  std::optional<Task> wanted() const override;
   bool weights_fit(const Task& task) const override { return clock_ >= 0 && clock_ == task.step; }
   std::optional<Task> upcoming() const override { return shares_.upcoming(); }
   std::optional<PullAim> pull_after(int64_t step) const override;
@@ -42,7 +47,9 @@ class LockstepSchedule : public Schedule {
  private:
   const bool subtrees_;
   ShareList shares_;
-  int64_t clock_ = -1;  // of the weights in use; -1 if there are none
+  int64_t clock_ = -1;         // of the weights in use; -1 if there are none
+  bool group_begins_ = false;  // the group has changed, and not agreed on a step yet
+  std::optional<int64_t> proposed_step_;
 };
 
 // Schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981). A

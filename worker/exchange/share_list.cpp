@@ -16,7 +16,8 @@ bool ShareList::assign(const wire::State& state,
     const int count = assigned.shares() == 0 ? plan_.shares : assigned.shares();
     const Range steps{assigned.first_step(), assigned.to_step() == 0 ? end : assigned.to_step()};
     const auto known = std::find_if(shares_.begin(), shares_.end(), [&](const OwnedShare& share) {
-      return share.index == assigned.index() && share.shares == count;
+      return share.index == assigned.index() && share.shares == count &&
+             share.attempt == state.group().attempt();
     });
     const Range range{assigned.lo(), assigned.hi()};
     if (known != shares_.end() && known->range == range) {
@@ -41,6 +42,7 @@ bool ShareList::assign(const wire::State& state,
     share.clock = clock(assigned.from_step());
     if (share.clock >= 0) share.clock = std::max(share.clock, steps.lo);
     share.grant = assigned.grant();
+    share.attempt = state.group().attempt();
     shares.push_back(share);
     grown = true;
   }

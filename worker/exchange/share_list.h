@@ -47,6 +47,7 @@ struct OwnedShare {
   // backup:B: barriers up to this step need no evaluation by this worker
   int64_t evaluated_through = 0;
   wire::Grant grant = {};  // permission to push this share
+  int64_t attempt = 0;     // of the group that computes it; 0 if no group does
 };
 
 class ShareList {
@@ -59,6 +60,8 @@ class ShareList {
   // Returns true if a share is new. Throws Error(kProtocol) for a share that cannot exist.
   bool assign(const wire::State& state, const std::function<int64_t(int64_t from_step)>& clock,
               bool may_be_empty = false);
+  // Returns true if a group computes the shares.
+  bool in_group() const { return !shares_.empty() && shares_.front().attempt > 0; }
   // Sets the clock of all shares that have none.
   void begin_at(int64_t clock);
 

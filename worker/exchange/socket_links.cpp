@@ -98,6 +98,7 @@ bool SocketLinks::poll() {
       if (!line.empty()) log_.warn("server " + std::to_string(server) + ": " + line);
     }
   }
+  others_(poll_items_);
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
   poll_sockets(poll_items_, kLinksPollMs);
   return (poll_items_.back().revents & ZMQ_POLLIN) != 0;

@@ -48,6 +48,9 @@ class SocketLinks final : public Links {
   void set_listener(std::function<void(const wire::State&)> listener) override {
     listener_ = std::move(listener);
   }
+  // Adds other sockets that `wait` waits for.
+  using AddPollItems = std::function<void(std::vector<zmq::pollitem_t>&)>;
+  void also_wait_for(AddPollItems others) { others_ = std::move(others); }
 
  private:
   void take_news();
@@ -63,6 +66,7 @@ class SocketLinks final : public Links {
   const uint64_t incarnation_;
   wire::State state_;  // last one passed to PushPull
   std::function<void(const wire::State&)> listener_ = [](const wire::State&) {};
+  AddPollItems others_ = [](std::vector<zmq::pollitem_t>&) {};
   int connected_ = 0;  // connections so far
   Log log_;
   ServerAttachment memory_;

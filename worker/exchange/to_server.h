@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "common/layout/slice_map.h"
@@ -12,34 +13,61 @@
 
 namespace pushpull {
 
+// The part of the slices that a worker works with: all of them, or those of its stage in a group
+// that divides the model. Plain value.
+struct SlicePart {
+  int stage = 0;                   // whose slices it pushes
+  std::vector<Range> pulled = {};  // slices that it needs, ascending; empty: all
+};
+
 // Maps slices to connections. A worker has `connections` connections to each server (a key of the
 // job), but at most one for each of the server's slices; slices are assigned to them in turn, in
 // both directions. Immutable; thread-safe.
 class ConnectionMap {
  public:
   // connections: to each server; at least 1.
-  ConnectionMap(const SliceMap& map, int64_t connections)
-      : map_(map), slices_(static_cast<size_t>(map.servers())) {
+  ConnectionMap(const SliceMap& map, int64_t connections, SlicePart part = {})
+      : map_(map), part_(std::move(part)), servers_(static_cast<size_t>(map.servers())) {
     for (int server = 0; server < servers(); ++server) {
-      slices_[static_cast<size_t>(server)] = map.slices_of(server);
-      counts_.push_back(
-          static_cast<int>(std::clamp<int64_t>(std::ssize(slices(server)), 1, connections)));
+      Server& to = servers_[static_cast<size_t>(server)];
+      const std::vector<int> all = map.slices_of(server);
+      to.connections = static_cast<int>(std::clamp<int64_t>(std::ssize(all), 1, connections));
+      for (const int slice : all) {
+        if (is_pulled(slice)) to.pulled.push_back(slice);
+        if (map.stage_of(slice) == part_.stage) ++to.pushed;
+      }
     }
   }
 
   const SliceMap& map() const { return map_; }
+  const SlicePart& part() const { return part_; }
   int servers() const { return map_.servers(); }
-  // The server's slices, ascending.
-  const std::vector<int>& slices(int server) const { return slices_[static_cast<size_t>(server)]; }
+  // The server's slices that the worker pulls, ascending, and the number of those that it pushes.
+  const std::vector<int>& pulled(int server) const { return at(server).pulled; }
+  int pushed(int server) const { return at(server).pushed; }
+  // Returns true if the server counts the worker's pushes, also those without slices.
+  bool counts_pushes(int server) const { return pushed(server) > 0 || server == 0; }
   // The number of connections to the server.
-  int count(int server) const { return counts_[static_cast<size_t>(server)]; }
+  int count(int server) const { return at(server).connections; }
   // The index of the slice's connection among those to its server.
   int of_slice(int slice) const { return slice / servers() % count(map_.server_of(slice)); }
 
  private:
+  struct Server {
+    std::vector<int> pulled;
+    int pushed = 0;
+    int connections = 1;
+  };
+  const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
+  bool is_pulled(int slice) const {
+    return part_.pulled.empty() || std::ranges::any_of(part_.pulled, [slice](const Range& range) {
+             return range.lo <= slice && slice < range.hi;
+           });
+  }
+
   const SliceMap map_;
-  std::vector<std::vector<int>> slices_;  // by server
-  std::vector<int> counts_;               // by server
+  const SlicePart part_;
+  std::vector<Server> servers_;
 };
 
 struct ToServer {

@@ -16,19 +16,20 @@ size_t bytes_of(int64_t elements) { return static_cast<size_t>(elements) * sizeo
 
 // Returns true if slices of several servers can be mapped into one flat vector.
 bool can_map(const SliceMap& map) {
-  const size_t slice_bytes = bytes_of(map.elements(0).size());
+  const size_t slice_bytes = bytes_of(map.slice_elements());
   const bool pages_fit = PageView::possible(bytes_of(map.total()), slice_bytes);
-  return map.servers() > 1 && pages_fit;
+  return map.servers() > 1 && map.stages() == 1 && pages_fit;
 }
 
 }  // namespace
 
 WeightsBuffer::WeightsBuffer(const SliceMap& map, bool encoded, FloatAllocator memory,
-                             bool side_by_side)
+                             bool side_by_side, const std::vector<Range>& pulled)
     : map_(map),
       encoded_(encoded),
       memory_(std::move(memory)),
       side_by_side_(side_by_side && can_map(map)),
+      pulled_(pulled.empty() ? std::vector<Range>{{0, map.slices()}} : pulled),
       version_(static_cast<size_t>(map.slices()), kNone) {}
 
 void WeightsBuffer::expect() {
@@ -80,7 +81,7 @@ void WeightsBuffer::put(int slice, const Payload& payload, bool in_place) {
   }
   if (!arriving_.view) {
     arriving_.view =
-        std::make_unique<PageView>(bytes_of(map_.total()), bytes_of(map_.elements(0).size()));
+        std::make_unique<PageView>(bytes_of(map_.total()), bytes_of(map_.slice_elements()));
   }
   const auto piece = static_cast<size_t>(slice);
   if (in_place && arriving_.view->show(piece, payload.owner, payload.bytes)) return;
@@ -121,14 +122,18 @@ bool WeightsBuffer::is_shared(const Flat& weights) {
 
 bool WeightsBuffer::has(Range elements) const {
   if (elements.lo >= elements.hi) return true;
-  const int64_t slice_size = map_.elements(0).size();
-  const auto first = version_.begin() + elements.lo / slice_size;
-  const auto last = version_.begin() + (elements.hi - 1) / slice_size;
-  return std::find(first, last + 1, kNone) == last + 1;
+  const Range slices = map_.slices_with(elements);
+  const auto last = version_.begin() + slices.hi;
+  return std::find(version_.begin() + slices.lo, last, kNone) == last;
 }
 
 int64_t WeightsBuffer::min_version() const {
-  return *std::min_element(version_.begin(), version_.end());
+  int64_t min = INT64_MAX;
+  for (const Range& slices : pulled_) {
+    min = std::min(min,
+                   *std::min_element(version_.begin() + slices.lo, version_.begin() + slices.hi));
+  }
+  return min;
 }
 
 int64_t WeightsBuffer::max_version() const {
@@ -146,7 +151,7 @@ void PullState::begin(const PullAim& aim) {
   aim_ = aim;
   weights_.expect();
   for (int server = 0; server < connections_.servers(); ++server) {
-    servers_[static_cast<size_t>(server)] = {static_cast<int>(connections_.slices(server).size()),
+    servers_[static_cast<size_t>(server)] = {static_cast<int>(connections_.pulled(server).size()),
                                              -1, aim.at_barrier};
   }
 }
@@ -186,7 +191,7 @@ bool PullState::is_one_version(int server, int64_t version) {
   if (version == from.version) return true;
   // the server's slices are complete, or a newer answer has overtaken this one
   if (from.missing == 0 || version < from.version) return false;
-  const std::vector<int>& slices = connections_.slices(server);
+  const std::vector<int>& slices = connections_.pulled(server);
   for (const int slice : slices) weights_.forget(slice);
   from = {static_cast<int>(slices.size()), version, aim_.at_barrier};
   return true;
@@ -194,7 +199,7 @@ bool PullState::is_one_version(int server, int64_t version) {
 
 void PullState::put_missing(int server, int connection, wire::Pull* pull) const {
   pull->clear_missing();
-  for (const int slice : connections_.slices(server)) {
+  for (const int slice : connections_.pulled(server)) {
     if (connections_.of_slice(slice) != connection || weights_.has(slice)) continue;
     if (pull->missing_size() == kMaxMissing) break;
     pull->add_missing(slice);
@@ -204,7 +209,7 @@ void PullState::put_missing(int server, int connection, wire::Pull* pull) const 
 bool PullState::at_barrier() const {
   if (!aim_.at_barrier) return false;
   for (int server = 0; server < connections_.servers(); ++server) {
-    if (!connections_.slices(server).empty() && !at(server).at_barrier) return false;
+    if (!connections_.pulled(server).empty() && !at(server).at_barrier) return false;
   }
   return true;
 }

@@ -29,8 +29,10 @@ class WeightsBuffer {
   // evaluations do not change the result.
   //   memory: allocates the vectors of this process.
   //   side_by_side: shared weights of several servers are mapped, not copied.
+  //   pulled: slices that arrive; empty: all.
   explicit WeightsBuffer(const SliceMap& map, bool encoded = false,
-                         FloatAllocator memory = heap_floats, bool side_by_side = false);
+                         FloatAllocator memory = heap_floats, bool side_by_side = false,
+                         const std::vector<Range>& pulled = {});
 
   // Starts a new arriving vector; all its slices are missing.
   void expect();
@@ -60,7 +62,7 @@ class WeightsBuffer {
   // Returns true if all slices that contain these elements have arrived.
   bool has(Range elements) const;
   bool has_any() const { return max_version() != kNone; }
-  // The lowest version of all slices; kNone while a slice is missing.
+  // The lowest version of all slices that the worker pulls; kNone while one is missing.
   int64_t min_version() const;
   int64_t max_version() const;
 
@@ -93,6 +95,7 @@ class WeightsBuffer {
   bool side_by_side_;
   Flat current_;
   Flat arriving_;
+  std::vector<Range> pulled_;     // slices
   std::vector<int64_t> version_;  // by slice of arriving_; kNone if it is missing
   int here_ = 0;                  // slices of arriving_ that have arrived
 };

@@ -41,6 +41,7 @@ void TimeTotals::put(wire::Stats* stats) const {
   stats->set_wait_seconds(wait);
   stats->set_pull_seconds(pull);
   stats->set_computed(tasks);
+  stats->set_first_stage(first_stage);
   for (const StageTotals& stage : stages) {
     wire::StageStats* const out = stats->add_stages();
     out->set_layers(stage.layers);

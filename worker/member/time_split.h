@@ -61,6 +61,7 @@ struct TimeTotals {
   double pull = 0.0;     // from that message until all weights have arrived
   int64_t tasks = 0;
   std::vector<StageTotals> stages = {};  // of a divided model
+  int first_stage = 0;                   // the number of the first of them, in a group
 
   // Fills in the fields of the same names.
   void put(wire::Stats* stats) const;

@@ -123,6 +123,14 @@ TEST(HostileFrames, TheNumberOfPayloadsMustMatchTheHeader) {
     for (int i = 0; i < 3; ++i) bytes.emplace_back("abcd");
     EXPECT_EQ(refusal(bytes), why) << message.header.body_case();
   }
+  Message part;  // a START, the only one without floats
+  part.header.mutable_stage_part()->set_number(1);
+  Bytes start = bytes_of(part);
+  EXPECT_TRUE(decode(frames_of(start)).message);
+  start.emplace_back("abcd");
+  EXPECT_EQ(refusal(start), why);
+  part.header.mutable_stage_part()->set_kind(wire::StagePart::KIND_SQUARES);
+  EXPECT_EQ(refusal(bytes_of(part)), why);
 }
 
 TEST(HostileFrames, APayloadWithPartOfAFloatIsRefused) {

@@ -1,0 +1,96 @@
+#include "models/group_model.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "common/base/error.h"
+#include "models/stages.h"
+
+namespace pushpull {
+
+GroupModel::GroupModel(Graph graph, std::vector<Range> nodes, MakeBackend backend,
+                       std::string schedule, uint64_t seed)
+    : graph_(std::move(graph)),
+      nodes_(std::move(nodes)),
+      backend_(std::move(backend)),
+      schedule_(std::move(schedule)),
+      seed_(seed) {
+  for (const Range& of_stage : nodes_) {
+    std::set<size_t> read;
+    for (int64_t i = of_stage.lo; i < of_stage.hi; ++i) {
+      const std::vector<int32_t>& params = graph_.nodes[static_cast<size_t>(i)].params;
+      read.insert(params.begin(), params.end());
+    }
+    read_.emplace_back(read.begin(), read.end());
+  }
+  mark_stages();
+  table_ = graph_.table;
+  heads_ = head_infos(graph_);
+  const std::unique_ptr<ops::Backend> described = backend_();
+  const ops::Backend::Scope scope(*described);
+  numerics_ = described->numerics();
+  for (size_t s = 0; s + 1 < nodes_.size(); ++s) {
+    const Graph stage = stage_graph(graph_, nodes_, s);
+    const ops::ValueType& output = stage.values[static_cast<size_t>(stage.edges.output)];
+    boundary_floats_ = std::max(boundary_floats_, ops::floats_of(*described, output));
+  }
+}
+
+// The next tensor that no stage has read yet must be the next one of the table.
+void GroupModel::mark_stages() {
+  size_t next = 0;
+  for (size_t s = 0; s < read_.size(); ++s) {
+    const size_t first = next;
+    for (const size_t tensor : read_[s]) {
+      if (tensor < first) continue;  // an earlier stage has it
+      if (tensor != next) {
+        throw Error(ErrorCode::kUsage,
+                    "[stages] stage " + std::to_string(s) + " reads tensor " +
+                        graph_.table.tensors[tensor].name + ", but tensor " +
+                        graph_.table.tensors[next].name +
+                        " before it belongs to a later stage: tensors must be in the order of the "
+                        "stages");
+      }
+      ++next;
+    }
+    if (next == first) {
+      throw Error(ErrorCode::kUsage, "[stages] stage " + std::to_string(s) + " of " +
+                                         std::to_string(read_.size()) +
+                                         " has no tensors of its own: choose fewer stages or "
+                                         "another balance");
+    }
+    if (s > 0) graph_.table.tensors[first].begins_stage = true;
+  }
+}
+
+float GroupModel::train(std::span<const float> /*weights*/, const Samples& /*samples*/,
+                        std::span<float> /*gradients*/, const GradientReady& /*ready*/,
+                        const WeightsNeeded& /*needed*/) {
+  PP_ASSERT(false);
+  return 0.0F;
+}
+
+void GroupModel::evaluate(std::span<const float> /*weights*/, const Samples& /*samples*/,
+                          std::span<HeadSums> /*sums*/) {
+  PP_ASSERT(false);
+}
+
+void GroupModel::take_stage(int stage, int64_t micro_batches) {
+  PP_ASSERT(stage >= 0 && stage < stages());
+  const auto slots = static_cast<size_t>(stage_slots(schedule_, stages(), stage, micro_batches));
+  if (stage == stage_ && planned_->slots() >= slots) return;
+  planned_.reset();  // its arena goes before the next one comes
+  stage_ = -1;
+  planned_.emplace(std::make_unique<PlannedGraph>(
+                       backend_(), stage_graph(graph_, nodes_, static_cast<size_t>(stage)), slots),
+                   PlannedStage::Place{schedule_, stages(), stage}, seed_);
+  stage_ = stage;
+}
+
+PipelineStage& GroupModel::planned() {
+  PP_ASSERT(planned_.has_value());
+  return *planned_;
+}
+
+}  // namespace pushpull

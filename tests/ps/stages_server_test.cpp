@@ -1,0 +1,148 @@
+// Groups of workers that divide the model, at a server: pushes of stages, and pulls of some slices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/ps/cluster_parts.h"
+#include "tests/ps/refusals.h"
+
+namespace pushpull {
+namespace {
+
+// Server 0 of two, with slices 0 and 2 of 4: slices 0 and 1 belong to stage 0. Worker kAnna computes
+// stage 0, kBert stage 1; one share of 4 micro-batches.
+class StagesServerTest : public testing::Test {
+ protected:
+  void make(const std::string& strategy, int rank = 0) {
+    job_ = job_of("strategy = " + strategy + "\nstages = 2\nslice-bytes = 4096\n");
+    setup_ = server_setup(job_, 4096, rank, 2, 1);
+    TensorTable table;
+    table.add({.name = "a", .shape = {2048}});
+    table.add({.name = "b", .shape = {2048}, .begins_stage = true});
+    setup_.table = table;
+    server_ = std::make_unique<Server>(setup_, &observer_);
+    server_->on_state(state_with_workers({kAnna, kBert}, 0));
+  }
+  // A push of a stage's slices at this server; the last stage has the losses.
+  Message push(uint64_t who, int stage, int64_t number, int64_t step, float value = 1.0F) const {
+    Message message = push_message(setup_, who, number, step, {0, 4}, value);
+    wire::Push* push = message.header.mutable_exchange()->mutable_push();
+    const SliceMap map(setup_.table, setup_.job.slice_bytes, 2);
+    for (int i = push->parts_size() - 1; i >= 0; --i) {
+      if (map.stage_of(push->parts(i).slice()) == stage) continue;
+      push->mutable_parts()->DeleteSubrange(i, 1);
+      message.payloads.erase(message.payloads.begin() + i);
+    }
+    push->set_parts_total(push->parts_size());
+    push->set_stage(stage);
+    if (stage == 0) push->clear_losses();
+    *push->mutable_grant() =
+        Grants(setup_.grant_key).make(who, {0, 4}, {0, setup_.end_step}, stage);
+    return message;
+  }
+  Checked take(Message message) { return server_->on_data("peer", std::move(message)); }
+  // Returns the slices of all answers so far.
+  std::vector<int> answered() {
+    std::vector<int> out;
+    for (const Outgoing& o : server_->take_outgoing()) {
+      for (const auto& slice : o.message.header.weights().slices()) out.push_back(slice.slice());
+    }
+    std::ranges::sort(out);
+    return out;
+  }
+
+  Job job_;
+  ServerSetup setup_;
+  ListeningObserver observer_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(StagesServerTest, AStepIsCompleteWithAllStages) {
+  make("sync");
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0))));
+  EXPECT_EQ(server_->floor(), 0);
+  EXPECT_TRUE(observer_.commits.empty());
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0))));
+  EXPECT_EQ(server_->floor(), 1);
+  ASSERT_EQ(observer_.commits.size(), 1U) << "a group's push is one push";
+  EXPECT_EQ(observer_.commits[0].incarnation, kBert) << "the last stage has the losses";
+  EXPECT_EQ(observer_.commits[0].losses.size(), 4U);
+  EXPECT_EQ(observer_.commits[0].others, std::vector<uint64_t>{kAnna});
+}
+
+TEST_F(StagesServerTest, ASliceIsUpdatedBeforeTheOtherStagesHavePushed) {
+  make("sync");
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0))));
+  Message pull = pull_message(kBert, 1, 1);
+  wire::SliceRange* wanted = pull.header.mutable_exchange()->mutable_pull()->add_wanted();
+  wanted->set_lo(2);
+  wanted->set_hi(4);
+  EXPECT_TRUE(taken(take(std::move(pull))));
+  EXPECT_EQ(answered(), std::vector<int>{2}) << "slice 3 is another server's";
+}
+
+TEST_F(StagesServerTest, APullGetsNoOtherSlices) {
+  make("sync");
+  Message pull = pull_message(kAnna, 1, 0);
+  wire::SliceRange* wanted = pull.header.mutable_exchange()->mutable_pull()->add_wanted();
+  wanted->set_lo(0);
+  wanted->set_hi(2);
+  EXPECT_TRUE(taken(take(std::move(pull))));
+  EXPECT_EQ(answered(), std::vector<int>{0});
+  Message all = pull_message(kAnna, 2, 0);
+  EXPECT_TRUE(taken(take(std::move(all))));
+  EXPECT_EQ(answered(), (std::vector<int>{0, 2}));
+}
+
+TEST_F(StagesServerTest, AGroupThatComputesAStepAgainChangesNothing) {
+  make("sync");
+  for (const int64_t number : {1, 2}) {
+    EXPECT_TRUE(taken(take(push(kAnna, 0, number, 0))));
+    EXPECT_TRUE(taken(take(push(kBert, 1, number, 0))));
+  }
+  EXPECT_EQ(server_->floor(), 1);
+  ASSERT_EQ(observer_.commits.size(), 2U);
+  EXPECT_TRUE(observer_.commits[0].counted);
+  EXPECT_FALSE(observer_.commits[1].counted);
+}
+
+TEST_F(StagesServerTest, InSspTheLastPushesOfStagesBelongTogether) {
+  make("ssp:2");
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0, 5.0F))));
+  EXPECT_TRUE(taken(take(push(kBert, 1, 2, 0, 1.0F)))) << "the group has changed";
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0, 1.0F))));
+  EXPECT_EQ(server_->floor(), 1);
+  EXPECT_EQ(server_->stats().updates(), 1) << "one update of all stages";
+}
+
+TEST_F(StagesServerTest, ServerWithoutSlicesOfAStageDoesNotWaitForIt) {
+  job_ = job_of("strategy = sync\nstages = 2\nslice-bytes = 4096\n");
+  setup_ = server_setup(job_, 3072, 1, 2, 1);  // server 1 has slice 1, of stage 0
+  TensorTable table;
+  table.add({.name = "a", .shape = {2048}});
+  table.add({.name = "b", .shape = {1024}, .begins_stage = true});
+  setup_.table = table;
+  server_ = std::make_unique<Server>(setup_, &observer_);
+  server_->on_state(state_with_workers({kAnna, kBert}, 0));
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0))));
+  EXPECT_EQ(server_->floor(), 1);
+}
+
+TEST_F(StagesServerTest, PushesThatDoNotFitTheirStageAreRefused) {
+  make("sync");
+  Message wrong = push(kAnna, 0, 1, 0);
+  wrong.header.mutable_exchange()->mutable_push()->set_stage(2);
+  EXPECT_EQ(line_of(take(std::move(wrong))).substr(0, 44),
+            "[push-stage] expected one of 2 stages, got 2");
+  Message other = push(kAnna, 0, 1, 0);
+  other.header.mutable_exchange()->mutable_push()->set_stage(1);
+  EXPECT_EQ(line_of(take(std::move(other))).substr(0, 12), "[push-grant]")
+      << "the grant names the stage";
+  Message slices = push_message(setup_, kAnna, 1, 0, {0, 4}, 1.0F);
+  EXPECT_EQ(line_of(take(std::move(slices))).substr(0, 12), "[push-parts]");
+}
+
+}  // namespace
+}  // namespace pushpull
