@@ -1,7 +1,9 @@
 // `pushpull plan`.
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -23,7 +25,6 @@ using nlohmann::ordered_json;
 const std::vector<KeyHelp>& plan_options() {
   static const std::vector<KeyHelp> options = {
       takes("FILE", {"job", "", "job file (INI) whose model is divided; keys as flags do as well"}),
-      {"stages", "2", "number of stages"},
       {"json", "", "print JSON", "", false},
   };
   return options;
@@ -86,7 +87,7 @@ const ProgramHelp& plan_help() {
   static const ProgramHelp help = {
       .name = "pushpull plan",
       .summary = "what each stage of a divided model has and costs",
-      .usage = {"pushpull plan --job FILE [--KEY VALUE ...] [--stages N] [--json]"},
+      .usage = {"pushpull plan --job FILE [--stages N] [--KEY VALUE ...] [--json]"},
       .options = plan_options(),
       .job_flags = JobFlags::kAccept};
   return help;
@@ -102,13 +103,17 @@ int plan_command(int argc, const char* const* argv) {
   if (!line.local.contains("job") && line.keys.empty()) {
     throw Error(ErrorCode::kUsage, "[plan] a job is needed; give it as --job FILE");
   }
-  const std::string text = line.own("stages", "2");
+  // the number alone: a job in which no group can train may have workers with stages
+  std::map<std::string, std::string> keys = line.keys;
+  const auto given = keys.extract("stages");
+  const Job job = parse_job(line.own("job", ""), keys);
+  const std::string text =
+      given ? given.mapped() : std::to_string(std::max<int64_t>(job.stages, 2));
   const std::optional<int64_t> stages = parse_int64(text);
   if (!stages || *stages < 1) {
     throw Error(ErrorCode::kUsage,
                 "[plan] --stages " + printable(text) + ": must be a whole number from 1 on");
   }
-  const Job job = parse_job(line.own("job", ""), line.keys);
   refuse_external(job, "[plan] " + line.own("job", "the job"),
                   "the programs that are its workers divide it themselves");
   const std::unique_ptr<Dataset> dataset = open_dataset(job);

@@ -69,7 +69,7 @@ ReplayResult replay(const ReplayRun& run) {
     compute.set_rank(push.rank);
     compute.begin(push.step, {push.range}, weights);
     compute.node([&](int slice, Payload part) { out.slices[slice] = std::move(part); }, losses);
-    if (run.job.clip_norm > 0) out.squares = compute.squares(compute.sum(), push.range.size());
+    if (run.job.clip_norm > 0) out.squares = compute.squares(compute.sum(), push.step, push.range);
     return out;
   };
   Replay replay(record, run.job, run.model.table(), run.start, gradient);

@@ -114,7 +114,7 @@ class ExchangeStep final : public Step {
         const Range elements = slices_.elements(slice);
         const std::span<const float> part(gradient_.get() + elements.lo,
                                           static_cast<size_t>(elements.size()));
-        host.push(node, slice, {gradient_, std::as_bytes(part)}, true);
+        host.push(node, slice, host.encoded(node, slice, {gradient_, std::as_bytes(part)}), true);
       }
     }
     coordinator_.activity().add_computed(task.range.size());

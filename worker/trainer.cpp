@@ -65,6 +65,7 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
           group_ ? this : nullptr),
       encoder_(view.job, model.table(), push_pull_.slices()),
       step_(make.step({compute_, encoder_, push_pull_.slices(), links_->gradients()})),
+      group_news_(view.state.group()),
       trace_(trace) {
   compute_.set_rank(view.state.rank());
   compute_.set_trace(trace);
@@ -77,39 +78,42 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
     compute_.set_rank(news.rank());
     trace_.set_rank(news.rank());
     step_->on_state(news);
-    follow_group(news);
+    group_news_ = news.group();
   });
-  follow_group(view.state);
 }
 
 // ---- the group ----
 
-void Trainer::follow_group(const wire::State& state) {
-  if (!group_ || !state.has_group() || state.group().attempt() == group_->parts().attempt()) return;
-  group_->begin(state.group().attempt(), members_of(state.group()));
+// A push that has begun ends in the attempt in which its task was computed.
+void Trainer::follow_group() {
+  if (!group_changed()) return;
+  if (group_news_.attempt() == 0) {
+    group_->end();
+  } else {
+    group_->begin(group_news_.attempt(), members_of(group_news_));
+  }
   told_step_ = false;
 }
 
 // Where versions are no steps, the coordinator has named the step.
 void Trainer::agree_on_step() {
-  if (!group_) return;
-  group_->exchange();
+  if (!group_ || group_->parts().attempt() == 0) return;
   GroupParts& parts = group_->parts();
   const bool by_version = push_pull_.setup().job.strategy.traits().step_versions;
   const std::optional<int64_t> proposed = by_version ? push_pull_.proposed_step() : 0;
   if (!proposed) return;
-  if (!std::exchange(told_step_, true)) parts.start(*proposed);
+  if (!std::exchange(told_step_, true)) {
+    parts.start(*proposed);
+    group_->exchange();
+  }
   if (const auto agreed = parts.agreed(); agreed && by_version) push_pull_.begin_at(*agreed);
 }
 
 void Trainer::check_current() const {
-  if (coordinator_.over() || !push_pull_.is_current(task_)) throw Dropped{};
+  if (coordinator_.over() || group_changed() || !push_pull_.is_current(task_)) throw Dropped{};
 }
 
 void Trainer::wait_for_group(const GroupParts::Wait& wait) {
-  exchange();
-  check_current();
-  group_->exchange(wait);
   coordinator_.activity().wait([&] { return group_->parts().waiting_for(wait); });
   links_->wait();
 }
@@ -125,10 +129,13 @@ Payload Trainer::receive(const Part& from, size_t floats) {
   const TimeSplit::Phase phase = split_.phase();
   std::optional<Payload> payload = parts.take(from);
   if (!payload) split_.enter(TimeSplit::kWait);
+  // a wait takes in news of the coordinator, so the task is checked behind it
   while (!payload) {
-    wait_for_group({.part = from});
-    group_->exchange();
+    const GroupParts::Wait wait{.part = from};
+    exchange(wait);
+    check_current();
     payload = parts.take(from);
+    if (!payload) wait_for_group(wait);
   }
   split_.enter(phase);
   if (payload->float_count() == floats) return *std::move(payload);
@@ -140,8 +147,9 @@ Payload Trainer::receive(const Part& from, size_t floats) {
 
 // ---- messages ----
 
-// Receives all messages, resends overdue ones and sends new ones.
-void Trainer::exchange() {
+// Receives all messages, resends overdue ones and sends new ones. Members of the group are answered whatever
+// this worker waits for.
+void Trainer::exchange(const std::optional<GroupParts::Wait>& wait) {
   links_->exchange([this](int server, const Message& message) {
     step_->on_message(server, message);
     if (trace_.on()) note_weights(message);
@@ -149,6 +157,7 @@ void Trainer::exchange() {
       split_.enter(TimeSplit::kPull);
     }
   });
+  if (group_) group_->exchange(wait);
 }
 
 void Trainer::note_weights(const Message& message) {
@@ -192,6 +201,7 @@ void Trainer::train() try {
   step_->start(*this);
   while (!coordinator_.over()) {
     exchange();
+    follow_group();
     agree_on_step();
     const Task task = push_pull_.next(links_->now_ms());
     links_->send();
@@ -221,11 +231,17 @@ void Trainer::keep_final(int64_t end_step) {
 
 // ---- a training task ----
 
-void Trainer::compute(const Task& task) {
+void Trainer::begin(const Task& task) {
   end_wait(task);
-  final_kept_ = false;
   task_ = task;
-  if (group_) group_->parts().forget_before(task.step);
+}
+
+void Trainer::compute(const Task& task) {
+  begin(task);
+  final_kept_ = false;
+  // leases may go back a step, and each is computed to its end
+  const bool ascend = !push_pull_.setup().job.strategy.traits().leases;
+  if (group_ && ascend) group_->parts().forget_before(task.step);
   weights_ = weights_of(task);
   split_.enter(TimeSplit::kCompute);
   try {
@@ -261,10 +277,8 @@ void Trainer::await_weights(int64_t number, const std::function<bool()>& here) {
   while (true) {
     exchange();
     // a restarted pull may place the weights in other memory
-    if (coordinator_.over() || !push_pull_.is_current(task_) ||
-        weights_of(task_).data() != weights_.data()) {
-      throw Dropped{};
-    }
+    check_current();
+    if (weights_of(task_).data() != weights_.data()) throw Dropped{};
     if (here()) break;
     wait();
   }
@@ -288,17 +302,27 @@ void Trainer::hint_next() {
   }
 }
 
-void Trainer::begin_push() {
+void Trainer::await_all_weights() {
   await_weights(Trace::kLastWeights, [this] { return push_pull_.all_here(); });
+}
+
+void Trainer::begin_push() {
+  await_all_weights();
   push_pull_.begin_push(task_.step, task_.range);
+}
+
+Payload Trainer::encoded(Range node, int slice, Payload part) {
+  split_.enter(TimeSplit::kPush);
+  Payload out = encoder_.encode(node, slice, std::move(part));
+  split_.enter(TimeSplit::kCompute);
+  return out;
 }
 
 void Trainer::push(Range node, int slice, Payload part, bool may_go) {
   split_.enter(TimeSplit::kPush);
   const double begin_s = trace_.on() ? now_seconds() : 0.0;
-  Payload encoded = encoder_.encode(node, slice, std::move(part));
-  const auto bytes = std::ssize(encoded.bytes);
-  push_pull_.add_part(slice, node, std::move(encoded));
+  const auto bytes = std::ssize(part.bytes);
+  push_pull_.add_part(slice, node, std::move(part));
   // weights of the next pull may be arriving already, and servers wait for their acknowledgement
   if (may_go) push_pull_.pulls_while_pushing() ? exchange() : links_->send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, slice, begin_s, now_seconds(), bytes);
@@ -354,19 +378,23 @@ void Trainer::note_not_finite() {
 // ---- an evaluation ----
 
 void Trainer::evaluate(const Task& task) {
-  end_wait(task);
+  begin(task);
   split_.enter(TimeSplit::kOther);
   report_times();
   const std::span<const float> own = step_->own_weights();
-  task_ = task;
   std::optional<wire::EvalResult> result;
   try {
-    result =
-        evaluation_.run(task.step, task.range, own.empty() ? push_pull_.evaluation_weights() : own);
+    if (push_pull_.is_past_barrier()) {
+      result = evaluation_.skip(task.step, task.range);
+    } else {
+      result = evaluation_.run(task.step, task.range,
+                               own.empty() ? push_pull_.evaluation_weights() : own);
+    }
   } catch (const Dropped&) {
   }
   if (trace_.on()) waits_since_s_ = now_seconds();
   if (!result) return;
+  if (group_) result->set_attempt(group_->parts().attempt());
   if (result->chunks_size() > 0) coordinator_.report(std::move(*result));
   push_pull_.finish_evaluation();
 }

@@ -60,7 +60,11 @@ class Trainer : private StepHost, private StageExchange {
   WeightsNeeded weights_needed() override;
   std::vector<Range> nodes() const override { return push_pull_.nodes(task_.range); }
   void hint_next() override;
+  bool may_become_void() const override { return group_ != nullptr; }
+  void await_all_weights() override;
   void begin_push() override;
+  int64_t attempt() const override { return group_ ? group_->parts().attempt() : 0; }
+  Payload encoded(Range node, int slice, Payload part) override;
   void push(Range node, int slice, Payload part, bool may_go) override;
   // Also records the step, micro-batches and versions of the push, so that a replay of the run
   // finds it.
@@ -71,23 +75,29 @@ class Trainer : private StepHost, private StageExchange {
   TimeSplit& split() override { return split_; }
 
   // ---- StageExchange, for task_ ----
+  FloatAllocator memory() override { return group_->memory(); }
   void send(const Part& to, Payload floats) override;
   Payload receive(const Part& from, size_t floats) override;
 
   void train();
-  // Joins the group of the newest state.
-  void follow_group(const wire::State& state);
+  // Begins the attempt of the newest state, or leaves the group. Call between tasks.
+  void follow_group();
+  bool group_changed() const {
+    return group_ && group_news_.attempt() != group_->parts().attempt();
+  }
   // Agrees with the others of a new group on the step to begin with.
   void agree_on_step();
   void wait_for_group(const GroupParts::Wait& wait);
   void check_current() const;
   void let_go();
-  void exchange();
+  //   wait: see GroupLinks.
+  void exchange(const std::optional<GroupParts::Wait>& wait = {});
   void wait();
   // Gives the model the weights at the end of the job, once, if they are here.
   void keep_final(int64_t end_step);
   // Adds a trace event for each slice in `message`.
   void note_weights(const Message& message);
+  void begin(const Task& task);
   void compute(const Task& task);
   // Waits until `here` returns true and exchanges messages meanwhile. Throws Dropped if the task is
   // void.
@@ -105,10 +115,11 @@ class Trainer : private StepHost, private StageExchange {
   PushPull push_pull_;
   const std::unique_ptr<Links> links_;
   const std::unique_ptr<GroupLinks> group_;  // null unless a group divides the model
-  bool told_step_ = false;                   // to the others of the group
   Compute compute_;
   Encoder encoder_;
   std::unique_ptr<Step> step_;
+  wire::Group group_news_;  // of the newest state
+  bool told_step_ = false;  // to the others of the group
   TimeSplit split_ = watched_time_split();
   Task task_;                       // task being computed
   std::span<const float> weights_;  // of task_

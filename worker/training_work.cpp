@@ -20,6 +20,7 @@
 #include "worker/all_reduce/all_reduce_step.h"
 #include "worker/all_reduce/collective.h"
 #include "worker/compute/device_memory.h"
+#include "worker/compute/group_norm.h"
 #include "worker/compute/stage_parts.h"
 #include "worker/exchange/socket_links.h"
 #include "worker/group/socket_group.h"
@@ -56,7 +57,7 @@ wire::Declare declaration_of(const Dataset& dataset, const Model& model) {
 // notices a dead one.
 int64_t silence_ms(const Job& job) {
   const double seconds = job.progress_timeout_s > 0 ? job.progress_timeout_s : 3600.0;
-  return static_cast<int64_t>(1000 * std::max(job.heartbeat_timeout_s, seconds));
+  return std::max(group_silence_ms(job), static_cast<int64_t>(1000 * seconds));
 }
 
 // Returns the size of the largest part that passes between the stages of a group.
@@ -64,6 +65,7 @@ int64_t part_bytes(Model& model) {
   GroupStage& group = *model.group_stage();
   size_t floats = group.boundary_floats();
   const SliceMap map(model.table(), kBlockElements, 1);
+  floats = std::max(floats, GroupNorm::largest_part(map));
   for (int stage = 0; stage < group.stages(); ++stage) {
     for (const auto& part : stage_parts(model.table(), map, group.tensors_read(), stage).returns) {
       floats = std::max(floats, part.floats());
@@ -183,7 +185,7 @@ JobEnd TrainingWork::train(const JobView& view) {
   if (grouped) {
     make.group = [&](Links& /*links*/) {
       auto group = std::make_unique<SocketGroup>(
-          parts_.context, std::move(peers_),
+          view.job, parts_.context, std::move(peers_),
           GroupSetup{view.term_id, view.incarnation, silence_ms(view.job), part_bytes(model)},
           control.data_credentials());
       sockets->also_wait_for([group = group.get()](std::vector<zmq::pollitem_t>& items) {

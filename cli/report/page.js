@@ -365,8 +365,10 @@ function drawProcesses(parent) {
   const process = [column('process', ({ role, rank }) => `${role ?? '?'} ${rank ?? ''}`),
     column('host', ({ host }) => host ?? ''), numbers('pid', ({ pid }) => `${pid ?? '–'}`)];
   const step = numbers('step', member => member.step);
+  const place = members.some(({ stage }) => stage != null)
+    ? [column('group/stage', ({ group, stage }) => (stage == null ? '' : `${group ?? '–'}/${stage}`))] : [];
   parent.append(table('Processes', [
-    ...process, column('device', ({ device }) => device ?? ''), step, numbers('samples', member => member.samples),
+    ...process, ...place, column('device', ({ device }) => device ?? ''), step, numbers('samples', member => member.samples),
     numbers('CPU', member => member.cpu_seconds, 's'), numbers('memory', member => member.peak_rss_mib, 'MiB, peak'),
   ], members));
   if (left.length) parent.append(heading('Processes that left'), table('Processes that left', [

@@ -38,6 +38,13 @@ std::string member_name(const ordered_json& member) {
          (rank.is_null() ? "" : " " + std::to_string(rank.get<int64_t>()));
 }
 
+// A coordinator of an earlier release sends neither.
+std::string member_place(const ordered_json& member) {
+  const ordered_json stage = member.value("stage", ordered_json(nullptr));
+  if (!stage.is_number()) return "";
+  return number_text(member.at("group"), 0) + "/" + number_text(stage, 0);
+}
+
 std::string member_remark(const ordered_json& member) {
   std::string out;
   const auto add = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
@@ -84,11 +91,11 @@ std::string align_cells(const std::vector<Cells>& rows, const std::vector<bool>&
 }
 
 std::string member_table(const ordered_json& members) {
-  std::vector<Cells> rows = {
-      {"member", "host", "pid", "step", "samples", "/s", "staleness", "heard", "device", ""}};
+  std::vector<Cells> rows = {{"member", "group/stage", "host", "pid", "step", "samples", "/s",
+                              "staleness", "heard", "device", ""}};
   for (const ordered_json& member : members) {
     const bool worker = member.at("role") == "worker";
-    rows.push_back({member_name(member), text_of(member.at("host")),
+    rows.push_back({member_name(member), member_place(member), text_of(member.at("host")),
                     std::to_string(member.at("pid").get<int64_t>()),
                     std::to_string(member.at("step").get<int64_t>()),
                     worker ? std::to_string(member.at("samples").get<int64_t>()) : "",
@@ -96,7 +103,12 @@ std::string member_table(const ordered_json& members) {
                     member_staleness(member), number_text(member.at("heard_seconds"), 1) + " s",
                     text_of(member.at("device")), member_remark(member)});
   }
-  return align_cells(rows, {false, false, true, true, true, true, true, true, false, false});
+  std::vector<bool> right = {false, false, false, true, true, true, true, true, true, false, false};
+  if (std::ranges::all_of(members, [](const auto& m) { return member_place(m).empty(); })) {
+    for (Cells& row : rows) row.erase(row.begin() + 1);
+    right.erase(right.begin() + 1);
+  }
+  return align_cells(rows, right);
 }
 
 std::string left_table(const ordered_json& document) {

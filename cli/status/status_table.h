@@ -18,6 +18,8 @@ std::string text_of(const nlohmann::ordered_json& value);
 // All throw nlohmann::json::exception if a field of the member is missing.
 // Returns "worker 1".
 std::string member_name(const nlohmann::ordered_json& member);
+// Returns "1/0", the worker's group and its stage; "-/0" while it waits for a group; "" without stages.
+std::string member_place(const nlohmann::ordered_json& member);
 // Returns what users should know about the member, such as "silent for 4 s", or "".
 std::string member_remark(const nlohmann::ordered_json& member);
 // Returns "1.5 (3)": mean and largest staleness.

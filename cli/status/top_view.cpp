@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "cli/status/status_table.h"
@@ -24,6 +25,7 @@ struct TopColumn {
   bool right;  // aligned
   int weight;  // the lightest column is left out first; -1: never
   std::function<std::string(const ordered_json&)> cell;
+  bool optional = false;  // left out if its cells are empty
 };
 
 // Returns "512M" or "1.5G".
@@ -62,6 +64,7 @@ bool is_worker(const ordered_json& member) { return member.at("role") == "worker
 const std::vector<TopColumn>& top_columns() {
   static const std::vector<TopColumn> columns = {
       {"member", false, -1, member_name},
+      {"group/stage", false, 6, member_place, true},
       {"host", false, 5, [](const ordered_json& m) { return text_of(m.at("host")); }},
       {"pid", true, 2,
        [](const ordered_json& m) { return std::to_string(m.at("pid").get<int64_t>()); }},
@@ -110,7 +113,8 @@ std::vector<LaidColumn> lay_out(const ordered_json& members, size_t columns) {
       one.cells.push_back(column.cell(member));
       one.width = std::max(one.width, columns_of(one.cells.back()));
     }
-    laid.push_back(std::move(one));
+    const bool empty = std::ranges::all_of(std::span(one.cells).subspan(1), &std::string::empty);
+    if (!column.optional || !empty) laid.push_back(std::move(one));
   }
   while (total_width(laid) > columns) {
     auto lightest = laid.end();

@@ -406,11 +406,9 @@ void check_stages(const Job& job, const Settings& given) {
   if (job.model == "external") {
     refuse("model", ": a program's own model cannot be divided");
   }
-  if (traits.leases || !traits.whole_steps || traits.workers_update || traits.outer_optimizer) {
-    refuse("strategy", ": a group of workers trains under sync and ssp:S");
-  }
-  if (traits.single_pushes && job.clip_norm > 0) {
-    refuse("clip-norm", ": no worker of a group knows the norm of its whole push; take sync");
+  if (!traits.whole_steps || traits.workers_update) {
+    refuse("strategy",
+           ": a group of workers trains under sync, async, buffered:K, ssp:S and local:H");
   }
   if (job.delay_compensation > 0) {
     refuse("delay-compensation", ", which needs the weights of a whole push: remove one of them");

@@ -35,7 +35,10 @@ size_t expected_payloads_min(const wire::Header& header) {
     case wire::Header::kOwnWeights:
       return 1;
     case wire::Header::kStagePart:
-      return header.stage_part().kind() == wire::StagePart::KIND_START ? 0 : 1;
+      return header.stage_part().kind() == wire::StagePart::KIND_START ||
+                     header.stage_part().has_segment()
+                 ? 0
+                 : 1;
     default:
       return 0;
   }

@@ -222,7 +222,9 @@ Mapping::Mapping(const wire::Segment& segment, int64_t max_bytes, const PagesMap
         const UniqueFd fd = open_segment(segment);
         check(segment, fd.get());
         const auto bytes = static_cast<size_t>(segment.bytes());
-        void* first = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+        // pages are mapped when they are first read: those that a worker of a group does not need count
+        // as memory of others
+        void* first = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
         if (first == MAP_FAILED) refuse(segment, "cannot be mapped: " + last_error_text());
         return MappedPages(first, bytes);
       }()),

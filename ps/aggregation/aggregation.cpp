@@ -56,9 +56,12 @@ Checked Aggregation::check_basis(const wire::Push& push, int64_t needed_floor) c
     return refused("push-reads", "read versions of " + std::to_string(setup_.servers) + " servers",
                    std::to_string(reads.size()));
   }
-  const auto wrong = std::find_if(reads.begin(), reads.end(), [](int64_t v) { return v < 0; });
+  // the stage of a group may read nothing of a server: -1
+  const int64_t least = setup_.job.stages > 1 ? -1 : 0;
+  const auto wrong = std::find_if(reads.begin(), reads.end(), [&](int64_t v) { return v < least; });
   if (wrong != reads.end()) {
-    return refused("push-reads", "a read version from 0", std::to_string(*wrong));
+    return refused("push-reads", "a read version from " + std::to_string(least),
+                   std::to_string(*wrong));
   }
   if (!setup_.gate.passed(push.step())) {
     return refused(

@@ -100,6 +100,9 @@ class Aggregation {
   virtual void take_part(ReceivedPush& push, int slice, PartialSum part) = 0;
   // Takes a push with all its parts.
   virtual void take_push(ReceivedPush push) = 0;
+  // Returns true if a worker uses the memory of a push again once it is acknowledged
+  // (Schedule::acknowledged_is_applied), though the push waits for others.
+  virtual bool acknowledged_is_applied() const { return false; }
   // Returns the approximate size in bytes of the updates that `apply_due` would make.
   int64_t due_bytes() const { return due_bytes_; }
   // Applies all updates due since the last call as one batch. Returns true if a barrier has opened.

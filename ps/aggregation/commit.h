@@ -27,6 +27,7 @@ struct Commit {
   std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros
   int64_t staleness = 0;                    // updates since the version that it was computed on
   std::vector<uint64_t> others = {};        // that pushed other stages; incarnations
+  int64_t attempt = 0;                      // of the group; 0 without one
 };
 
 class TrainingObserver {
@@ -65,6 +66,7 @@ struct ReceivedPush {
   std::vector<int64_t> reads = {};          // by server: version that it was computed on
   std::map<int, PartialSum> parts = {};     // by slice, unless the rule has taken them
   std::vector<uint64_t> others = {};        // of the group; incarnations
+  int64_t attempt = 0;                      // of the group
 };
 
 // Makes the commit of a push and moves the losses into it.
@@ -75,6 +77,7 @@ inline Commit commit_of(ReceivedPush& push, bool counted) {
   commit.steps = push.steps;
   commit.bad = std::move(push.bad);
   commit.others = std::move(push.others);
+  commit.attempt = push.attempt;
   return commit;
 }
 

@@ -53,9 +53,11 @@ SinglePushes::SinglePushes(AggregationSetup setup, std::optional<int64_t> bound)
 
 Checked SinglePushes::check(const wire::Push& push) const {
   Checked basis = check_basis(push, needed_floor(bound_, barriers(), push.step()));
-  if (basis) return basis;
+  // A stage of a group has read nothing of a server without its slices.
+  if (basis || (push.grant().attempt() > 0 && push.parts_total() == 0)) return basis;
   // A worker cannot have read a version that this server has not had.
   const int64_t read = push.read_versions(setup_.rank);
+  if (read < 0) return {};  // see PushIntake::check
   if (read >= setup_.updates && read <= updates_) return {};
   return refused("push-reads",
                  "a version that this server has had, " + std::to_string(setup_.updates) + " to " +
@@ -141,6 +143,9 @@ void SinglePushes::on_members(const std::map<uint64_t, int>& members) {
 // `latest` must not pass a barrier with a snapshot still to come: the push that follows could
 // complete the next step.
 std::optional<SliceAnswer> SinglePushes::answer(const wire::Pull& pull, int slice) const {
+  // the worker has pushed its stage, and other stages of its group may follow
+  const Range after{pull.after_lo(), pull.after_hi()};
+  if (after.hi > 0 && !ledger_.contains(pull.after_step(), after)) return std::nullopt;
   const BarrierGate& gate = setup_.gate;
   const bool allowed = pull.latest() ? gate.passed(floor_)
                                      : gate.passed(pull.clock()) &&

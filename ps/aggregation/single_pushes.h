@@ -65,6 +65,7 @@ class SinglePushes : public Aggregation {
   Checked check(const wire::Push& push) const override;
   void take_part(ReceivedPush& push, int slice, PartialSum part) override;
   void take_push(ReceivedPush push) override;
+  bool acknowledged_is_applied() const override { return true; }
   bool apply_due() override;
   std::optional<SliceAnswer> answer(const wire::Pull& pull, int slice) const override;
   bool asks_for_one_version(const wire::Pull& /*pull*/) const override { return false; }

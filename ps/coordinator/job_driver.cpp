@@ -269,7 +269,8 @@ void JobDriver::publish_status(Now now) {
     const wire::Stats own = data_.stats();
     RunFigures figures = summary_.figures(now.ms, *coordinator_, own);
     figures.exit_code = exit_code();
-    figures = desk_->update(now.awake_ms, committed, own, std::move(figures));
+    const WorkGroups* groups = run == nullptr ? nullptr : &run->groups();
+    figures = desk_->update(now.awake_ms, committed, groups, own, std::move(figures));
     effects_.show_status(desk_->view(now.awake_ms, committed), figures);
   }
   if (const auto text = desk_->take_file()) effects_.show_members(*text);

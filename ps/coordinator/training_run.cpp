@@ -185,19 +185,16 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   out_.send(peer, std::move(taken));
-  const std::set<uint64_t> units = groups_.reports_for(worker);
+  const uint64_t unit = groups_.reports_for(worker, result.attempt());
   std::vector<wire::ChunkResult> accepted;
   for (const wire::ChunkResult& chunk : result.chunks()) {
     // Only the present owner of a chunk may report its result.
-    const auto may = [&](uint64_t unit) {
-      return work_->may_evaluate(unit, result.step(), chunk.chunk());
-    };
-    if (std::ranges::any_of(units, may)) accepted.push_back(chunk);
+    if (work_->may_evaluate(unit, result.step(), chunk.chunk())) accepted.push_back(chunk);
   }
   for (const wire::ChunkResult& chunk : accepted) {
     const std::optional<Evaluation> evaluation = evaluations_.add(result.step(), chunk);
     if (evaluation) on_evaluation(*evaluation);
-    work_->on_chunk(groups_.unit_of(worker), result.step(), chunk.chunk(), evaluation.has_value());
+    work_->on_chunk(unit, result.step(), chunk.chunk(), evaluation.has_value());
   }
   return std::nullopt;
 }

@@ -43,14 +43,16 @@ Grants::Grants(std::string key) : key_(std::move(key)) {
                          key_.size(), parameters.data()) == 1);
 }
 
-std::string Grants::mac(uint64_t incarnation, Range micro_batches, Range steps, int stage) const {
+std::string Grants::mac(uint64_t incarnation, Range micro_batches, Range steps,
+                        GroupPart part) const {
   static_assert(std::endian::native == std::endian::little);  // the byte order of all messages
-  const std::array<uint64_t, 6> fields{incarnation,
+  const std::array<uint64_t, 7> fields{incarnation,
                                        std::bit_cast<uint64_t>(micro_batches.lo),
                                        std::bit_cast<uint64_t>(micro_batches.hi),
                                        std::bit_cast<uint64_t>(steps.lo),
                                        std::bit_cast<uint64_t>(steps.hi),
-                                       static_cast<uint64_t>(stage)};
+                                       static_cast<uint64_t>(part.stage),
+                                       std::bit_cast<uint64_t>(part.attempt)};
   std::array<unsigned char, sizeof fields> text{};
   std::memcpy(text.data(), fields.data(), sizeof fields);
   std::array<unsigned char, EVP_MAX_MD_SIZE> out{};
@@ -62,11 +64,13 @@ std::string Grants::mac(uint64_t incarnation, Range micro_batches, Range steps, 
   return {reinterpret_cast<const char*>(out.data()), kMacBytes};
 }
 
-wire::Grant Grants::make(uint64_t incarnation, Range micro_batches, Range steps, int stage) const {
+wire::Grant Grants::make(uint64_t incarnation, Range micro_batches, Range steps,
+                         GroupPart part) const {
   wire::Grant grant;
+  grant.set_attempt(part.attempt);
   grant.set_from_step(steps.lo);
   grant.set_to_step(steps.hi);
-  grant.set_mac(mac(incarnation, micro_batches, steps, stage));
+  grant.set_mac(mac(incarnation, micro_batches, steps, part));
   return grant;
 }
 
@@ -82,8 +86,8 @@ Checked Grants::check(const wire::Grant& grant, uint64_t incarnation, Range micr
     return refused("push-grant", wanted(),
                    "one of steps " + range_text(grant.from_step(), grant.to_step()));
   }
-  const std::string expected =
-      mac(incarnation, micro_batches, {grant.from_step(), grant.to_step()}, stage);
+  const std::string expected = mac(incarnation, micro_batches, {grant.from_step(), grant.to_step()},
+                                   {stage, grant.attempt()});
   const bool same = grant.mac().size() == expected.size() &&
                     CRYPTO_memcmp(grant.mac().data(), expected.data(), expected.size()) == 0;
   if (same) return {};

@@ -1,10 +1,12 @@
 #include "ps/server/push_intake.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <string>
 #include <utility>
 
+#include "common/base/buffer_pool.h"
 #include "common/job/barriers.h"
 #include "ps/aggregation/aggregation.h"
 #include "ps/engine/shard.h"
@@ -41,6 +43,15 @@ bool same(const wire::Exchange& a, const wire::Exchange& b) {
   if (p.parts_size() != q.parts_size()) return false;
   return p.parts_size() == 0 ||
          (p.parts(0).slice() == q.parts(0).slice() && p.parts(0).lo() == q.parts(0).lo());
+}
+
+// Copies a payload that may lie in a worker's memory. One on a device is the engine's (Server::keep_waiting).
+void own(Payload& payload) {
+  if (payload.on_device) return;
+  const size_t floats = (payload.bytes.size() + sizeof(float) - 1) / sizeof(float);
+  const std::shared_ptr<float[]> copy = heap_floats(floats);
+  std::memcpy(copy.get(), payload.bytes.data(), payload.bytes.size());
+  payload = {copy, std::as_bytes(std::span(copy.get(), floats)).first(payload.bytes.size())};
 }
 
 }  // namespace
@@ -271,7 +282,14 @@ Checked PushIntake::check(uint64_t incarnation, const wire::Push& push,
         check_part(share, push.stage(), push.parts(i), payloads[static_cast<size_t>(i)]);
     if (refusal) return refusal;
   }
-  return aggregation_.check(push);
+  if (Checked refusal = aggregation_.check(push)) return refusal;
+  const auto& reads = push.read_versions();
+  // workers of an all-reduce read no weights of servers, and report none
+  if (reads.empty() || slices_[static_cast<size_t>(push.stage())] == 0) return {};
+  const int64_t read = reads[shard_.server()];
+  if (read >= 0) return {};
+  return refused("push-reads", "the version of this server's slices that the stage owns",
+                 std::to_string(read));
 }
 
 void PushIntake::take(uint64_t incarnation, const wire::Push& push,
@@ -287,6 +305,7 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   received.step = push.step();
   received.steps = steps_of(push);
   received.range = {push.lo(), push.hi()};
+  received.attempt = push.grant().attempt();
   if (push.losses_size() != 0) received.losses.assign(push.losses().begin(), push.losses().end());
   if (push.bad_size() != 0) received.bad.assign(push.bad().begin(), push.bad().end());
   if (push.squares() != 0.0) received.squares = push.squares();
@@ -300,25 +319,36 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
     if (!assembly.seen.insert(place(part.slice()) * share_leaves + leaf)) continue;
     Payload& payload = payloads[static_cast<size_t>(i)];
     bytes_ += static_cast<int64_t>(payload.bytes.size());
-    aggregation_.take_part(received, part.slice(), {{part.lo(), part.hi()}, std::move(payload)});
+    PartialSum sum{{part.lo(), part.hi()}, std::move(payload)};
+    if (slices_.size() == 1) {
+      aggregation_.take_part(received, part.slice(), std::move(sum));
+    } else {
+      assembly.parts.emplace_back(part.slice(), std::move(sum));
+    }
   }
   if (static_cast<int>(assembly.seen.size()) < push.parts_total()) return;
-  ReceivedPush whole = std::move(received);
+  Assembly whole = std::move(assembly);
   worker.open.erase(push.number());
   worker.pushes.mark(push.number());
-  whole.reads.assign(push.read_versions().begin(), push.read_versions().end());
-  if (slices_.size() == 1) return aggregation_.take_push(std::move(whole));
-  join(push.stage(), std::move(whole));
+  whole.push.reads.assign(push.read_versions().begin(), push.read_versions().end());
+  if (slices_.size() == 1) return aggregation_.take_push(std::move(whole.push));
+  join(std::move(whole));
 }
 
-// A group that changes computes a step again. The last push of each stage counts: they belong
-// together. So none waits for ever: its step is not complete without the others.
-void PushIntake::join(int stage, ReceivedPush push) {
+// A group that changes computes a step again. The last push of each stage counts. Parts count no earlier than the
+// push: otherwise all slices might reach the next version while server 0 lacks the losses of a stage that is lost,
+// and no group would compute the step again.
+void PushIntake::join(Assembly of_stage) {
+  const int stage = of_stage.stage;
+  ReceivedPush& push = of_stage.push;
   const auto place = std::pair(push.step, push.range.lo);
   Group& group = groups_[place];
   ReceivedPush& whole = group.push;
+  if (push.attempt < whole.attempt) return;
+  if (push.attempt > whole.attempt) group = {};
   const bool is_last = stage + 1 == std::ssize(slices_);
   if (group.stages.empty()) {
+    whole.attempt = push.attempt;
     whole.step = push.step;
     whole.steps = push.steps;
     whole.range = push.range;
@@ -336,15 +366,27 @@ void PushIntake::join(int stage, ReceivedPush push) {
   whole.bad.insert(whole.bad.end(), push.bad.begin(), push.bad.end());
   whole.squares = std::max(whole.squares, push.squares);
   for (size_t i = 0; i < whole.reads.size(); ++i) {
-    whole.reads[i] = std::min(whole.reads[i], push.reads[i]);
+    int64_t& oldest = whole.reads[i];
+    const int64_t read = push.reads[i];
+    if (read >= 0) oldest = oldest < 0 ? read : std::min(oldest, read);
   }
-  for (auto& [slice, part] : push.parts) whole.parts.insert_or_assign(slice, std::move(part));
+  bool complete = true;
   for (int s = 0; s < std::ssize(slices_); ++s) {
-    if (expects(s) && !group.stages.contains(s)) return;
+    complete = complete && (!expects(s) || group.stages.contains(s));
   }
-  ReceivedPush joined = std::move(whole);
+  std::erase_if(group.parts,
+                [&](const auto& part) { return shard_.map().stage_of(part.first) == stage; });
+  for (auto& [slice, part] : of_stage.parts) {
+    if (!complete && aggregation_.acknowledged_is_applied()) own(part.payload);
+    group.parts.emplace_back(slice, std::move(part));
+  }
+  if (!complete) return;
+  Group joined = std::move(group);
   groups_.erase(place);
-  aggregation_.take_push(std::move(joined));
+  for (auto& [slice, part] : joined.parts) {
+    aggregation_.take_part(joined.push, slice, std::move(part));
+  }
+  aggregation_.take_push(std::move(joined.push));
 }
 
 bool PushIntake::expects(int stage) const {
@@ -355,10 +397,11 @@ void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {
   for (auto& [incarnation, worker] : workers_) {
     for (auto& [number, assembly] : worker.open) {
       for (auto& [slice, part] : assembly.push.parts) visit(part);
+      for (auto& [slice, part] : assembly.parts) visit(part);
     }
   }
   for (auto& [place, group] : groups_) {
-    for (auto& [slice, part] : group.push.parts) visit(part);
+    for (auto& [slice, part] : group.parts) visit(part);
   }
 }
 

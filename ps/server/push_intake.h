@@ -101,9 +101,11 @@ class PushIntake {
   int64_t bytes() const { return bytes_; }
 
  private:
+  using Parts = std::vector<std::pair<int, PartialSum>>;  // with their slices
   struct Assembly {
     ReceivedPush push;
     int stage = 0;
+    Parts parts;    // of the stage of a group; elsewhere the aggregation has them
     IndexSet seen;  // parts that have arrived, by slice and place in the share
   };
   struct Worker {
@@ -127,6 +129,7 @@ class PushIntake {
   struct Group {
     ReceivedPush push;
     std::set<int> stages;  // whose pushes are complete
+    Parts parts;           // of these
   };
 
   void add_cut(int64_t from_step, int shares);
@@ -140,7 +143,7 @@ class PushIntake {
   // Returns true if workers with this stage push to this server: server 0 counts all of them.
   bool expects(int stage) const;
   // Takes the complete push of a stage.
-  void join(int stage, ReceivedPush push);
+  void join(Assembly of_stage);
   // The index of a slice among those of this server.
   size_t place(int slice) const;
 

@@ -48,10 +48,18 @@ int64_t shown_step(const MembersView& view, const MemberInfo& member) {
   return member.peer.empty() ? view.committed->floor() : member.stats.floor();
 }
 
+GroupPlace place_of(const MembersView& view, uint64_t incarnation) {
+  if (view.groups == nullptr) return {};
+  const auto found = view.groups->find(incarnation);
+  return found == view.groups->end() ? GroupPlace{} : found->second;
+}
+
 const char* state_of(const MembersView& view, const MemberInfo& member) {
   if (member.role == wire::ROLE_SERVER) return "active";
   if (!member.declared) return "joining";
-  if (member.rank < 0) return "spare";
+  const bool in_groups = view.groups != nullptr && !view.groups->empty();
+  const bool waits = in_groups && place_of(view, member.incarnation).group == 0;
+  if (member.rank < 0 || waits) return "spare";
   return view.committed == nullptr ? "ready" : "active";
 }
 
@@ -102,6 +110,11 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   row["pid"] = member.pid;
   row["host"] = word(member.host);
   row["state"] = state_of(view, member);
+  if (worker) {
+    const GroupPlace place = place_of(view, member.incarnation);
+    row["group"] = place.group == 0 ? ordered_json(nullptr) : ordered_json(place.group);
+    row["stage"] = place.stage < 0 ? ordered_json(nullptr) : ordered_json(place.stage);
+  }
   row["step"] = shown_step(view, member);
   row["samples"] = samples_of(view, member.incarnation);
   if (worker) {
@@ -195,6 +208,9 @@ std::vector<MemberFigures> member_figures(const MembersView& view) {
     figures.rank = member->rank;
     figures.host = member->host;
     figures.pid = member->pid;
+    const GroupPlace place = place_of(view, member->incarnation);
+    figures.group = static_cast<double>(place.group);
+    figures.stage = place.stage;
     figures.step = static_cast<double>(shown_step(view, *member));
     figures.samples = static_cast<double>(samples_of(view, member->incarnation));
     figures.samples_per_second = view.stragglers->samples_per_second(member->incarnation);

@@ -12,6 +12,7 @@
 #include "ps/status/run_figures.h"
 #include "ps/status/straggler_detector.h"
 #include "ps/work/committed_work.h"
+#include "ps/work/work_groups.h"
 
 namespace pushpull {
 
@@ -24,6 +25,7 @@ struct MembersView {
   const CommittedWork* committed = nullptr;               // null before the start
   const StragglerDetector* stragglers = nullptr;
   const CpuUse* cpu = nullptr;
+  const std::map<uint64_t, GroupPlace>* groups = nullptr;  // by worker; null or empty: no groups
 };
 
 // The figures of one member that monitoring gets.
@@ -32,6 +34,8 @@ struct MemberFigures {
   int64_t rank = -1;  // -1: none
   std::string host;   // as the member reports it
   int64_t pid = 0;
+  double group = 0.0;
+  double stage = -1.0;
   double step = 0.0;
   double samples = 0.0;
   double samples_per_second = 0.0;

@@ -1,4 +1,5 @@
 // The figures of a job in Prometheus' text format.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -150,6 +151,14 @@ void add_members(Page& page, const MembersView& view) {
        &MemberFigures::samples_per_second);
   each("member_straggler", "gauge", "1 for a worker that the others wait for.", true,
        &MemberFigures::straggler);
+  const bool divided =
+      std::ranges::any_of(members, [](const MemberFigures& m) { return m.stage >= 0.0; });
+  if (divided) {
+    each("member_group", "gauge", "The group of a worker; 0 while it waits for one.", true,
+         &MemberFigures::group);
+    each("member_stage", "gauge", "The stage of the model that a worker computes; -1: none yet.",
+         true, &MemberFigures::stage);
+  }
   page.metric("members_left_total", "counter",
               "Members that left or were lost before the job was over.");
   page.sample({},

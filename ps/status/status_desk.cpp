@@ -94,8 +94,12 @@ void StatusDesk::choose_shown(const wire::Stats& own, wire::Phase phase) {
 }
 
 RunFigures StatusDesk::update(int64_t now_ms, const CommittedWork* committed,
-                              const wire::Stats& own, RunFigures figures) {
+                              const WorkGroups* groups, const wire::Stats& own,
+                              RunFigures figures) {
   if (began_ms_ < 0) began_ms_ = now_ms;
+  // members that leave at the end break up no group
+  const bool trains = figures.phase < wire::PHASE_FINISHING;
+  if (groups != nullptr && (trains || groups_.empty())) groups_ = groups->places();
   figures.up_ms = now_ms - began_ms_;
   if (committed != nullptr && !over_) stragglers_.on_tick(now_ms, members_, *committed);
   choose_shown(own, figures.phase);

@@ -23,6 +23,7 @@
 #include "ps/status/run_figures.h"
 #include "ps/status/straggler_detector.h"
 #include "ps/work/committed_work.h"
+#include "ps/work/work_groups.h"
 
 namespace pushpull {
 
@@ -64,12 +65,12 @@ class StatusDesk {
   // Returns true if `update` is due, for the file or for an answer.
   bool due(int64_t now_ms, wire::Phase phase);
   // Returns the figures with up_ms.
-  //   committed: null before the start. own: Stats of the server in this process.
-  RunFigures update(int64_t now_ms, const CommittedWork* committed, const wire::Stats& own,
-                    RunFigures figures);
+  //   committed, groups: null before the start. own: Stats of the server in this process.
+  RunFigures update(int64_t now_ms, const CommittedWork* committed, const WorkGroups* groups,
+                    const wire::Stats& own, RunFigures figures);
   // Returns the members that `update` chose. Valid until the next event.
   MembersView view(int64_t now_ms, const CommittedWork* committed) const {
-    return {now_ms, began_ms_, &shown_, &members_, committed, &stragglers_, &cpu_use_};
+    return {now_ms, began_ms_, &shown_, &members_, committed, &stragglers_, &cpu_use_, &groups_};
   }
 
   // Returns the text for members.json if there is a newer one.
@@ -94,8 +95,9 @@ class StatusDesk {
   std::vector<Question> questions_;
   StragglerDetector stragglers_;
   CpuUse cpu_use_;
-  std::map<uint64_t, MemberInfo> shown_;  // by incarnation
-  bool over_ = false;                     // `shown_` has the members of the last step
+  std::map<uint64_t, MemberInfo> shown_;   // by incarnation
+  std::map<uint64_t, GroupPlace> groups_;  // by worker; of the last step, once the job is over
+  bool over_ = false;                      // `shown_` has the members of the last step
   int64_t began_ms_;
   int64_t looked_ms_ = -1;            // last check for changes
   int64_t written_ms_ = 0;            // last text for the file

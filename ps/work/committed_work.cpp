@@ -25,6 +25,7 @@ void add_push(RunCounts& counts, const Commit& commit, int rank, int64_t samples
   counts.data_hash += commit.data_hash;
   add_at(counts.samples_per_worker, rank, samples);
   counts.samples_per_process[commit.incarnation] += samples;
+  for (const uint64_t other : commit.others) counts.samples_per_process[other] += samples;
 }
 
 void add_counts(RunCounts& to, const RunCounts& more) {

@@ -43,7 +43,8 @@ class CommittedWork {
   // Returns the counts of the steps before `step` if it is one of the newest checkpoints that the
   // floor has reached, else null.
   const RunCounts* counts_at(int64_t step) const;
-  // Returns the samples of this process in the weights, in earlier terms of the run too.
+  // Returns the samples of this process in the weights, in earlier terms of the run too. All workers
+  // of a group have its samples.
   int64_t samples_of(uint64_t incarnation) const;
   // Work in this term by incarnation, former workers included, since ranks are reused.
   const std::map<uint64_t, PushedWork>& by_process() const { return by_process_; }

@@ -194,15 +194,16 @@ std::string FixedShares::overdue(int64_t now_ms) {
 }
 
 void FixedShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
-  setup().groups.add_to_worker_state(state, worker.incarnation);
+  if (!setup().groups.add_to_worker_state(state, worker.incarnation)) return;
   table_.add_assigned(state, setup().groups.unit_of(worker.incarnation));
   for (wire::Share& share : *state->mutable_assigned()) {
     const Range range{share.lo(), share.hi()};
     if (range.size() == 0) continue;
     // The grant covers all steps of the share: under backup:B the worker learns its first step from
     // servers.
-    *share.mutable_grant() = setup().grants.make(
-        worker.incarnation, range, {share.first_step(), share.to_step()}, state->group().stage());
+    *share.mutable_grant() =
+        setup().grants.make(worker.incarnation, range, {share.first_step(), share.to_step()},
+                            {state->group().stage(), state->group().attempt()});
   }
 }
 

@@ -93,9 +93,27 @@ void LeasePool::relieve(uint64_t incarnation) {
   if (!held.empty() && waits) draw_for(incarnation, found->second);
 }
 
+namespace {
+
+int64_t order_of(const wire::Lease& lease) { return work_order(lease.step(), lease.evaluate()); }
+
+}  // namespace
+
+bool LeasePool::out_of_order(uint64_t incarnation) const {
+  const Holder* holder = find(incarnation);
+  return holder != nullptr && !std::ranges::is_sorted(holder->held, {}, order_of);
+}
+
+void LeasePool::pass_on(uint64_t incarnation, uint64_t to) {
+  Holder holder = std::move(holders_.extract(incarnation).mapped());
+  std::ranges::stable_sort(holder.held, {}, order_of);
+  holder.next_number = 1;
+  for (wire::Lease& lease : holder.held) lease.set_number(holder.next_number++);
+  holders_[to] = std::move(holder);
+}
+
 void LeasePool::put_first(const wire::Lease& lease) {
-  const auto order = [](const wire::Lease& l) { return work_order(l.step(), l.evaluate()); };
-  const auto place = std::ranges::upper_bound(first_, order(lease), {}, order);
+  const auto place = std::ranges::upper_bound(first_, order_of(lease), {}, order_of);
   first_.insert(place, lease);
 }
 
@@ -176,7 +194,10 @@ LeasedWork::LeasedWork(const WorkSetup& setup)
             setup.evaluations.chunks(), setup.grants) {}
 
 void LeasedWork::on_commit(const Commit& commit) {
-  pool_.finish_training(setup().groups.unit_of(commit.incarnation), commit.step, commit.range);
+  const uint64_t unit = setup().groups.unit_of(commit.incarnation);
+  // a group that has changed computes its leases again: all its workers go through the same ones
+  if (commit.attempt != setup().groups.attempt_of(unit)) return;
+  pool_.finish_training(unit, commit.step, commit.range);
 }
 
 void LeasedWork::on_barrier_open(int64_t step) { pool_.open_barrier(step); }
@@ -196,11 +217,17 @@ std::string LeasedWork::overdue(int64_t now_ms) {
     return "";
   }
   if (lacking_since_ms_ < 0) lacking_since_ms_ = now_ms;
-  return now_ms - lacking_since_ms_ <= replacement_timeout_ms() ? "" : paused_text();
+  if (now_ms - lacking_since_ms_ <= replacement_timeout_ms()) return "";
+  if (is_paused() || !setup().groups.divides()) return paused_text();
+  return "[job] no group of workers has been complete within replacement-timeout = " +
+         seconds_text(replacement_timeout_ms()) + " s: it lacks " + setup().groups.missing();
 }
 
 void LeasedWork::assign() {
-  for (const uint64_t unit : setup().groups.units()) pool_.relieve(unit);
+  for (const uint64_t unit : setup().groups.units()) {
+    pool_.relieve(unit);
+    in_order(unit);
+  }
 }
 
 // A worker that waits for another server does not ask server 0 for leases.
@@ -215,16 +242,32 @@ uint64_t LeasedWork::unit_of(const MemberInfo& worker) const {
   return worker.rank < 0 ? 0 : setup().groups.unit_of(worker.incarnation);
 }
 
+// The workers of a group learn of a lease at different times. They compute leases in the order of their
+// numbers, so that none waits for a part of another lease than the others compute. This order is that of
+// the work: a lease that waits behind a barrier never precedes one that the barrier waits for. So the group
+// with the earliest unfinished lease can always go on.
+uint64_t LeasedWork::in_order(uint64_t unit) {
+  WorkGroups& groups = setup().groups;
+  if (!groups.divides() || !pool_.out_of_order(unit)) return unit;
+  const uint64_t renewed = groups.renew(unit);
+  pool_.pass_on(unit, renewed);
+  setup().out.state_changed();
+  return renewed;
+}
+
 // The pool knows units; each worker of a group pushes its stage with a grant of its own.
 std::vector<wire::Lease> LeasedWork::signed_for(const MemberInfo& worker,
                                                 std::vector<wire::Lease> leases) const {
-  if (!setup().groups.divides()) return leases;
+  const WorkGroups& groups = setup().groups;
+  if (!groups.divides()) return leases;
+  const int64_t attempt = groups.attempt_of(groups.unit_of(worker.incarnation));
   for (wire::Lease& lease : leases) {
+    lease.set_attempt(attempt);
     if (!lease.has_grant()) continue;
     *lease.mutable_grant() =
         setup().grants.make(worker.incarnation, {lease.lo(), lease.hi()},
                             {lease.grant().from_step(), lease.grant().to_step()},
-                            setup().groups.stage_of(worker.incarnation));
+                            {groups.stage_of(worker.incarnation), attempt});
   }
   return leases;
 }
@@ -232,7 +275,9 @@ std::vector<wire::Lease> LeasedWork::signed_for(const MemberInfo& worker,
 std::vector<wire::Lease> LeasedWork::leases(const MemberInfo& worker) {
   const uint64_t unit = unit_of(worker);
   if (unit == 0) return {};
-  return signed_for(worker, is_paused() ? pool_.held(unit) : pool_.grant(unit));
+  if (is_paused()) return signed_for(worker, pool_.held(unit));
+  pool_.grant(unit);
+  return signed_for(worker, pool_.held(in_order(unit)));
 }
 
 }  // namespace pushpull

@@ -34,6 +34,11 @@ class LeasePool {
   // Gives the worker a returned lease beyond kHeld if all of its own are behind a barrier that some
   // server cannot open without that lease. The worker may be waiting for that server.
   void relieve(uint64_t incarnation);
+  // Returns true if the numbers of the worker's leases are not in the order of the work: it has drawn a
+  // returned lease of an earlier step.
+  bool out_of_order(uint64_t incarnation) const;
+  // Gives all leases to another holder, numbered in the order of the work.
+  void pass_on(uint64_t incarnation, uint64_t to);
   // Notes that server 0 has passed barrier `step`: its evaluation and later leases may be drawn.
   void open_barrier(int64_t step);
   // Returns the first step without a drawn lease, such that no server can have opened its barrier
@@ -110,6 +115,8 @@ class LeasedWork final : public WorkAssignment {
   // Workers draw leases themselves, but not while all that they hold wait for a returned one.
   void assign() override;
   uint64_t unit_of(const MemberInfo& worker) const;
+  // Renews a group that must compute its leases in another order. Returns the unit.
+  uint64_t in_order(uint64_t unit);
   std::vector<wire::Lease> signed_for(const MemberInfo& worker,
                                       std::vector<wire::Lease> leases) const;
   LeasePool pool_;

@@ -1,6 +1,7 @@
 #include "ps/work/work_groups.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "common/base/error.h"
 
@@ -21,23 +22,40 @@ void WorkGroups::form() {
   while (true) {
     std::vector<const MemberInfo*> free = free_workers();
     std::vector<uint64_t> workers;
+    std::string host;  // of the first one
     for (int stage = 0; stage < stages_; ++stage) {
-      const auto with = [&](int wanted) {
-        return std::ranges::find_if(
-            free, [&](const MemberInfo* m) { return stage_of(m->incarnation) == wanted; });
+      const auto choice = [&](const MemberInfo* m) {
+        const int had = stage_of(m->incarnation);
+        const int order = had == stage ? 0 : had == -1 ? 1 : 2;
+        return std::tuple(order, !host.empty() && m->host != host, m->rank);
       };
-      auto found = with(stage);
-      if (found == free.end()) found = with(-1);
-      if (found == free.end()) return;
+      const auto found = std::ranges::min_element(free, {}, choice);
+      if (found == free.end() || std::get<0>(choice(*found)) == 2) return;
+      if (host.empty()) host = (*found)->host;
       workers.push_back((*found)->incarnation);
       free.erase(found);
     }
     for (int stage = 0; stage < stages_; ++stage) {
       stage_of_[workers[static_cast<size_t>(stage)]] = stage;
     }
-    reports_[workers.back()].insert(++newest_);
-    groups_[newest_] = {std::move(workers), ++attempts_};
+    begin(std::move(workers));
   }
+}
+
+void WorkGroups::begin(std::vector<uint64_t> workers) {
+  Group& group = groups_[++newest_];
+  group.workers = std::move(workers);
+  begin_attempt(newest_, group);
+}
+
+void WorkGroups::begin_attempt(uint64_t unit, Group& group) {
+  group.attempt = ++attempts_;
+  reports_[group.workers.back()][group.attempt] = unit;
+}
+
+uint64_t WorkGroups::renew(uint64_t unit) {
+  begin(std::move(groups_.extract(unit).mapped().workers));
+  return newest_;
 }
 
 uint64_t WorkGroups::lose(uint64_t incarnation) {
@@ -51,7 +69,7 @@ uint64_t WorkGroups::lose(uint64_t incarnation) {
 
 void WorkGroups::work_changed(uint64_t unit) {
   const auto group = groups_.find(unit);
-  if (group != groups_.end()) group->second.attempt = ++attempts_;
+  if (group != groups_.end()) begin_attempt(unit, group->second);
 }
 
 std::vector<uint64_t> WorkGroups::units() const {
@@ -72,10 +90,12 @@ uint64_t WorkGroups::unit_of(uint64_t incarnation) const {
   return found == groups_.end() ? 0 : found->first;
 }
 
-std::set<uint64_t> WorkGroups::reports_for(uint64_t incarnation) const {
-  if (!divides()) return {incarnation};
-  const auto found = reports_.find(incarnation);
-  return found == reports_.end() ? std::set<uint64_t>{} : found->second;
+uint64_t WorkGroups::reports_for(uint64_t incarnation, int64_t attempt) const {
+  if (!divides()) return incarnation;
+  const auto worker = reports_.find(incarnation);
+  if (worker == reports_.end()) return 0;
+  const auto unit = worker->second.find(attempt);
+  return unit == worker->second.end() ? 0 : unit->second;
 }
 
 uint64_t WorkGroups::unit_at(int index) const {
@@ -96,6 +116,21 @@ std::vector<uint64_t> WorkGroups::workers_of(uint64_t unit) const {
 int WorkGroups::stage_of(uint64_t incarnation) const {
   const auto found = stage_of_.find(incarnation);
   return found == stage_of_.end() ? -1 : found->second;
+}
+
+std::map<uint64_t, GroupPlace> WorkGroups::places() const {
+  std::map<uint64_t, GroupPlace> out;
+  if (!divides()) return out;
+  for (const auto& [incarnation, member] : members_.all()) {
+    if (member.role != wire::ROLE_WORKER || member.rank < 0) continue;
+    out[incarnation] = {unit_of(incarnation), stage_of(incarnation)};
+  }
+  return out;
+}
+
+int64_t WorkGroups::attempt_of(uint64_t unit) const {
+  const auto group = groups_.find(unit);
+  return group == groups_.end() ? 0 : group->second.attempt;
 }
 
 std::string WorkGroups::name(uint64_t unit) const {
@@ -125,20 +160,24 @@ std::string WorkGroups::missing() const {
   return text;
 }
 
-void WorkGroups::add_to_worker_state(wire::State* state, uint64_t incarnation) const {
-  const auto found = groups_.find(divides() ? unit_of(incarnation) : 0);
-  if (found == groups_.end()) return;
+bool WorkGroups::add_to_worker_state(wire::State* state, uint64_t incarnation) const {
+  if (!divides()) return true;
+  const auto found = groups_.find(unit_of(incarnation));
+  if (found == groups_.end()) return false;
+  const std::vector<uint64_t>& workers = found->second.workers;
+  const auto left = [this](uint64_t other) { return members_.find(other) == nullptr; };
+  if (std::ranges::any_of(workers, left)) return false;
   wire::Group* group = state->mutable_group();
   group->set_stage(stage_of(incarnation));
   group->set_attempt(found->second.attempt);
-  for (const uint64_t other : found->second.workers) {
+  for (const uint64_t other : workers) {
     const MemberInfo* member = members_.find(other);
-    PP_ASSERT(member != nullptr);
     wire::GroupMember* out = group->add_members();
     out->set_endpoint(member->peer_endpoint);
     out->set_incarnation(other);
     out->set_rank(member->rank);
   }
+  return true;
 }
 
 }  // namespace pushpull

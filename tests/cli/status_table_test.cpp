@@ -79,6 +79,21 @@ TEST(StatusTable, NumbersAreAligned) {
   EXPECT_EQ(ends.size(), 1U);
 }
 
+TEST(StatusTable, ShowsGroupsAndStagesIfThereAreAny) {
+  ordered_json d = some_status();
+  EXPECT_THAT(status_table(d), Not(HasSubstr("group/stage")));
+  d["members"][1]["group"] = nullptr;
+  d["members"][1]["stage"] = nullptr;
+  EXPECT_THAT(status_table(d), Not(HasSubstr("group/stage")));
+  d["members"][1]["stage"] = 1;
+  d["members"][2]["group"] = 12;
+  d["members"][2]["stage"] = 0;
+  const std::string text = status_table(d);
+  for (const char* part : {"member    group/stage  host", "worker 0  -/1 ", "worker 1  12/0 "}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
 TEST(StatusTable, MarksStragglersSilentAndWaitingMembers) {
   ordered_json d = some_status();
   d["members"][2]["straggler"] = true;

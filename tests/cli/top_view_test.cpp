@@ -97,6 +97,15 @@ TEST(TopView, NarrowTerminalsLoseTheLeastImportantColumns) {
   }
 }
 
+TEST(TopView, GroupsAndStagesHaveAColumnIfThereAreAny) {
+  TopState state = state_of(document_of(2));
+  EXPECT_THAT(top_lines(state, 24, 120), Not(Contains(HasSubstr("group/stage"))));
+  (*state.document)["members"][2]["group"] = 3;
+  (*state.document)["members"][2]["stage"] = 1;
+  EXPECT_THAT(top_lines(state, 24, 80),
+              AllOf(Contains(HasSubstr("group/stage")), Contains(HasSubstr("worker 1  3/1"))));
+}
+
 TEST(TopView, NeverExceedsTheRows) {
   TopState state = state_of(document_of(100));
   (*state.document)["left"] = {{{"role", "worker"},

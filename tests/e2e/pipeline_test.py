@@ -4,7 +4,9 @@ import os
 import signal
 
 import lab as base
-from lab import expect, first
+from lab import MLP, expect, first
+from models_test import BERT, RESNET
+from stuck_test import compute_thread_stopped
 from text_test import keys_in
 
 USAGE = 2
@@ -45,6 +47,28 @@ def every_strategy_trains_in_stages(lab):
         expect(len(run["stages"]) == 2, f"{strategy}: {run['stages']}")
 
 
+def one_group_has_the_bits_of_one_worker(lab):
+    job = lab.job(keys_of(lab.folder))
+    for strategy, servers in (("async", 2), ("buffered:2", 1), ("ssp:2", 2), ("local:5", 2)):
+        whole = lab.train(job, 1, 1, strategy=strategy)
+        group = lab.train(job, servers, 2, strategy=strategy, stages=2)
+        expect(group["weights_sha256"] == whole["weights_sha256"], f"{strategy}: other bits")
+        expect(group["staleness"]["max"] == 0, f"{strategy}: {group['staleness']}: a group sees its own pushes")
+
+
+def leases_of_a_group_survive_its_workers(lab):
+    job = lab.job(keys_of(lab.folder, steps=300, **{"heartbeat-timeout": 2, "strategy": "async", "stages": 2}))
+    for spares in (0, 1):  # another group takes the leases, or a new worker the stage
+        cluster = lab.cluster(job, 2, 0, workers=4)
+        workers = [cluster.add_worker() for _ in range(4)]
+        cluster.reaches(5)
+        os.kill(workers[spares].pid, signal.SIGKILL)
+        for _ in range(spares):
+            cluster.add_worker()
+        run = cluster.ends_well(but=(workers[spares],))
+        expect(run["samples"] == 300 * 8, run["samples"])
+
+
 def a_killed_worker_in_stages_is_replaced(lab):
     keys = keys_of(lab.folder, steps=300, **{"on-worker-loss": "wait", "heartbeat-timeout": 2})
     job = lab.job(keys)
@@ -58,6 +82,91 @@ def a_killed_worker_in_stages_is_replaced(lab):
     expect(cluster.ends_well(but=(victim,))["weights_sha256"] == calm, "the weights differ")
 
 
+@first("P1: stages across workers")
+def groups_have_the_bits_of_the_undivided_model(lab):
+    job = lab.job(keys_of(lab.folder))
+    whole = lab.train(job, 1, 1)
+    run = lab.run(job, 2, 4, stages=2)
+    expect(run.code == 0, run.text[-800:])
+    summary = run.summary()
+    expect(summary["weights_sha256"] == whole["weights_sha256"], "other bits")
+    expect(summary["heads"] == whole["heads"], f"{summary['heads']}, {whole['heads']}")
+    expect(summary["samples"] == whole["samples"], summary["samples"])
+    found = summary["stages"]
+    expect(len(found) == 2 and all(s["busy_seconds"] > 0 and 0 <= s["bubble"] < 1 for s in found), found)
+    expect([s["slots_max"] for s in found] == [2, 1], found)  # of a share of 2 micro-batches
+    members = json.loads((run.out / "members.json").read_text())["members"]
+    workers = [m for m in members if m["role"] == "worker"]
+    expect([(m["group"], m["stage"]) for m in workers] == [(1, 0), (1, 1), (2, 0), (2, 1)], workers)
+    half = whole["samples"] // 2
+    expect([m["samples"] for m in workers] == [half] * 4, f"each has the samples of its group: {workers}")
+
+
+@first("P6: a worker of a group is lost")
+def a_killed_member_of_a_group_is_replaced_by_a_spare(lab):
+    keys = keys_of(lab.folder, steps=300, **{"on-worker-loss": "wait", "heartbeat-timeout": 2})
+    job = lab.job(keys)
+    calm = lab.train(job, 1, 1)["weights_sha256"]
+    cluster = lab.cluster(job, 1, 4, stages=2)
+    spare = cluster.add_worker()
+    cluster.servers[0].prints("joined as a spare")
+    cluster.reaches(5)
+    victim = cluster.workers[1]
+    os.kill(victim.pid, signal.SIGKILL)
+    run = cluster.ends_well(but=(victim,))
+    expect(run["weights_sha256"] == calm, "the weights differ")
+    document = json.loads((cluster.out / "members.json").read_text())
+    taken = {m["pid"]: m["stage"] for m in document["members"] if m["role"] == "worker"}
+    expect(taken[spare.pid] == 1, f"the spare has not taken stage 1: {taken}")
+    # at the one who has left, and at those of one stage of each group, each sample counts once
+    of_last = [m["samples"] for m in document["members"] + document["left"] if m.get("stage") == 1 or m["pid"] == victim.pid]
+    expect(sum(of_last) == run["samples"], f"{of_last} are not {run['samples']}")
+
+
+def models_in_groups_have_their_bits_under_each_schedule_and_transport(lab):
+    for keys in (MLP, {**MLP, "model": "convnet", "lr": 0.05, "steps": 8}, {**BERT, "layers": 3}, {**RESNET, "global-batch": 16}, keys_of(lab.folder)):
+        job, name = lab.job(keys), keys["model"]
+        whole = lab.train(job, 1, 1)["weights_sha256"]
+        for stages, servers, workers, schedule, transport in ((2, 1, 2, "1f1b", "shm"), (2, 3, 4, "gpipe", "tcp"), (3, 2, 3, "1f1b", "tcp")):
+            got = lab.train(job, servers, workers, stages=stages, schedule=schedule, transport=transport)
+            expect(got["weights_sha256"] == whole, f"{name}: {stages} stages, {servers} x {workers}, {schedule}, {transport}")
+            expect(len(got["stages"]) == stages, got["stages"])
+
+
+def a_run_of_groups_resumes_with_other_stages(lab):
+    keys = keys_of(lab.folder, steps=40)
+    job = lab.job(keys)
+    whole = lab.train(job, 1, 1)["weights_sha256"]
+    out = lab.folder / "parts"
+    lab.train(job, 1, 4, out=out, stages=2, stop_after=10)
+    lab.train(job, 2, 3, out=out, stages=3, balance="parameters", stop_after=20, resume="true")
+    lab.train(job, 1, 2, out=out, stop_after=30, resume="true")
+    last = lab.train(job, 1, 2, out=out, stages=2, resume="true")
+    expect(last["weights_sha256"] == whole, "other bits")
+
+
+def what_passes_between_stages_is_what_the_plan_says(lab):
+    keys = keys_of(lab.folder, **{"tie-embeddings": "false"})
+    job = lab.job(keys)
+    code, text = lab.call("pushpull", "plan", "--job", job, "--stages", 3, "--json")
+    expect(code == 0, text)
+    plan = json.loads(text)["stages"]
+    times = keys["steps"] * keys["global-batch"] // keys["micro-batch"]
+    forward = [times * stage["bytes_out"] for stage in plan]  # and as many bytes of gradients come back
+    both = [forward[s] + (forward[s - 1] if s > 0 else 0) for s in range(3)]
+    most = times * 4096  # across workers the gradients of a block that two stages share go to its owner
+    cluster = lab.cluster(job, 1, 1, worker_words=("--stages", 3))
+    for way, more, run in (("one worker", 0, cluster.ends_well()), ("three workers", most, lab.train(job, 1, 3, stages=3)),
+                           ("two groups", most, lab.train(job, 2, 6, stages=3))):
+        found = run["stages"]
+        beyond = [[s[name] - b for s, b in zip(found, both)] for name in ("bytes_out", "bytes_in")]
+        expect(all(0 <= b <= more * cuts for b, cuts in zip(beyond[0], (0, 1, 1))), f"{way}: {found}, not {both}")
+        expect(all(0 <= b <= more * cuts for b, cuts in zip(beyond[1], (1, 1, 0))), f"{way}: {found}, not {both}")
+        expect(sum(beyond[0]) == sum(beyond[1]), f"{way}: {found}")
+        expect([s["layers"] for s in found] == [s["layers"] for s in plan], f"{way}: layers {found}, {plan}")
+        expect(all(s["slots_max"] <= p["slots"] for s, p in zip(found, plan)), f"{way}: {found}, {plan}")
+
+
 def the_plan_says_what_stages_have(lab):
     job = lab.job(keys_of(lab.folder))
     code, text = lab.call("pushpull", "plan", "--job", job, "--stages", 3, "--json")
@@ -68,6 +177,8 @@ def the_plan_says_what_stages_have(lab):
     expect([s["slots"] for s in stages] == [3, 2, 1] and stages[2]["bytes_out"] == 0 < stages[0]["bytes_out"], stages)
     code, text = lab.call("pushpull", "plan", "--job", job, "--stages", 2)
     expect(code == 0 and "parameters" in text and len(text.splitlines()) == 3, text)
+    code, text = lab.call("pushpull", "plan", "--job", lab.job(keys_of(lab.folder, stages=4)))
+    expect(code == 0 and len(text.splitlines()) == 5, f"not the job's number of stages: {text}")
 
 
 def numbers_that_do_not_fit_are_refused_in_one_line(lab):
@@ -83,6 +194,55 @@ def numbers_that_do_not_fit_are_refused_in_one_line(lab):
     expect(odd.ends(20) == USAGE and "--stages two: must be a whole number from 1 on" in odd.output(), odd.output())
     cluster.add_worker("--stages", 5)  # more than cores, perhaps: stages with one thread each may take turns
     cluster.ends_well(but=(wrong, odd))
+
+
+def groups_that_cannot_be_are_refused_in_one_line(lab):
+    keys = keys_of(lab.folder)
+    job = lab.job(keys)
+    for words, part in (({"stages": 5}, "stages = 5 needs as many workers, but there are 4 workers"),
+                        ({"stages": 2, "strategy": "local:2"}, "stages"), ({"stages": 0}, "stages")):
+        run = lab.run(job, 1, 4, **words)
+        said = [line for line in run.text.splitlines() if part in line]
+        expect(run.code == USAGE and said, f"{words}: {run.code}, {run.text[-600:]}")
+    for words, part in (({"stages": 9}, "this model has 5 pieces"), ({"stages": 2, "balance": "1,1"}, "the sum 5")):
+        run = lab.run(job, 1, 9, **words)
+        said = [line for line in run.text.splitlines() if part in line]
+        expect(run.code == USAGE and said, f"{words}: {run.code}, {run.text[-900:]}")
+    cluster = lab.cluster(job, 1, 1, workers=2, stages=2)
+    wrong = cluster.add_worker("--stages", 2)
+    expect(wrong.ends(20) == USAGE and "--stages 2: the job divides its model among workers already (stages = 2)" in wrong.output(),
+           wrong.output())
+    cluster.add_worker()
+    cluster.ends_well(but=(wrong,))
+
+
+def a_group_that_stays_incomplete_names_its_stage(lab):
+    keys = keys_of(lab.folder, steps=10_000_000, **{"on-worker-loss": "wait", "heartbeat-timeout": 2,
+                                                   "replacement-timeout": lab.seconds(2)})
+    cluster = lab.cluster(lab.job(keys), 1, 2, stages=2)
+    cluster.reaches(2)
+    os.kill(cluster.workers[1].pid, signal.SIGKILL)
+    cluster.servers[0].ends(60)
+    said = cluster.servers[0].output()
+    expect("no worker has taken over micro-batches 0 to 3 within replacement-timeout" in said
+           and "its group lacks stage 1" in said, said[-600:])
+
+
+def a_stopped_member_of_a_group_is_named(lab):
+    keys = keys_of(lab.folder, steps=10_000_000, **{"on-worker-loss": "wait", "progress-timeout": lab.seconds(3)})
+    cluster = lab.cluster(lab.job(keys), 1, 4, stages=2)
+    cluster.reaches(2)
+    for stage in (0, 1):
+        victim = cluster.workers[2 + stage]
+        since = len(cluster.servers[0].output())
+        with compute_thread_stopped(victim.pid):
+            cluster.servers[0].prints("lost worker", 40, since)
+            lost = [line for line in cluster.servers[0].output(since).splitlines() if "lost worker" in line]
+            expect(len(lost) == 1 and f"pid {victim.pid})" in lost[0] and "computed nothing" in lost[0], f"not the stopped one: {lost}")
+        step = cluster.step()
+        cluster.workers[2 + stage] = cluster.add_worker()
+        cluster.workers.pop()
+        lab.until(lambda: cluster.step() > step, 60, lambda: f"no step beyond {step}: {cluster.servers[0].output()[-600:]}")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,21 @@ TEST(CommittedWork, CountsTheWorkOfEachProcess) {
   EXPECT_EQ(second.staleness_max, 3);
 }
 
+TEST(CommittedWork, EachWorkerOfAGroupHasItsSamplesAndTheRunHasThemOnce) {
+  CommittedWork committed(job_of(), 2, kFromStart);
+  Commit joined = commit(0, {0, 2}, {1, 1});
+  joined.others = {5, 6};
+  committed.add(joined, 2);
+  joined.counted = false;
+  committed.add(joined, 2);
+  for (const uint64_t worker : {1, 5, 6}) {
+    EXPECT_EQ(committed.samples_of(worker), 4) << worker;
+    EXPECT_EQ(committed.by_process().at(worker).pushes, 1) << worker;
+  }
+  EXPECT_EQ(committed.counts().samples, 4);
+  EXPECT_EQ(committed.counts().samples_per_worker, (std::vector<int64_t>{0, 0, 4}));
+}
+
 TEST(CommittedWork, SumsTheHashesOfCommittedPushes) {
   const auto number = [](int last) {
     std::string bytes(HashSum::kBytes, '\0');

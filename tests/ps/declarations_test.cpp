@@ -155,6 +155,25 @@ TEST(Declarations, RatesOfTensorsAreCompared) {
   EXPECT_THAT(later.take(other), HasSubstr("its model does not fit"));
 }
 
+// Its slices end elsewhere.
+TEST(Declarations, AWorkerOfOtherStagesIsNamed) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  wire::Declare declare = declaration();
+  TensorInfo behind{.name = "behind", .shape = {2048}};
+  TensorTable table = table_of(3000);
+  table.add(behind);
+  declare.clear_tensors();
+  to_wire(table, declare.mutable_tensors());
+  EXPECT_EQ(declarations.take(declare), "");
+  behind.begins_stage = true;
+  table = table_of(3000);
+  table.add(behind);
+  declare.clear_tensors();
+  to_wire(table, declare.mutable_tensors());
+  EXPECT_THAT(declarations.take(declare), HasSubstr("behind [2048] as the first one of a stage"));
+}
+
 TEST(Declarations, MismatchIsReportedByItsFirstDifference) {
   const Job job = job_of();
   Declarations declarations(job);

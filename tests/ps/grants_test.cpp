@@ -35,6 +35,16 @@ TEST(Grants, AnotherWorkerOrWorkIsRefused) {
             "[push-grant] expected the coordinator's grant of micro-batches [2, 4) of steps [4, 5) "
             "to this worker, got one of steps [5, 10)");
   EXPECT_EQ(reason_of(issuer().check(grant, kHolder, kShare, {9, 11})), "push-grant");
+  EXPECT_EQ(reason_of(issuer().check(grant, kHolder, kShare, {5, 6}, 1)), "push-grant");
+}
+
+TEST(Grants, NameStageAndAttemptOfAGroup) {
+  wire::Grant grant = issuer().make(kHolder, kShare, kSteps, {1, 7});
+  EXPECT_EQ(grant.attempt(), 7);
+  EXPECT_TRUE(taken(issuer().check(grant, kHolder, kShare, {5, 6}, 1)));
+  EXPECT_EQ(reason_of(issuer().check(grant, kHolder, kShare, {5, 6})), "push-grant");
+  grant.set_attempt(8);
+  EXPECT_EQ(reason_of(issuer().check(grant, kHolder, kShare, {5, 6}, 1)), "push-grant");
 }
 
 TEST(Grants, ForgedGrantsAreRefused) {
@@ -61,7 +71,7 @@ TEST(Grants, KeysAreRandom) {
   EXPECT_NE(Grants::random_key(), Grants::random_key());
 }
 
-// HMAC-SHA256 of the five fields as 8-byte little-endian numbers, made with Python's hmac.
+// HMAC-SHA256 of the seven fields as 8-byte little-endian numbers, made with Python's hmac.
 TEST(Grants, HaveTheDocumentedFormat) {
   const std::string mac = Grants("a key of this run").make(kHolder, kShare, kSteps).mac();
   std::string hex;
@@ -70,7 +80,7 @@ TEST(Grants, HaveTheDocumentedFormat) {
     hex += kDigits[static_cast<unsigned char>(c) >> 4U];
     hex += kDigits[static_cast<unsigned char>(c) & 15U];
   }
-  EXPECT_EQ(hex, "c0f7d97cc99cf16424aba0964538aeb1");
+  EXPECT_EQ(hex, "d83422b7d120991fb874219d65241c44");
 }
 
 }  // namespace

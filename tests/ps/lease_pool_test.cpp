@@ -116,6 +116,78 @@ TEST_F(LeasedWorkTest, EvaluationIsDrawnOnceItsBarrierIsOpen) {
   EXPECT_FALSE(evaluates());
 }
 
+TEST_F(LeasedWorkTest, TheWorkersOfAGroupGetTheSameLeases) {
+  make("strategy = async\nstages = 2\n", 4);
+  work_->fill();
+  const std::vector<wire::Lease> first = leases(0);
+  const std::vector<wire::Lease> second = leases(1);
+  ASSERT_EQ(first.size(), 2U);
+  ASSERT_EQ(second.size(), 2U);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const Range range{first[i].lo(), first[i].hi()};
+    const Range step{first[i].step(), first[i].step() + 1};
+    EXPECT_EQ(first[i].number(), second[i].number());
+    EXPECT_EQ(first[i].lo(), second[i].lo());
+    EXPECT_EQ(first[i].attempt(), groups_->attempt_of(groups_->unit_of(worker(0))));
+    EXPECT_TRUE(taken(grants_.check(first[i].grant(), worker(0), range, step, 0)));
+    EXPECT_TRUE(taken(grants_.check(second[i].grant(), worker(1), range, step, 1)));
+    EXPECT_FALSE(taken(grants_.check(first[i].grant(), worker(0), range, step, 1)));
+  }
+  EXPECT_NE(leases(2)[0].step(), first[0].step()) << "another group";
+  EXPECT_EQ(state_of(1).leases_size(), 2);
+  EXPECT_TRUE(state_of(1).has_group());
+}
+
+TEST_F(LeasedWorkTest, AGroupThatHasChangedComputesItsLeasesAgain) {
+  make("strategy = async\nstages = 2\non-worker-loss = continue\n", 2);
+  work_->fill();
+  const wire::Lease lease = leases(0)[0];
+  const int64_t before = lease.attempt();
+  EXPECT_TRUE(lose(0));
+  work_->fill();
+  EXPECT_TRUE(leases(1).empty()) << "stage 0 is missing";
+  EXPECT_TRUE(work_->lacks_workers());
+  EXPECT_EQ(work_->overdue(0), "");
+  EXPECT_THAT(work_->overdue(100'000'000), HasSubstr("it lacks stage 0"));
+  join(4);
+  work_->fill();
+  Commit late{worker(1), lease.step(), {lease.lo(), lease.hi()}, {}, true};
+  late.attempt = before;
+  work_->on_commit(late);  // the push of the earlier group was under way
+  ASSERT_EQ(leases(4).size(), 2U);
+  EXPECT_EQ(leases(4)[0].lo(), lease.lo());
+  EXPECT_EQ(leases(1)[0].lo(), lease.lo()) << "both workers know of the same leases";
+  late.attempt = leases(4)[0].attempt();
+  EXPECT_GT(late.attempt, before);
+  work_->on_commit(late);
+  EXPECT_NE(leases(1)[0].number(), 1);
+}
+
+TEST_F(LeasedWorkTest, AReturnedLeaseOfAnEarlierStepBeginsTheGroupAnew) {
+  make("strategy = async\nstages = 2\non-worker-loss = continue\neval-every = 1\n", 4);
+  work_->fill();
+  leases(0);
+  commit(1, 0, {0, 2});
+  commit(1, 0, {2, 4});
+  work_->on_barrier_open(1);
+  ASSERT_EQ(leases(2).size(), 2U);
+  const uint64_t unit = groups_->unit_of(worker(2));
+  const int64_t attempt = groups_->attempt_of(unit);
+  EXPECT_TRUE(lose(0));
+  work_->fill();
+  const wire::State state = state_of(3);
+  ASSERT_EQ(state.leases_size(), 3);
+  EXPECT_EQ(state.leases(0).step(), 0) << "it was finished last, and may not be at every server";
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(state.leases(i).number(), i + 1);
+    EXPECT_EQ(state.leases(i).attempt(), state.group().attempt());
+  }
+  EXPECT_GT(state.group().attempt(), attempt);
+  EXPECT_NE(groups_->unit_of(worker(2)), unit) << "results of the evaluation before do not count";
+  EXPECT_FALSE(work_->may_evaluate(unit, 1, state.leases(1).lo()));
+  EXPECT_TRUE(work_->may_evaluate(groups_->unit_of(worker(2)), 1, state.leases(1).lo()));
+}
+
 TEST_F(LeasedWorkTest, WithoutWorkersTheJobHasADeadline) {
   make("strategy = async\nreplacement-timeout = 20\n", 1);
   EXPECT_EQ(work_->overdue(0), "");

@@ -27,12 +27,18 @@ class PrometheusText : public testing::Test {
     facts_.step = 7;
   }
   std::string text() const {
-    return prometheus_text({3'500, 0, &shown_, &members_, nullptr, &stragglers_}, facts_);
+    return prometheus_text({.now_ms = 3'500,
+                            .shown = &shown_,
+                            .members = &members_,
+                            .stragglers = &stragglers_,
+                            .groups = &groups_},
+                           facts_);
   }
 
   std::map<uint64_t, MemberInfo> shown_;
   Membership members_{5.0};
   StragglerDetector stragglers_;
+  std::map<uint64_t, GroupPlace> groups_;
   RunFigures facts_;
 };
 
@@ -77,6 +83,17 @@ TEST_F(PrometheusText, MembersHaveTheirRoleRankAndAge) {
   EXPECT_THAT(all, HasSubstr("pushpull_member_straggler{role=\"worker\",rank=\"\",host=\"spare\","
                              "pid=\"102\"} 0\n"));
   EXPECT_THAT(all, Not(HasSubstr("pushpull_member_straggler{role=\"server\"")));
+}
+
+TEST_F(PrometheusText, WorkersOfAGroupHaveItsNumberAndTheirStage) {
+  add(wire::ROLE_SERVER, 1, 0, "head");
+  add(wire::ROLE_WORKER, 2, 0, "node");
+  EXPECT_THAT(text(), Not(HasSubstr("pushpull_member_stage")));
+  groups_[2] = {3, 1};
+  const std::string labels = R"({role="worker",rank="0",host="node",pid="102"} )";
+  EXPECT_THAT(text(), HasSubstr("pushpull_member_group" + labels + "3\n"));
+  EXPECT_THAT(text(), HasSubstr("pushpull_member_stage" + labels + "1\n"));
+  EXPECT_THAT(text(), Not(HasSubstr("pushpull_member_stage{role=\"server\"")));
 }
 
 TEST_F(PrometheusText, EachHeadHasItsLossAndItsMetric) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 
@@ -26,7 +27,8 @@ class StagesServerTest : public testing::Test {
     server_->on_state(state_with_workers({kAnna, kBert}, 0));
   }
   // A push of a stage's slices at this server; the last stage has the losses.
-  Message push(uint64_t who, int stage, int64_t number, int64_t step, float value = 1.0F) const {
+  Message push(uint64_t who, int stage, int64_t number, int64_t step, float value = 1.0F,
+               int64_t attempt = 0) const {
     Message message = push_message(setup_, who, number, step, {0, 4}, value);
     wire::Push* push = message.header.mutable_exchange()->mutable_push();
     const SliceMap map(setup_.table, setup_.job.slice_bytes, 2);
@@ -39,7 +41,7 @@ class StagesServerTest : public testing::Test {
     push->set_stage(stage);
     if (stage == 0) push->clear_losses();
     *push->mutable_grant() =
-        Grants(setup_.grant_key).make(who, {0, 4}, {0, setup_.end_step}, stage);
+        Grants(setup_.grant_key).make(who, {0, 4}, {0, setup_.end_step}, {stage, attempt});
     return message;
   }
   Checked take(Message message) { return server_->on_data("peer", std::move(message)); }
@@ -72,7 +74,7 @@ TEST_F(StagesServerTest, AStepIsCompleteWithAllStages) {
   EXPECT_EQ(observer_.commits[0].others, std::vector<uint64_t>{kAnna});
 }
 
-TEST_F(StagesServerTest, ASliceIsUpdatedBeforeTheOtherStagesHavePushed) {
+TEST_F(StagesServerTest, ASliceWaitsForThePushesOfTheOtherStages) {
   make("sync");
   EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0))));
   Message pull = pull_message(kBert, 1, 1);
@@ -80,6 +82,8 @@ TEST_F(StagesServerTest, ASliceIsUpdatedBeforeTheOtherStagesHavePushed) {
   wanted->set_lo(2);
   wanted->set_hi(4);
   EXPECT_TRUE(taken(take(std::move(pull))));
+  EXPECT_EQ(answered(), std::vector<int>{});
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0))));
   EXPECT_EQ(answered(), std::vector<int>{2}) << "slice 3 is another server's";
 }
 
@@ -115,6 +119,55 @@ TEST_F(StagesServerTest, InSspTheLastPushesOfStagesBelongTogether) {
   EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0, 1.0F))));
   EXPECT_EQ(server_->floor(), 1);
   EXPECT_EQ(server_->stats().updates(), 1) << "one update of all stages";
+}
+
+TEST_F(StagesServerTest, PushesOfTwoAttemptsAreNotOneUpdate) {
+  make("async");
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0, 5.0F, 3))));
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0, 1.0F, 4))));
+  EXPECT_EQ(server_->stats().updates(), 0);
+  EXPECT_TRUE(taken(take(push(kBert, 1, 2, 0, 1.0F, 4))));
+  EXPECT_EQ(server_->stats().updates(), 1);
+  ASSERT_EQ(observer_.commits.size(), 1U);
+  EXPECT_EQ(observer_.commits[0].attempt, 4);
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 2, 1, 1.0F, 4))));
+  EXPECT_TRUE(taken(take(push(kBert, 1, 3, 1, 1.0F, 3))));
+  EXPECT_EQ(server_->stats().updates(), 1) << "the push of the earlier attempt came late";
+}
+
+TEST_F(StagesServerTest, APullWaitsForTheOtherStagesOfTheGroupsPush) {
+  make("async");
+  const auto pull = [](uint64_t who, int64_t number, bool after) {
+    Message message = pull_message(who, number, 0);
+    wire::Pull* out = message.header.mutable_exchange()->mutable_pull();
+    if (after) out->set_after_hi(4);
+    return message;
+  };
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0))));
+  EXPECT_TRUE(taken(take(pull(kAnna, 1, false))));
+  EXPECT_FALSE(answered().empty()) << "it has pushed nothing yet";
+  EXPECT_TRUE(taken(take(pull(kBert, 1, true))));
+  EXPECT_TRUE(answered().empty());
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0))));
+  EXPECT_FALSE(answered().empty());
+}
+
+TEST_F(StagesServerTest, AStageWithoutSlicesOfAServerHasReadNothingOfIt) {
+  job_ = job_of("strategy = async\nstages = 2\nslice-bytes = 4096\n");
+  setup_ = server_setup(job_, 2048, 0, 2, 1);  // server 0 has slice 0, of stage 0
+  setup_.updates = 7;
+  TensorTable table;
+  table.add({.name = "a", .shape = {1024}});
+  table.add({.name = "b", .shape = {1024}, .begins_stage = true});
+  setup_.table = table;
+  server_ = std::make_unique<Server>(setup_, &observer_);
+  server_->on_state(state_with_workers({kAnna, kBert}, 0));
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0, 1.0F, 3))));
+  Message first = push(kAnna, 0, 1, 0, 1.0F, 3);
+  first.header.mutable_exchange()->mutable_push()->set_read_versions(0, 7);
+  EXPECT_TRUE(taken(take(std::move(first))));
+  EXPECT_EQ(server_->stats().updates(), 8);
+  EXPECT_EQ(server_->stats().staleness().at(0), 1);
 }
 
 TEST_F(StagesServerTest, ServerWithoutSlicesOfAStageDoesNotWaitForIt) {

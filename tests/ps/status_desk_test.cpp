@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -85,7 +86,8 @@ class StatusDeskTest : public testing::Test {
     now_ += ms;
     if (desk_.due(now_, facts_.phase)) {
       const bool trains = facts_.phase != wire::PHASE_GATHERING;
-      desk_.update(now_, trains ? &progress_ : nullptr, own_, facts_);
+      desk_.update(now_, trains ? &progress_ : nullptr, trains ? groups_.get() : nullptr, own_,
+                   facts_);
     }
     for (const Outgoing& out : desk_.take_answers(now_, 777)) {
       answers_.push_back({out.to, out.message.header.status_reply()});
@@ -108,6 +110,7 @@ class StatusDeskTest : public testing::Test {
 
   Membership members_{5.0};
   StatusDesk desk_{members_, kSelf};
+  std::unique_ptr<WorkGroups> groups_ = std::make_unique<WorkGroups>(1, members_);
   const Barriers barriers_;
   CommittedWork progress_{job_of(), 2, barriers_};
   wire::Stats own_;
@@ -184,6 +187,40 @@ TEST_F(StatusDeskTest, AtTheEndItShowsTheMembersOfTheLastStep) {
   members_.remove(kBert);
   turn(1000);
   EXPECT_EQ(pids(), (std::vector<int64_t>{10, 1101, 1102}));
+}
+
+TEST_F(StatusDeskTest, WorkersOfAGroupHaveTheirGroupAndStage) {
+  for (int rank = 0; rank < 3; ++rank) add(kAnna + static_cast<uint64_t>(rank), rank);
+  facts_.phase = wire::PHASE_TRAINING;
+  turn(5);
+  const auto of_worker = [&](size_t rank, const char* field) {
+    return file_.at("members").at(rank + 1).at(field);
+  };
+  EXPECT_EQ(of_worker(0, "group"), nullptr);
+  EXPECT_EQ(of_worker(0, "stage"), nullptr);
+  EXPECT_FALSE(file_.at("members").at(0).contains("stage")) << "a server has none";
+  groups_ = std::make_unique<WorkGroups>(2, members_);
+  groups_->form();
+  Commit joined{kAnna + 1, 0, {0, 4}, {1, 1, 1, 1}, true};
+  joined.others = {kAnna};
+  progress_.add(joined, 1);
+  turn(1000);
+  for (const size_t rank : {0, 1}) {
+    EXPECT_EQ(of_worker(rank, "group"), 1);
+    EXPECT_EQ(of_worker(rank, "stage"), rank);
+    EXPECT_EQ(of_worker(rank, "samples"), 8);
+    EXPECT_EQ(of_worker(rank, "state"), "active");
+  }
+  EXPECT_EQ(of_worker(2, "group"), nullptr);
+  EXPECT_EQ(of_worker(2, "stage"), nullptr);
+  EXPECT_EQ(of_worker(2, "state"), "spare");
+  facts_.phase = wire::PHASE_FINISHING;
+  turn(60);
+  groups_->lose(kAnna);
+  members_.remove(kAnna);
+  turn(1000);
+  EXPECT_EQ(of_worker(1, "group"), 1) << "those that leave at the end break up no group";
+  EXPECT_EQ(of_worker(0, "stage"), 0);
 }
 
 TEST_F(StatusDeskTest, FailedJobKeepsTheRemainingMembers) {

@@ -50,7 +50,8 @@ class WorkTest : public testing::Test {
     return work_->lose(now_ms, groups_->lose(gone.incarnation), false);
   }
   void commit(int rank, int64_t step, Range range) {
-    const Commit commit{worker(rank), step, range, {}, true};
+    Commit commit{worker(rank), step, range, {}, true};
+    commit.attempt = groups_->attempt_of(groups_->unit_of(worker(rank)));
     progress_->add(commit, rank);
     work_->on_commit(commit);
   }

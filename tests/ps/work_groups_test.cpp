@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "tests/ps/work_fixture.h"
@@ -46,6 +47,21 @@ TEST_F(WorkGroupsTest, NeighbouringRanksComputeTheStagesOfAShare) {
   EXPECT_NE(state_of(0).group().attempt(), state_of(2).group().attempt());
 }
 
+// Activations pass between the workers of a group in each step.
+TEST_F(WorkGroupsTest, AGroupIsOnOneHostIfItCan) {
+  job_ = job_of("strategy = sync\nstages = 2\n");
+  for (int rank = 0; rank < 6; ++rank) {
+    join(rank);
+    members_.find(worker(rank))->host = rank % 2 == 0 ? "even" : "odd";
+  }
+  WorkGroups groups(2, members_);
+  groups.form();
+  const auto unit = [&](int rank) { return groups.unit_of(worker(rank)); };
+  EXPECT_EQ(unit(0), unit(2));
+  EXPECT_EQ(unit(1), unit(3));
+  EXPECT_EQ(unit(4), unit(5)) << "a group on two hosts is better than none";
+}
+
 TEST_F(WorkGroupsTest, WorkersLeftOverFromAGroupAreSpares) {
   make("strategy = sync\nstages = 2\n", 5);
   EXPECT_THAT(notices(), HasSubstr("1 worker has nothing to compute: a group of stages = 2"));
@@ -69,6 +85,21 @@ TEST_F(WorkGroupsTest, ASpareTakesTheStageOfALostWorker) {
   EXPECT_GT(state_of(0).group().attempt(), before);
   EXPECT_EQ(state_of(0).group().attempt(), state_of(4).group().attempt());
   EXPECT_EQ(state_of(0).assigned(0).index(), 0);
+}
+
+TEST_F(WorkGroupsTest, PlacesOfWorkersInGroupsAndWithout) {
+  make("strategy = sync\nstages = 2\non-worker-loss = wait\n", 5);
+  const auto place = [&](int rank) {
+    const GroupPlace found = groups_->places().at(worker(rank));
+    return std::pair(found.group, found.stage);
+  };
+  EXPECT_EQ(place(0), std::pair(groups_->unit_of(worker(0)), 0));
+  EXPECT_EQ(place(3), std::pair(groups_->unit_of(worker(2)), 1));
+  EXPECT_EQ(place(4), std::pair(uint64_t{0}, -1));
+  lose(3);
+  EXPECT_FALSE(groups_->places().contains(worker(3)));
+  EXPECT_EQ(place(2), std::pair(uint64_t{0}, 0)) << "it waits for another stage 1";
+  EXPECT_TRUE(WorkGroups(1, members_).places().empty());
 }
 
 TEST_F(WorkGroupsTest, AWorkerKeepsItsStage) {
@@ -108,13 +139,29 @@ TEST_F(WorkGroupsTest, GroupsTakeTheSharesOfAGroupThatIsIncomplete) {
 TEST_F(WorkGroupsTest, TheLastStageMayReportForAGroupThatHasEnded) {
   make("strategy = sync\nstages = 2\non-worker-loss = wait\n", 2);
   const uint64_t unit = groups_->unit_of(worker(1));
-  EXPECT_TRUE(groups_->reports_for(worker(1)).contains(unit));
-  EXPECT_FALSE(groups_->reports_for(worker(0)).contains(unit)) << "stage 0 has no results";
+  const int64_t attempt = groups_->attempt_of(unit);
+  EXPECT_EQ(groups_->reports_for(worker(1), attempt), unit);
+  EXPECT_EQ(groups_->reports_for(worker(0), attempt), 0U) << "stage 0 has no results";
+  EXPECT_EQ(groups_->reports_for(worker(1), attempt + 1), 0U);
   const MemberInfo gone = *members_.find(worker(0));
   members_.remove(gone.incarnation);
   work_->lose(0, groups_->lose(gone.incarnation), true);
-  EXPECT_TRUE(groups_->reports_for(worker(1)).contains(unit));
+  EXPECT_EQ(groups_->reports_for(worker(1), attempt), unit);
   EXPECT_TRUE(work_->may_evaluate(unit, 0, 0));
+}
+
+TEST_F(WorkGroupsTest, AnAttemptNamesTheUnitOfItsTime) {
+  make("strategy = sync\nstages = 2\n", 2);
+  const uint64_t unit = groups_->unit_of(worker(1));
+  const int64_t first = groups_->attempt_of(unit);
+  groups_->work_changed(unit);
+  const uint64_t renewed = groups_->renew(unit);
+  EXPECT_THAT(groups_->units(), ElementsAre(renewed));
+  EXPECT_THAT(groups_->workers_of(renewed), ElementsAre(worker(0), worker(1)));
+  EXPECT_EQ(groups_->attempt_of(renewed), first + 2);
+  EXPECT_EQ(groups_->reports_for(worker(1), first), unit);
+  EXPECT_EQ(groups_->reports_for(worker(1), first + 1), unit);
+  EXPECT_EQ(groups_->reports_for(worker(1), first + 2), renewed);
 }
 
 }  // namespace

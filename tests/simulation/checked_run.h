@@ -198,7 +198,7 @@ class Run {
       complain("another data hash");
   }
 
-  // Checks the last members.json: each sample belongs to a process, and each rank of the last step
+  // Checks the last members.json: each sample belongs to a process for each stage, and each rank of the last step
   // occurs once.
   void check_members() {
     const auto document = nlohmann::json::parse(cluster_->members_json);
@@ -206,7 +206,9 @@ class Run {
     for (const char* list : {"members", "left"}) {
       for (const auto& row : document.at(list)) samples += row.at("samples").get<int64_t>();
     }
-    if (samples != cluster_->coordinator().training()->committed().counts().samples) {
+    // each worker of a group has computed the samples of its group
+    if (samples !=
+        cluster_->coordinator().training()->committed().counts().samples * scenario_.job.stages) {
       return complain("the members have computed " + std::to_string(samples) +
                       " samples: " + cluster_->members_json);
     }

@@ -15,6 +15,7 @@
 namespace pushpull::sim {
 
 std::string endpoint_of(int number) { return "tcp://server:" + std::to_string(number + 1); }
+std::string peer_endpoint_of(int number) { return "tcp://worker:" + std::to_string(number + 1); }
 
 namespace {
 
@@ -45,6 +46,9 @@ Cluster::Cluster(const Scenario& scenario, std::shared_ptr<const FlatState> star
     clock_.after(s.at_ms * 1000, [this, s] { silence(s); });
   }
   for (const Partition& p : scenario.partitions) {
+    clock_.after(p.at_ms * 1000, [this, p] { partition(p); });
+  }
+  for (const PeerPartition& p : scenario.peer_partitions) {
     clock_.after(p.at_ms * 1000, [this, p] { partition(p); });
   }
   if (scenario.forgery.on) forger_ = std::make_unique<Forger>(*this);
@@ -106,6 +110,14 @@ void Cluster::partition(const Partition& partition) {
   } else if (worker < workers_.size()) {
     workers_[worker]->silence_links(partition.server, until_ms);
   }
+}
+
+void Cluster::partition(const PeerPartition& partition) {
+  const auto worker = static_cast<size_t>(partition.worker);
+  if (worker >= workers_.size()) return;
+  const int64_t until_ms = clock_.now_ms() + partition.ms;
+  if (partition.from_it) workers_[worker]->silence_group(until_ms);
+  if (partition.to_it) network_.cut_off(workers_[worker]->peer_router(), until_ms);
 }
 
 bool Cluster::forged(const PeerId& peer) const {
@@ -256,6 +268,11 @@ int Cluster::data_router(const std::string& endpoint) const {
   return data_router(std::stoi(parse_address(endpoint, "data endpoint").port) - 1);
 }
 
+int Cluster::peer_router(const std::string& endpoint) const {
+  const int number = std::stoi(parse_address(endpoint, "peer endpoint").port) - 1;
+  return workers_.at(static_cast<size_t>(number))->peer_router();
+}
+
 const Coordinator& Cluster::coordinator() const { return coordinator_->driver().coordinator(); }
 
 std::vector<wire::Stats> Cluster::server_stats() const {
@@ -304,6 +321,9 @@ void Cluster::run() {
   }
   deadline_ms = std::max(deadline_ms, scenario_.forgery.until_ms + kPatienceMs);
   for (const Partition& partition : scenario_.partitions) {
+    deadline_ms = std::max(deadline_ms, partition.at_ms + partition.ms + kPatienceMs);
+  }
+  for (const PeerPartition& partition : scenario_.peer_partitions) {
     deadline_ms = std::max(deadline_ms, partition.at_ms + partition.ms + kPatienceMs);
   }
   while (trouble_.empty() && !all_ended()) {

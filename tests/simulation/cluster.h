@@ -27,8 +27,9 @@ namespace pushpull::sim {
 constexpr int64_t kServerTickUs = 10'000;
 constexpr int64_t kWorkerTickUs = 20'000;
 
-// Returns the address at which server process `number` claims to listen.
+// Returns the address at which server process `number` claims to listen, and worker process `number`.
 std::string endpoint_of(int number);
+std::string peer_endpoint_of(int number);
 
 class CoordinatorNode;
 class Forger;
@@ -74,6 +75,7 @@ class Cluster {
   } disk;
   int64_t recoveries = 0;    // terms after the first
   std::string members_json;  // the newest members.json
+  int64_t parts_tagged = 0;  // passes that workers of groups have computed
   int64_t lost_members = 0;  // members that the coordinator has given up, by its own count
   int64_t early_tasks = 0;   // tasks begun before all their weights arrived
   int64_t early_waits = 0;   // waits of such tasks for a layer
@@ -113,6 +115,8 @@ class Cluster {
   int control_router() const;
   int data_router(int server) const;
   int data_router(const std::string& endpoint) const;
+  // Returns where a worker listens for the others of its group.
+  int peer_router(const std::string& endpoint) const;
   // Calls `closed` when this control connection of a member was closed. ControlWatch allows the
   // member one more heartbeat.
   void on_control_closed(int dealer, uint64_t incarnation, std::function<void()> closed);
@@ -129,6 +133,7 @@ class Cluster {
   void start_newcomer(const Newcomer& newcomer);
   void silence(const Silence& silence);
   void partition(const Partition& partition);
+  void partition(const PeerPartition& partition);
   void declare_again(int worker);
   void plan(const Accident& accident);
   void plan(const ServerLoss& loss);

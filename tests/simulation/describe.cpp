@@ -19,6 +19,10 @@ std::string describe(const JobDriver& driver) {
   }
   for (const auto& [incarnation, member] : coordinator.members().all()) {
     out += "\n    member " + member.name() + (member.declared ? " declared" : "");
+    const TrainingRun* const run = coordinator.training();
+    if (run == nullptr || !run->groups().divides()) continue;
+    out += ", stage " + std::to_string(run->groups().stage_of(incarnation)) + " of group " +
+           std::to_string(run->groups().unit_of(incarnation));
   }
   return out;
 }

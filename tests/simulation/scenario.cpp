@@ -32,7 +32,9 @@ enum class Part : uint64_t {
   kChosen = 14,
   kPartitions = 15,
   kForgery = 16,
-  kSignals = 17
+  kSignals = 17,
+  kGroups = 18,
+  kPeerPartitions = 19
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -155,6 +157,19 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   return s;
 }
 
+Scenario draw_groups(uint64_t seed, const std::string& strategy) {
+  Scenario s = draw(seed, strategy);
+  Dice dice = dice_for(seed, Part::kGroups);
+  s.job.stages = dice.between(2, 3);
+  s.servers = static_cast<int>(dice.between(1, 3));
+  const auto groups = dice.between(1, 3);
+  s.workers = static_cast<int>(groups * s.job.stages);
+  s.spares = dice.chance(0.2) ? 1 : 0;
+  if (dice.chance(0.7)) s.elements += s.counting ? 2048 : 3000;
+  if (s.job.strategy.traits().single_pushes) s.job.clip_norm = 0;  // no worker knows the norm
+  return s;
+}
+
 Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   Scenario s = draw(seed, strategy);
   Dice dice = dice_for(seed, Part::kRecord);
@@ -251,10 +266,13 @@ void add_accidents(Scenario& s, OnWorkerLoss on_worker_loss) {
     if (dice.chance(0.25)) accident.freeze_ms = dice.between(100, 25'000);
     accident.replaced_ms = dice.chance(0.5) ? dice.between(0, 200) : dice.between(200, 15'000);
     // with enough spares, or if the others continue a job that has surely started, no replacement
-    // is needed
+    // is needed. Under continue spares form groups, and what is left of two groups may not be one: a worker keeps
+    // its stage
     const bool started_for_sure = s.faults.until_ms == 0 && earliest_ms > 0;
-    const bool others = on_worker_loss == OnWorkerLoss::kContinue && started_for_sure;
-    const bool enough = s.spares >= count || (others && s.workers > count);
+    const bool continues = on_worker_loss == OnWorkerLoss::kContinue;
+    const bool others = continues && started_for_sure && s.workers > count * s.job.stages;
+    const bool spares = s.spares >= count && !(continues && s.job.stages > 1);
+    const bool enough = spares || others;
     if (enough && dice.chance(0.7)) accident.replaced_ms = -1;
     started += accident.replaced_ms >= 0 ? 1 : 0;
     s.accidents.push_back(accident);
@@ -368,6 +386,37 @@ void add_long_partitions(Scenario& s) {
   }
 }
 
+namespace {
+
+void add_peer_partitions(Scenario& s, int64_t least_ms, int64_t most_ms) {
+  Dice dice = dice_for(s.seed, Part::kPeerPartitions);
+  s.compute_us = dice.chance(0.3) ? 300'000 : 30'000;  // long enough for events
+  int64_t at_ms = 0;
+  for (int64_t i = dice.between(1, 3); i > 0; --i) {
+    PeerPartition partition;
+    partition.worker = static_cast<int>(dice.between(0, s.workers - 1));
+    partition.to_it = dice.chance(0.7);
+    partition.from_it = !partition.to_it || dice.chance(0.5);
+    partition.at_ms = at_ms + s.servers_late_ms + dice.between(0, dice.chance(0.5) ? 500 : 5000);
+    partition.ms = dice.between(least_ms, most_ms);
+    at_ms = partition.at_ms + partition.ms + 2500;  // an answer comes between two of them
+    s.peer_partitions.push_back(partition);
+  }
+}
+
+}  // namespace
+
+// As with servers: a worker asks once a second.
+void add_short_peer_partitions(Scenario& s) {
+  add_peer_partitions(s, 50, static_cast<int64_t>(s.job.heartbeat_timeout_s * 1000) - 2300);
+}
+
+void add_long_peer_partitions(Scenario& s) {
+  if (s.job.on_worker_loss == OnWorkerLoss::kAbort) s.job.on_worker_loss = OnWorkerLoss::kWait;
+  const auto timeout_ms = static_cast<int64_t>(s.job.heartbeat_timeout_s * 1000);
+  add_peer_partitions(s, timeout_ms, 3 * timeout_ms);
+}
+
 void add_forgery(Scenario& s) {
   Dice dice = dice_for(s.seed, Part::kForgery);
   s.forgery.on = true;
@@ -383,10 +432,11 @@ std::string Scenario::to_string() const {
   std::string out =
       "seed " + std::to_string(seed) + ", " + job.strategy.to_string() + ", " +
       std::to_string(workers) + " workers, " + std::to_string(spares) + " spares, " +
-      std::to_string(servers) + " servers, " + std::to_string(elements) + " elements, slices of " +
-      std::to_string(job.slice_bytes) + " bytes, " + std::to_string(job.connections) +
-      " lanes, windows of " + std::to_string(window_bytes) + " bytes, steps " +
-      std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
+      std::to_string(servers) + " servers, " +
+      (job.stages > 1 ? std::to_string(job.stages) + " stages, " : "") + std::to_string(elements) +
+      " elements, slices of " + std::to_string(job.slice_bytes) + " bytes, " +
+      std::to_string(job.connections) + " lanes, windows of " + std::to_string(window_bytes) +
+      " bytes, steps " + std::to_string(start_step) + " to " + std::to_string(job.steps) + " (" +
       std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
       " micro-batches, evaluation every " + std::to_string(job.eval_every) + ", checkpoint every " +
       std::to_string(job.checkpoint_every) + ", copy every " + std::to_string(job.copy_distance()) +
@@ -422,6 +472,12 @@ std::string Scenario::to_string() const {
   for (const Partition& partition : partitions) {
     out += "; server " + std::to_string(partition.server) + " is cut off from " +
            (partition.worker < 0 ? "all" : "worker " + std::to_string(partition.worker)) + " at " +
+           std::to_string(partition.at_ms) + " ms for " + std::to_string(partition.ms) + " ms";
+  }
+  for (const PeerPartition& partition : peer_partitions) {
+    out += "; worker " + std::to_string(partition.worker) + " is cut off from its group" +
+           (partition.to_it ? "" : ", as a sender,") +
+           (partition.from_it ? "" : ", as a receiver,") + " at " +
            std::to_string(partition.at_ms) + " ms for " + std::to_string(partition.ms) + " ms";
   }
   if (forgery.on) {

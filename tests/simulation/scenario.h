@@ -45,6 +45,15 @@ struct Partition {
   int64_t ms = 0;
 };
 
+// A time in which no message passes between a worker and the others of its group. All other connections work.
+struct PeerPartition {
+  int worker = 0;  // process
+  bool to_it = true;
+  bool from_it = true;
+  int64_t at_ms = 0;
+  int64_t ms = 0;
+};
+
 // A process with the job's key that repeats messages of others on its own connections, and sends
 // messages that it may not send.
 struct Forgery {
@@ -85,6 +94,7 @@ struct Scenario {
   std::vector<Newcomer> newcomers;
   std::vector<Silence> silences;
   std::vector<Partition> partitions;
+  std::vector<PeerPartition> peer_partitions;
   Forgery forgery;
   int64_t declares_again_ms = -1;  // a worker then declares other data; -1 = never
   bool servers_lossy = false;      // joined servers' control connections also lose messages
@@ -117,6 +127,8 @@ std::vector<uint64_t> seeds_to_run(uint64_t count, std::vector<uint64_t> first =
 // Draws a job without faults. strategy: "sync", "async", "ssp:S", "backup:B" (at most B) or
 // "local:H".
 Scenario draw(uint64_t seed, const std::string& strategy);
+// Draws a job whose model groups of workers divide, without faults. strategy: "sync" or "ssp:S".
+Scenario draw_groups(uint64_t seed, const std::string& strategy);
 // Draws a job with a real optimizer and a record, in which weights depend on the order. strategy:
 // "async", "ssp:S" or "backup:B".
 Scenario draw_recorded(uint64_t seed, const std::string& strategy);
@@ -146,6 +158,9 @@ void add_replaced_servers(Scenario& scenario);
 void add_short_partitions(Scenario& scenario);
 // Interrupts data connections for up to several times heartbeat-timeout.
 void add_long_partitions(Scenario& scenario);
+// Interrupts connections between workers for less or more time than it takes them to give up.
+void add_short_peer_partitions(Scenario& scenario);
+void add_long_peer_partitions(Scenario& scenario);
 // Adds a process that forges messages.
 void add_forgery(Scenario& scenario);
 

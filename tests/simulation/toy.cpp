@@ -1,5 +1,6 @@
 #include "tests/simulation/toy.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -43,12 +44,29 @@ OptimizerOptions options_for(const OptimizerOptions& optimizer, const TensorInfo
   return options;
 }
 
+// Adds a tensor that belongs to this stage.
+void Toy::add(TensorInfo info, int stage) {
+  std::vector<size_t>& read = tensors_read_[static_cast<size_t>(stage)];
+  info.begins_stage = stage > 0 && read.empty();
+  read.push_back(table_.tensors.size());
+  table_.add(std::move(info));
+}
+
 Toy::Toy(const Job& job, int64_t elements, bool counting)
-    : leaves_(job.micro_batches()), counting_(counting), sampler_(job, kTrainSamples) {
+    : tensors_read_(static_cast<size_t>(job.stages)),
+      leaves_(job.micro_batches()),
+      counting_(counting),
+      sampler_(job, kTrainSamples) {
+  const auto last = static_cast<int>(job.stages) - 1;
   const bool own = job.model == "external";
   if (own) own_weights_.resize(static_cast<size_t>(elements));
   if (counting_) {
-    table_.add(tensor("counts", elements, InitKind::kConstant, own ? 1.0F : 0.0F));
+    for (int stage = 0; stage <= last; ++stage) {
+      const Range part = share_range(stage, last + 1, elements);
+      add(tensor("counts" + std::to_string(stage), part.size(), InitKind::kConstant,
+                 own ? 1.0F : 0.0F),
+          stage);
+    }
     return;
   }
   for (size_t i = 0; i < own_weights_.size(); ++i) {
@@ -56,12 +74,14 @@ Toy::Toy(const Job& job, int64_t elements, bool counting)
   }
   const int64_t average = elements / 5;
   const int64_t bias = elements / 7;
-  table_.add(tensor("weight", elements - average - bias, InitKind::kUniform, 0.5F));
+  add(tensor("weight", elements - average - bias, InitKind::kUniform, 0.5F), 0);
   TensorInfo running = tensor("running", average, InitKind::kConstant, 1.0F);
   running.rule = UpdateRule::kAverage;
   running.average_momentum = 0.25F;
-  table_.add(running);
-  table_.add(tensor("bias", bias, InitKind::kNormal, 0.1F));
+  add(running, std::min(1, last));
+  add(tensor("bias", bias, InitKind::kNormal, 0.1F), last);
+  const bool tied = last > 0 && job.seed % 2 == 0;
+  if (tied) tensors_read_.back().insert(tensors_read_.back().begin(), 0);
   table_.tensors.back().decay = false;
   if (!own) return;
   table_.tensors.front().lr_scale = 0.5;
@@ -79,10 +99,105 @@ void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_b
   }
   const auto s = static_cast<uint32_t>(step);
   const auto m = static_cast<uint32_t>(micro_batch);
-  const float a = 0.3F + 0.2F * noise(0, s, m);
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = weights[i] * a + noise(static_cast<uint32_t>(i), s, m);
+  if (stages() == 1) {
+    const float a = 0.3F + 0.2F * noise(0, s, m);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = weights[i] * a + noise(static_cast<uint32_t>(i), s, m);
+    }
+    return;
   }
+  std::vector<Signals> inputs(1);
+  for (int stage = 0; stage < stages(); ++stage) {
+    inputs.push_back(forward({stage, step, micro_batch}, weights, inputs.back()));
+  }
+  Signals back = inputs.back();
+  for (int stage = stages() - 1; stage >= 0; --stage) {
+    const Signals& input = inputs[static_cast<size_t>(stage)];
+    back = backward({stage, step, micro_batch}, weights, input, back, out);
+  }
+}
+
+// ---- stages ----
+
+namespace {
+
+// Keeps signals small in any number of steps.
+float squashed(float x) { return x / (1.0F + std::abs(x)); }
+
+// Returns a number that depends on some of the weights.
+float mixed(std::span<const float> weights, const TensorInfo& tensor, uint32_t salt) {
+  constexpr uint32_t kTerms = 32;
+  float sum = 0.0F;
+  for (uint32_t j = 0; j < kTerms && tensor.size > 0; ++j) {
+    const auto i = static_cast<int64_t>(j * 97 + salt) % tensor.size;
+    sum += weights[static_cast<size_t>(tensor.offset + i)] * noise(j, salt, 3);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::vector<Range> Toy::elements_read(int stage) const {
+  std::vector<Range> out;
+  for (const size_t t : tensors_read_[static_cast<size_t>(stage)]) {
+    out.push_back({table_.tensors[t].offset, table_.tensors[t].offset + table_.tensors[t].size});
+  }
+  return out;
+}
+
+Range Toy::elements_of(int stage) const {
+  const std::vector<int64_t> begins = table_.stage_begins();
+  const auto s = static_cast<size_t>(stage);
+  return {s == 0 ? 0 : begins[s - 1], s < begins.size() ? begins[s] : table_.total};
+}
+
+bool Toy::read_behind(size_t tensor, int stage) const {
+  return std::any_of(tensors_read_.begin() + stage + 1, tensors_read_.end(),
+                     [&](const auto& read) { return std::ranges::count(read, tensor) > 0; });
+}
+
+Toy::Signals Toy::forward(const Place& place, std::span<const float> weights,
+                          const Signals& input) const {
+  const auto s = static_cast<uint32_t>(place.step);
+  const auto m = static_cast<uint32_t>(place.micro_batch);
+  Signals out{};
+  for (uint32_t k = 0; k < kSignals; ++k) {
+    float sum = noise(100 * static_cast<uint32_t>(place.stage) + k, s, m);
+    if (!counting_) {
+      if (place.stage > 0) sum += 0.5F * input[k];
+      for (const size_t t : tensors_read_[static_cast<size_t>(place.stage)]) {
+        sum += mixed(weights, table_.tensors[t], k);
+      }
+    }
+    out[k] = squashed(sum);
+  }
+  return out;
+}
+
+Toy::Signals Toy::backward(const Place& place, std::span<const float> weights, const Signals& input,
+                           const Signals& gradient, std::span<float> out) const {
+  const auto s = static_cast<uint32_t>(place.step);
+  const auto m = static_cast<uint32_t>(place.micro_batch);
+  const float a = 0.3F + 0.2F * noise(static_cast<uint32_t>(place.stage), s, m);
+  Signals back{};
+  for (size_t k = 0; k < kSignals; ++k) back[k] = squashed(gradient[k] + 0.3F * input[k]);
+  for (const size_t t : tensors_read_[static_cast<size_t>(place.stage)]) {
+    const TensorInfo& info = table_.tensors[t];
+    const auto first = static_cast<size_t>(info.offset);
+    for (auto i = first; i < first + static_cast<size_t>(info.size); ++i) {
+      if (counting_) {
+        const bool its = static_cast<int64_t>(i) % kIds == place.step * leaves_ + place.micro_batch;
+        out[i] = its ? 1.0F : 0.0F;
+        continue;
+      }
+      const float own = weights[i] * a + noise(static_cast<uint32_t>(i), s, m) +
+                        0.1F * input[i % kSignals] * gradient[(i + 1) % kSignals];
+      out[i] = read_behind(t, place.stage) ? out[i] + own : own;
+    }
+    if (counting_) continue;
+    for (uint32_t k = 0; k < kSignals; ++k) back[k] = squashed(back[k] + mixed(weights, info, k));
+  }
+  return back;
 }
 
 float Toy::loss(int64_t step, int64_t micro_batch) {
@@ -93,26 +208,38 @@ HashSum Toy::data_hash(int64_t step, int64_t micro_batch) const {
   return pushpull::data_hash(step, micro_batch, sampler_.indices(step, micro_batch));
 }
 
-std::array<HeadSums, 2> Toy::evaluate(std::span<const float> weights, int64_t chunk) {
-  uint64_t hash = static_cast<uint64_t>(chunk);
-  double loss = 0.0;
-  for (auto i = static_cast<size_t>(chunk % 3); i < weights.size(); i += 3) {
-    hash = (hash ^ std::bit_cast<uint32_t>(weights[i])) * 0x100000001b3ULL;
-    loss += weights[i];
+void Toy::evaluate(Evaluated& so_far, std::span<const float> weights, int64_t chunk,
+                   Range elements) {
+  int64_t i = elements.lo;
+  while (i % 3 != chunk % 3) ++i;
+  for (; i < elements.hi; i += 3) {
+    const float weight = weights[static_cast<size_t>(i)];
+    so_far.hash = (so_far.hash ^ std::bit_cast<uint32_t>(weight)) * 0x100000001b3ULL;
+    so_far.loss += weight;
   }
-  return {HeadSums{loss, 1 + chunk % 2, static_cast<double>(hash >> 63U)},
-          HeadSums{2.0 * loss, static_cast<int64_t>(hash >> 62U), loss / 3.0}};
+}
+
+std::array<HeadSums, 2> Toy::sums_of(const Evaluated& all, int64_t chunk) {
+  return {HeadSums{all.loss, 1 + chunk % 2, static_cast<double>(all.hash >> 63U)},
+          HeadSums{2.0 * all.loss, static_cast<int64_t>(all.hash >> 62U), all.loss / 3.0}};
+}
+
+std::array<HeadSums, 2> Toy::evaluate(std::span<const float> weights, int64_t chunk) {
+  Evaluated all = begin_evaluation(chunk);
+  evaluate(all, weights, chunk, {0, std::ssize(weights)});
+  return sums_of(all, chunk);
 }
 
 std::vector<HeadInfo> Toy::heads() {
   return {{"label", Metric::kAccuracy, 2}, {"span", Metric::kMeanSquaredError, 3}};
 }
 
-std::string Toy::check_counts(std::span<const float> weights, int64_t from, int64_t to) const {
+std::string Toy::check_counts(std::span<const float> weights, Range elements, int64_t from,
+                              int64_t to) const {
   constexpr float kRounding = 1e-3F;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const auto id = static_cast<int64_t>(i) % kIds;
-    const float exact = -weights[i] * static_cast<float>(leaves_);
+  for (int64_t i = elements.lo; i < elements.hi; ++i) {
+    const int64_t id = i % kIds;
+    const float exact = -weights[static_cast<size_t>(i)] * static_cast<float>(leaves_);
     const bool never = std::abs(exact) < kRounding;
     const bool once = std::abs(exact - 1.0F) < kRounding;
     if ((never && id >= from * leaves_) || (once && id < to * leaves_)) continue;

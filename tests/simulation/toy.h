@@ -6,6 +6,10 @@
 // 1024 == id, 0 elsewhere. With plain SGD at rate 1 an element is then -1/M times the number of
 // times that its micro-batch was applied. Each slice holds each id, so that the weights themselves
 // tell which micro-batches they contain.
+//
+// The toy has `job.stages` stages, each with tensors of its own. What a stage passes on depends on its weights,
+// and its gradient on what it gets from the stages before and behind: a part of another micro-batch, step or
+// attempt changes bits. In the counting form the parts are pure functions of stage, step and micro-batch.
 #pragma once
 
 #include <array>
@@ -46,24 +50,66 @@ class Toy {
   void gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
                 std::span<float> out) const;
   static float loss(int64_t step, int64_t micro_batch);
+
+  // ---- stages ----
+  // Passes between two stages: forward, and as its gradient back.
+  static constexpr size_t kSignals = 5;
+  using Signals = std::array<float, kSignals>;
+  int stages() const { return static_cast<int>(tensors_read_.size()); }
+  // Returns the tensors that each stage reads. The last one may read the first tensor, too.
+  const std::vector<std::vector<size_t>>& tensors_read() const { return tensors_read_; }
+  // Returns the elements of the tensors that a stage reads, and of those that belong to it.
+  std::vector<Range> elements_read(int stage) const;
+  Range elements_of(int stage) const;
+  // A micro-batch in one stage.
+  struct Place {
+    int stage = 0;
+    int64_t step = 0;
+    int64_t micro_batch = 0;
+  };
+  // Returns what the stage passes on. The first one ignores its input, and the gradient of the last one's
+  // output is that output.
+  Signals forward(const Place& place, std::span<const float> weights, const Signals& input) const;
+  // Writes the gradient of the stage. A tensor that a stage behind reads, too, has that stage's gradient before.
+  // Returns the gradient of the input.
+  Signals backward(const Place& place, std::span<const float> weights, const Signals& input,
+                   const Signals& gradient, std::span<float> out) const;
+
   // Returns the hash of the samples that a worker draws for a micro-batch.
   HashSum data_hash(int64_t step, int64_t micro_batch) const;
   // Returns two heads whose counted targets differ from chunk to chunk.
   static std::vector<HeadInfo> heads();
   // Returns the sums of these heads.
   static std::array<HeadSums, 2> evaluate(std::span<const float> weights, int64_t chunk);
+  // The same in pieces: of adjacent elements, from the first one on.
+  struct Evaluated {
+    uint64_t hash = 0;
+    double loss = 0.0;
+  };
+  static Evaluated begin_evaluation(int64_t chunk) { return {static_cast<uint64_t>(chunk), 0.0}; }
+  static void evaluate(Evaluated& so_far, std::span<const float> weights, int64_t chunk,
+                       Range elements);
+  static std::array<HeadSums, 2> sums_of(const Evaluated& all, int64_t chunk);
 
-  // Counting form: checks that `weights` contain all micro-batches of steps below `from`, some of
-  // those below `to`, none from there on, and none twice. Returns the error, or "" if there is
-  // none.
-  std::string check_counts(std::span<const float> weights, int64_t from, int64_t to) const;
+  // Counting form: checks that these elements of `weights` contain all micro-batches of steps below
+  // `from`, some of those below `to`, none from there on, and none twice. Returns the error, or ""
+  // if there is none.
+  std::string check_counts(std::span<const float> weights, Range elements, int64_t from,
+                           int64_t to) const;
+  std::string check_counts(std::span<const float> weights, int64_t from, int64_t to) const {
+    return check_counts(weights, {0, std::ssize(weights)}, from, to);
+  }
   // Counting form: returns the number of shares (of `shares` per step) that the slice's elements
   // contain.
   int64_t count_shares(std::span<const float> slice, int64_t first_step, int shares) const;
   FlatState counted_state(int64_t step) const;
 
  private:
+  void add(TensorInfo info, int stage);
+  bool read_behind(size_t tensor, int stage) const;
+
   TensorTable table_;
+  std::vector<std::vector<size_t>> tensors_read_;  // by stage
   std::vector<float> own_weights_;
   int64_t leaves_;
   bool counting_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 
 namespace pushpull::sim {
@@ -44,14 +45,20 @@ void WeightChecks::count(int64_t step, bool exact) const {
     from = std::max(from, step - job.strategy.staleness);
   }
   const int64_t to = exact ? step : barriers.end_step;
-  const std::string what = cluster_.toy().check_counts(read_, from, to);
-  if (what.empty()) return;
-  wrong("at step " + std::to_string(step) + (exact ? " (evaluation): " : ": ") + what);
+  for (const Range& elements : elements_) {
+    const std::string what = cluster_.toy().check_counts(read_, elements, from, to);
+    if (what.empty()) continue;
+    return wrong("at step " + std::to_string(step) + (exact ? " (evaluation): " : ": ") + what);
+  }
 }
 
 void WeightChecks::unchanged(std::span<const float> weights) const {
-  if (std::memcmp(weights.data(), read_.data(), weights.size_bytes()) == 0 || given_up()) return;
-  wrong("computed on weights that have changed");
+  for (const Range& elements : elements_) {
+    const auto lo = static_cast<size_t>(elements.lo);
+    const auto bytes = static_cast<size_t>(elements.size()) * sizeof(float);
+    if (std::memcmp(weights.data() + lo, read_.data() + lo, bytes) == 0 || given_up()) continue;
+    return wrong("computed on weights that have changed");
+  }
 }
 
 // Returns the number of updates that a server makes of so many counted pushes, or -1 if that is
@@ -76,6 +83,16 @@ static int64_t updates_of(int64_t pushes, int64_t k, const Barriers& barriers,
   return pushes == 0 ? updates : -1;
 }
 
+// Returns the elements of a slice of the server that the worker reads.
+std::optional<Range> WeightChecks::slice_read(int server) const {
+  for (const int slice : push_pull_->slices().slices_of(server)) {
+    const Range elements = push_pull_->slices().elements(slice);
+    const auto reads = [&](const Range& r) { return r.lo < elements.hi && elements.lo < r.hi; };
+    if (std::ranges::any_of(elements_, reads)) return elements;
+  }
+  return std::nullopt;
+}
+
 // Staleness is measured by the versions in a push: they must equal the updates in the weights.
 void WeightChecks::sent(const std::vector<ToServer>& messages) {
   if (!cluster_.scenario().counting || given_up() || cluster_.recoveries > 0) return;
@@ -88,9 +105,9 @@ void WeightChecks::sent(const std::vector<ToServer>& messages) {
     const wire::Push& push = out.message.header.exchange().push();
     newest_push_ = std::max(newest_push_, push.number());
     if (push.number() <= sent_through_) continue;
-    const Range slice =
-        push_pull_->slices().elements(push_pull_->slices().slices_of(out.server)[0]);
-    const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice.lo));
+    const std::optional<Range> slice = slice_read(out.server);
+    if (!slice) continue;
+    const auto weights = push_pull_->weights().subspan(static_cast<size_t>(slice->lo));
     const int64_t pushes =
         cluster_.toy().count_shares(weights, start ? start->step : 0, static_cast<int>(shares));
     const int64_t updates = updates_of(pushes, cluster_.scenario().job.strategy.buffer, barriers,

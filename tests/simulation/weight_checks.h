@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "common/layout/fixed_tree.h"
 #include "tests/simulation/cluster.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/member/worker_member.h"
@@ -16,7 +19,10 @@ class WeightChecks {
  public:
   // Both are borrowed. number: of the process.
   WeightChecks(Cluster& cluster, const WorkerMember& member, int number)
-      : cluster_(cluster), member_(member), number_(number) {}
+      : cluster_(cluster),
+        member_(member),
+        number_(number),
+        elements_{{0, cluster.toy().table().total}} {}
 
   // A term begins with this machine, which is borrowed.
   void follow(const PushPull* push_pull) {
@@ -26,6 +32,8 @@ class WeightChecks {
   // Records the address of a slice in a server's memory: the first that was received.
   void received(const Message& message);
 
+  // Takes the elements that the worker reads; all of them before the first call.
+  void set_elements(std::vector<Range> elements) { elements_ = std::move(elements); }
   // Call when the weights for a computation are complete.
   void read(std::span<const float> weights);
   // Checks the counts in the weights read last.
@@ -43,11 +51,14 @@ class WeightChecks {
   bool given_up() const;
 
  private:
+  std::optional<Range> slice_read(int server) const;
+
   Cluster& cluster_;
   const WorkerMember& member_;
   const int number_;
   const PushPull* push_pull_ = nullptr;
   const std::byte* first_slice_ = nullptr;
+  std::vector<Range> elements_;
   std::vector<float> read_;  // a copy
   int64_t newest_push_ = 0;
   int64_t sent_through_ = 0;  // later messages of these pushes are repeated ones

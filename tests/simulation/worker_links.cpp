@@ -133,7 +133,7 @@ void WorkerLinks::exchange(const Taken& taken) {
 
 void WorkerLinks::wait() {
   checks_.waits();
-  if (inbox_->messages.empty()) process_.trainer_thread().wait();
+  if (inbox_->messages.empty() && process_.peer_inbox().empty()) process_.trainer_thread().wait();
   take_news();
 }
 

@@ -5,7 +5,11 @@
 namespace pushpull::sim {
 
 WorkerModel::WorkerModel(Cluster& cluster, TrainerThread& thread, WeightChecks& checks, int number)
-    : cluster_(cluster), thread_(thread), checks_(checks), number_(number) {
+    : cluster_(cluster),
+      thread_(thread),
+      checks_(checks),
+      number_(number),
+      stage_(cluster, thread, checks, number) {
   table_ = cluster.toy().table();
   heads_ = Toy::heads();
 }

@@ -9,6 +9,7 @@
 #include "models/model.h"
 #include "tests/simulation/trainer_thread.h"
 #include "tests/simulation/weight_checks.h"
+#include "tests/simulation/worker_stage.h"
 
 namespace pushpull::sim {
 
@@ -43,6 +44,7 @@ class WorkerModel : public Model {
   std::span<const float> own_weights() const override { return cluster_.toy().own_weights(); }
   std::string numerics() const override { return "numerics"; }
   void choose(const std::string& /*choices*/) override {}
+  GroupStage* group_stage() override { return stage_.stages() > 1 ? &stage_ : nullptr; }
 
  private:
   void forward(std::span<const float> weights, const WeightsNeeded& needed);
@@ -54,6 +56,7 @@ class WorkerModel : public Model {
   WeightChecks& checks_;
   const int number_;
   std::vector<float> read_;  // by the layers of `forward`
+  WorkerStage stage_;        // used if a group divides the model
 };
 
 }  // namespace pushpull::sim

@@ -10,7 +10,8 @@ namespace pushpull::sim {
 
 namespace {
 
-constexpr int64_t kReasonMs = 5000;  // as in worker/member/control.cpp
+constexpr size_t kPartBytes = size_t{1} << 16;  // of the largest part of a group
+constexpr int64_t kReasonMs = 5000;             // as in worker/member/control.cpp
 
 }  // namespace
 
@@ -26,6 +27,12 @@ WorkerNode::WorkerNode(Cluster& cluster, int number, const Newcomer& newcomer)
       control_(cluster.network().add_dealer(
           cluster.control_router(),
           [this](const Message& message) { happen([this, message] { take(message); }); })),
+      peer_router_(cluster.network().add_router([this](const PeerId& /*peer*/, const Message& m) {
+        happen([this, m] {
+          peer_inbox_.push_back(m);
+          wake_trainer();
+        });
+      })),
       thread_(*this, [this] { run_terms(); }),
       model_(cluster, thread_, checks_, number) {
   cluster_.on_control_closed(control_, member_.incarnation(),
@@ -44,10 +51,13 @@ void WorkerNode::run_terms() {
   while (true) {
     term_id_ = member_.term_id();
     thread_.sleep(cluster_.dice().between(0, 50'000));  // reads the data
-    member_.declare(term_id_, cluster_.declaration(newcomer_.digest));
+    wire::Declare declaration = cluster_.declaration(newcomer_.digest);
+    if (model_.group_stage() != nullptr) declaration.set_peer_endpoint(peer_endpoint_of(number_));
+    peer_inbox_.clear();
+    member_.declare(term_id_, declaration);
     member_.offer_weights(model_.own_weights());
     send();
-    const std::optional<wire::State> state = wait_for_training();
+    const std::optional<wire::State> state = wait_for_group(wait_for_training());
     if (!state) continue;
     std::optional<Error> unreachable;  // a fiber must not wait in a catch block
     try {
@@ -74,6 +84,13 @@ void WorkerNode::train(const wire::State& state) {
   make.links = [&](PushPull& push_pull) {
     return std::make_unique<WorkerLinks>(cluster_, *this, checks_, push_pull, term.state);
   };
+  if (model_.group_stage() != nullptr) {
+    const GroupSetup group{term_id_, member_.incarnation(), group_silence_ms(view.job),
+                           static_cast<int64_t>(kPartBytes)};
+    make.group = [this, group](Links& /*links*/) {
+      return std::make_unique<WorkerGroup>(cluster_, *this, peer_inbox_, group);
+    };
+  }
   make.step = push_steps(view.job, model_, term.state.total_steps());
   term.trainer =
       std::make_unique<Trainer>(view, std::move(setup), data_, model_, coordinator, make, trace_);
@@ -91,6 +108,22 @@ std::optional<wire::State> WorkerNode::wait_for_training() {
     thread_.wait();
   }
   return std::nullopt;
+}
+
+// As TrainingWork does. A spare waits for a place in a group.
+std::optional<wire::State> WorkerNode::wait_for_group(std::optional<wire::State> state) {
+  GroupStage* const group = model_.group_stage();
+  if (group == nullptr || !state) return state;
+  while (!state->has_group()) {
+    if (over()) return std::nullopt;
+    activity_.wait([] { return std::string("a place in a group"); });
+    thread_.wait();
+    state = member_.state();
+  }
+  const int64_t shares = std::max(1, state->shares());
+  group->take_stage(state->group().stage(),
+                    (cluster_.scenario().job.micro_batches() + shares - 1) / shares);
+  return state;
 }
 
 // Same as Control::wait_for_reason.
@@ -161,9 +194,21 @@ void WorkerNode::silence_links(int server, int64_t until_ms) {
   if (links_ != nullptr) links_->silence(server, until_ms);
 }
 
+void WorkerNode::set_group(WorkerGroup* group) {
+  group_ = group;
+  group_->silence(group_silent_until_ms_);
+}
+
+void WorkerNode::silence_group(int64_t until_ms) {
+  group_silent_until_ms_ = until_ms;
+  if (group_ != nullptr) group_->silence(until_ms);
+}
+
 void WorkerNode::close_links() {
   if (links_ != nullptr) links_->close();
   links_ = nullptr;
+  if (group_ != nullptr) group_->close();
+  group_ = nullptr;
 }
 
 void WorkerNode::kill() {

@@ -11,6 +11,7 @@
 #include "tests/simulation/process.h"
 #include "tests/simulation/trainer_thread.h"
 #include "tests/simulation/weight_checks.h"
+#include "tests/simulation/worker_group.h"
 #include "tests/simulation/worker_model.h"
 #include "worker/member/coordinator_link.h"
 #include "worker/member/trace.h"
@@ -40,12 +41,18 @@ class WorkerNode : public Process, private CoordinatorLink {
   void stop_trainer();
   // Delivers nothing on the data connections to this server until then.
   void silence_links(int server, int64_t until_ms);
+  // Sends nothing to the others of its group until then.
+  void silence_group(int64_t until_ms);
+  // Others of its group connect to it.
+  int peer_router() const { return peer_router_; }
 
   // ---- for the trainer's links ----
   bool over() const override;
   void wake_trainer() { thread_.wake(); }
   TrainerThread& trainer_thread() { return thread_; }
   void set_links(WorkerLinks* links);
+  void set_group(WorkerGroup* group);
+  const PeerInbox& peer_inbox() const { return peer_inbox_; }
 
  private:
   // ---- CoordinatorLink ----
@@ -66,6 +73,7 @@ class WorkerNode : public Process, private CoordinatorLink {
   void run_terms();
   void train(const wire::State& state);
   std::optional<wire::State> wait_for_training();
+  std::optional<wire::State> wait_for_group(std::optional<wire::State> state);
   bool wait_for_reason();
 
   // ---- events ----
@@ -90,8 +98,12 @@ class WorkerNode : public Process, private CoordinatorLink {
   WorkerData data_;
   Trace trace_{""};
   WorkerLinks* links_ = nullptr;  // of the trainer; null between terms
+  WorkerGroup* group_ = nullptr;  // of the trainer; null between terms
+  PeerInbox peer_inbox_;
+  int64_t group_silent_until_ms_ = 0;
   bool stalls_ = false;
   int control_;
+  int peer_router_;
   std::optional<int> exit_code_;
   TrainerThread thread_;
   WorkerModel model_;

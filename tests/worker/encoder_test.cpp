@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <random>
@@ -195,6 +196,24 @@ TEST(Encoder, InfiniteResidualIsAnErrorThatNamesTheTensor) {
   wire.send(huge);
   EXPECT_THAT(thrown(ErrorCode::kNotFinite, [&] { wire.send(huge); }),
               testing::HasSubstr("fc.weight"));
+}
+
+// Pages that are never written stay empty: a worker of a group pushes the slices of its stage alone.
+TEST(Encoder, TakesMemoryForTheSlicesThatItEncodes) {
+  constexpr int64_t kElements = int64_t{16} << 20;
+  Wire wire("bf16", table_of(kElements, 0), int64_t{1} << 20, 1, "async", 1.0);
+  const auto pages = [] {  // resident ones
+    std::ifstream statm("/proc/self/statm");
+    int64_t size = 0;
+    int64_t resident = 0;
+    statm >> size >> resident;
+    return resident;
+  };
+  const std::vector<float> part(static_cast<size_t>(wire.map.elements(0).size()), 0.5F);
+  const int64_t before = pages();
+  wire.encoder->encode(kNode, 0, payload_of(part));
+  EXPECT_EQ(std::ssize(wire.encoder->sent()), kElements);
+  EXPECT_LT(pages() - before, 4096);
 }
 
 }  // namespace

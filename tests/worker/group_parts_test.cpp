@@ -1,4 +1,4 @@
-// Tests GroupParts: repetition, silence, room, hostile messages; and whole groups on a network that loses,
+// Tests GroupParts: repetition, silence, hostile messages; and whole groups on a network that loses,
 // repeats and reorders messages, with members that are replaced.
 #include "worker/group/group_parts.h"
 
@@ -312,6 +312,19 @@ TEST_F(TwoStages, WorkerThatHasComputedForLongAsksBeforeItAccuses) {
   EXPECT_THROW(first_.on_tick(9'011'100, Wait{{1, kGradients, 5, 2}}), Error);
 }
 
+// A trainer also exchanges messages when it waits for a server.
+TEST_F(TwoStages, TicksWithoutAWaitInBetweenDoNotEndIt) {
+  begin();
+  const Wait wait{{1, kGradients, 5, 0}};
+  int questions = 0;
+  for (int64_t now = 0; now <= 3000; now += 100) {
+    first_.on_tick(now, wait);
+    first_.on_tick(now + 50, {});
+    questions += static_cast<int>(first_.take_outgoing().size());
+  }
+  EXPECT_EQ(questions, 3);
+}
+
 TEST_F(TwoStages, ShortTimeoutHasRoomForThreeQuestions) {
   GroupParts hasty(setup_of(100, 300));
   hasty.begin(1, group(2));
@@ -326,64 +339,6 @@ TEST_F(TwoStages, ShortTimeoutHasRoomForThreeQuestions) {
       Error);
   EXPECT_GE(questions, 3);
   EXPECT_LE(now, 400);
-}
-
-// ---- room ----
-
-TEST_F(TwoStages, SenderOfAnEvaluationStopsWhenTheReceiverKeepsMuch) {
-  begin();
-  int64_t sent = 0;
-  const auto send_all = [&](int64_t now) {
-    while (first_.has_room(1)) first_.send({1, kEvaluated, 5, sent++}, zeros(kPartBytes));
-    deliver(0);
-    second_.on_tick(now, {});
-    deliver(1);
-    first_.on_tick(now, {});
-  };
-  for (int64_t now = 0; now < 2000; now += 100) send_all(now);
-  const int64_t most = (GroupParts::kRoomBytes + GroupParts::kWindowBytes) / kPartBytes + 1;
-  EXPECT_LE(sent, most);
-  EXPECT_GE(sent, GroupParts::kWindowBytes / kPartBytes);
-  EXPECT_EQ(first_.waiting_for(Wait{{1, kEvaluated, 5, sent}, true}),
-            "room for the activations of chunk " + std::to_string(sent) +
-                " of the evaluation at step 5 at worker 11 (stage 1)");
-  // each part that is taken lets another one come
-  for (int64_t taken = 0; taken < 100; ++taken) {
-    ASSERT_TRUE(second_.take({0, kEvaluated, 5, taken})) << taken;
-    send_all(2000 + taken);
-    EXPECT_LE(sent - taken, most + 1);
-  }
-  EXPECT_GE(sent, 100);
-}
-
-// What it waits for may be behind the parts that it keeps.
-TEST_F(TwoStages, ReceiverThatWaitsReportsAllThatHasArrived) {
-  begin();
-  const int64_t many = 2 * (GroupParts::kRoomBytes + GroupParts::kWindowBytes) / kPartBytes;
-  for (int64_t i = 0; i < many; ++i) first_.send({1, kReturned, 5, i}, zeros(kPartBytes));
-  deliver(0);
-  second_.on_tick(0, {});
-  EXPECT_EQ(deliver(1), 0);
-  EXPECT_FALSE(first_.has_room(1));
-  second_.on_tick(1, Wait{{0, kActivations, 5, 0}});
-  second_.on_tick(1001, Wait{{0, kActivations, 5, 0}});
-  deliver(1);
-  EXPECT_TRUE(first_.has_room(1));
-}
-
-TEST_F(TwoStages, LostReportIsAskedFor) {
-  begin();
-  int64_t sent = 0;
-  while (first_.has_room(1)) first_.send({1, kEvaluated, 5, sent++}, zeros(kPartBytes));
-  deliver(0);
-  second_.on_tick(0, {});
-  EXPECT_EQ(second_.take_outgoing().size(), 1U);  // lost
-  for (const int64_t now : {0, 1000}) first_.on_tick(now, Wait{{1, kEvaluated, 5, sent}, true});
-  deliver(0);
-  EXPECT_FALSE(first_.has_room(1));
-  second_.on_tick(1000, {});
-  deliver(1);
-  EXPECT_TRUE(first_.has_room(1));
 }
 
 // ---- hostile messages ----
@@ -429,7 +384,9 @@ TEST_F(TwoStages, MessagesThatNoMemberSendsAreRefused) {
       [](auto* part, auto*) { part->set_arrived(2); },  // the receiver has sent one part
       [](auto* part, auto*) { part->set_step(-1); },
       [](auto* part, auto*) { part->set_index(INT64_MIN); },
-      [](auto* part, auto*) { part->set_kind(static_cast<wire::StagePart::Kind>(6)); },
+      [](auto* part, auto*) {
+        part->set_kind(static_cast<wire::StagePart::Kind>(wire::StagePart::Kind_MAX + 1));
+      },
       [](auto* part, auto*) { part->set_kind(static_cast<wire::StagePart::Kind>(-1)); },
       [](auto* part, auto*) { part->set_kind(kStart); },
       [](auto* part, auto* payloads) {
@@ -674,7 +631,7 @@ class Group {
     std::optional<Wait> wait;
     if (worker.started && worker.next < worker.program.size()) {
       const Action& action = worker.program[worker.next];
-      wait = Wait{action.part, action.sends};
+      wait = Wait{action.part};
     }
     worker.parts.on_tick(now_ms_, wait);
     // with the members as this worker knows them
@@ -686,7 +643,6 @@ class Group {
     const Action& action = worker.program[worker.next];
     const Part& part = action.part;
     if (action.sends) {
-      if (part.kind == kEvaluated && !worker.parts.has_room(part.stage)) return false;
       worker.parts.send(part, floats(contents(worker.parts.attempt(), stage, part.stage, part)));
     } else {
       const auto got = worker.parts.take(part);

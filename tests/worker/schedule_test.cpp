@@ -248,6 +248,40 @@ TEST(Schedule, LeaseOfAnEarlierStepIsComputedBeforeOneWhoseWeightsAreNotHere) {
   EXPECT_EQ(schedule->wanted()->range, (Range{0, 2}));
 }
 
+TEST(Schedule, AGroupComputesLeasesInTheOrderOfTheirNumbers) {
+  const auto schedule = make("async");
+  const auto of_group = [](int64_t attempt, int64_t number, int64_t step) {
+    auto out = leases(number, step, 0, 2);
+    out[0].set_attempt(attempt);
+    return out;
+  };
+  const PullAim before = *schedule->next().pull;
+  wire::State state;
+  state.mutable_group()->set_attempt(3);
+  EXPECT_TRUE(schedule->on_shares(state)) << "the group is new";
+  EXPECT_TRUE(schedule->gives_up(before)) << "numbers of leases begin anew";
+  EXPECT_FALSE(schedule->on_shares(state));
+  EXPECT_FALSE(schedule->gives_up(*schedule->next().pull));
+  EXPECT_FALSE(schedule->on_leases(of_group(2, 1, 4))) << "of an earlier attempt";
+  schedule->on_leases(of_group(3, 1, 9));
+  schedule->on_leases(of_group(3, 2, 8));
+  EXPECT_EQ(schedule->wanted()->step, 9);
+  answer_pull(*schedule, 3, 3);
+  const Task task = schedule->next().task;
+  EXPECT_EQ(task.step, 9);
+  schedule->on_pushed(9, {0, 2});
+  EXPECT_EQ(schedule->next().pull->after, task) << "the other stages may not have pushed yet";
+  state.mutable_group()->set_attempt(4);
+  *state.mutable_leases() = of_group(4, 1, 9);
+  EXPECT_TRUE(schedule->on_shares(state));
+  EXPECT_EQ(schedule->wanted(), task);
+  EXPECT_FALSE(schedule->weights_fit(task)) << "the task begins again";
+  EXPECT_FALSE(schedule->next().pull->after) << "nobody completes that push";
+  EXPECT_EQ(schedule->newest_lease(), 1);
+  schedule->on_shares({});
+  EXPECT_FALSE(schedule->wanted()) << "the group is incomplete";
+}
+
 TEST(Schedule, PushHasTheGrantOfItsLease) {
   const auto schedule = make("async");
   EXPECT_EQ(schedule->grant({0, 2}).mac(), "") << "no lease";

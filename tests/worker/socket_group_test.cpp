@@ -4,7 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -12,6 +17,9 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/base/unique_fd.h"
+#include "common/job/job.h"
+#include "common/net/address.h"
 #include "common/net/data_proof.h"
 #include "common/net/keys.h"
 #include "common/net/zap_handler.h"
@@ -32,11 +40,13 @@ Keys group_keys() {
 
 // A worker that listens.
 struct GroupProcess {
-  explicit GroupProcess(uint64_t incarnation, int rank, int64_t timeout_ms = kPatientMs)
+  GroupProcess(uint64_t incarnation, int rank, Transport transport = Transport::kTcp,
+               int64_t timeout_ms = kPatientMs)
       : handler(context, keys.data_demand(false, kSocketRun, listener_name(incarnation))) {
     auto router = std::make_unique<Router>(handler, "tcp://127.0.0.1:*", data_limits(kLargestPart));
     member = {router->address(), incarnation, rank};
-    links = std::make_unique<SocketGroup>(context, std::move(router),
+    job.transport = transport;
+    links = std::make_unique<SocketGroup>(job, context, std::move(router),
                                           GroupSetup{.term_id = kSocketRun,
                                                      .incarnation = incarnation,
                                                      .timeout_ms = timeout_ms,
@@ -72,6 +82,7 @@ struct GroupProcess {
     }
   }
 
+  Job job;
   zmq::context_t context{1};
   Keys keys = group_keys();
   ZapHandler handler;
@@ -79,10 +90,12 @@ struct GroupProcess {
   std::unique_ptr<SocketGroup> links;
 };
 
-Payload filled(int64_t bytes, float value) {
-  auto owner =
-      std::make_shared<const std::vector<float>>(static_cast<size_t>(bytes) / sizeof(float), value);
-  return {owner, std::as_bytes(std::span(*owner))};
+Payload filled(int64_t bytes, float value, const FloatAllocator& memory = heap_floats) {
+  const size_t floats = static_cast<size_t>(bytes) / sizeof(float);
+  std::shared_ptr<float[]> owner = memory(floats);
+  std::fill_n(owner.get(), floats, value);
+  const auto all = std::as_bytes(std::span<const float>(owner.get(), floats));
+  return {std::move(owner), all};
 }
 
 using Processes = std::vector<std::unique_ptr<GroupProcess>>;
@@ -114,7 +127,7 @@ std::vector<int64_t> run_attempt(Processes& processes, int64_t attempt) {
             }
             if (to >= 0 && to <= last) {
               self.links->parts().send({to, kind, agreed[s], index},
-                                       filled(bytes, value(stage, index)));
+                                       filled(bytes, value(stage, index), self.links->memory()));
               self.links->exchange();
             }
           };
@@ -132,13 +145,19 @@ std::vector<int64_t> run_attempt(Processes& processes, int64_t attempt) {
   return agreed;
 }
 
-TEST(SocketGroup, PassesPartsAlsoAfterAMemberWasReplaced) {
+class SocketGroupOver : public testing::TestWithParam<Transport> {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, SocketGroupOver,
+                         testing::Values(Transport::kTcp, Transport::kShm));
+
+TEST_P(SocketGroupOver, PassesPartsAlsoAfterAMemberWasReplaced) {
   Processes processes;
   for (int s = 0; s < 3; ++s) {
-    processes.push_back(std::make_unique<GroupProcess>(static_cast<uint64_t>(1000 + s), s));
+    const auto incarnation = static_cast<uint64_t>(1000 + s);
+    processes.push_back(std::make_unique<GroupProcess>(incarnation, s, GetParam()));
   }
   EXPECT_EQ(run_attempt(processes, 1), (std::vector<int64_t>{10, 10, 10}));
-  processes[1] = std::make_unique<GroupProcess>(2001, 7);
+  processes[1] = std::make_unique<GroupProcess>(2001, 7, GetParam());
   EXPECT_EQ(run_attempt(processes, 4), (std::vector<int64_t>{40, 40, 40}));
   for (const auto& process : processes) {
     EXPECT_EQ(process->links->rejected(), 0);
@@ -148,9 +167,135 @@ TEST(SocketGroup, PassesPartsAlsoAfterAMemberWasReplaced) {
             processes[1]->links->parts().bytes_received());
 }
 
+// Passes the bytes of one connection after the other to a port of this host. Closes the first one in the
+// midst of what it carries.
+class Relay {
+ public:
+  Relay(const std::string& to, int64_t cut_at_bytes)
+      : to_(std::stoi(parse_address(to, "to").port)), cut_at_bytes_(cut_at_bytes) {
+    sockaddr_in any = at(0);
+    socklen_t size = sizeof any;
+    if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&any), size) != 0 ||
+        listen(listener_.get(), 8) != 0 ||
+        getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&any), &size) != 0) {
+      throw Error(ErrorCode::kFailed, "the relay cannot listen");
+    }
+    address_ = "tcp://127.0.0.1:" + std::to_string(ntohs(any.sin_port));
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+
+  const std::string& address() const { return address_; }
+  int connections() const { return connections_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  static sockaddr_in at(int port) {
+    sockaddr_in out{};
+    out.sin_family = AF_INET;
+    out.sin_port = htons(static_cast<uint16_t>(port));
+    out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return out;
+  }
+  static UniqueFd tcp() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+  void run(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      pollfd ready{listener_.get(), POLLIN, 0};
+      if (poll(&ready, 1, 10) <= 0) continue;
+      const UniqueFd here(accept(listener_.get(), nullptr, nullptr));
+      const UniqueFd there = tcp();
+      const sockaddr_in to = at(to_);
+      if (connect(there.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) continue;
+      ++connections_;
+      while (!stop.stop_requested() && !cuts() && pass(here.get(), there.get())) {
+      }
+    }
+  }
+
+  bool cuts() const { return connections_ == 1 && bytes_ >= cut_at_bytes_; }
+
+  // Returns false once one end has closed the connection.
+  bool pass(int here, int there) {
+    pollfd ends[] = {{here, POLLIN, 0}, {there, POLLIN, 0}};
+    poll(ends, 2, 10);
+    for (const auto& [from, to] : {std::pair{0, there}, {1, here}}) {
+      if (ends[from].revents == 0) continue;
+      char piece[4096];
+      const ssize_t size = read(ends[from].fd, piece, sizeof piece);
+      if (size <= 0 || send(to, piece, static_cast<size_t>(size), MSG_NOSIGNAL) != size)
+        return false;
+      bytes_ += size;
+    }
+    return true;
+  }
+
+  const int to_;
+  const int64_t cut_at_bytes_;
+  UniqueFd listener_ = tcp();
+  std::string address_;
+  std::atomic<int64_t> bytes_ = 0;
+  std::atomic<int> connections_ = 0;
+  std::jthread thread_;  // last: uses the others
+};
+
+TEST(SocketGroup, PartsOfABrokenConnectionAreSentAgain) {
+  GroupProcess first(1000, 0);
+  GroupProcess second(1001, 1);
+  const Relay relay(second.member.endpoint, 6 << 20);
+  GroupMember through = second.member;
+  through.endpoint = relay.address();
+  std::atomic<bool> done = false;
+  std::jthread sender([&] {
+    first.agree(1, {first.member, through}, 0);
+    for (int64_t index = 0; index < 4; ++index) {
+      first.links->parts().send({1, wire::StagePart::KIND_ACTIVATIONS, 0, index},
+                                filled(4 << 20, static_cast<float>(index)));
+    }
+    first.serve_until([&] { return done.load(); });
+  });
+  second.agree(1, {first.member, second.member}, 0);
+  for (const int64_t index : {3, 2, 1, 0}) {
+    EXPECT_EQ(second.receive({0, wire::StagePart::KIND_ACTIVATIONS, 0, index}).floats()[7],
+              static_cast<float>(index));
+  }
+  done = true;
+  sender.join();
+  EXPECT_EQ(relay.connections(), 2);
+  EXPECT_GE(first.links->parts().repeated(), 1);
+  EXPECT_EQ(first.links->parts().bytes_sent(), second.links->parts().bytes_received());
+}
+
+TEST(SocketGroup, PartsOnOneHostDoNotPassThroughTheSocket) {
+  GroupProcess first(1000, 0, Transport::kShm);
+  GroupProcess second(1001, 1, Transport::kShm);
+  const Relay relay(second.member.endpoint, INT64_MAX);
+  GroupMember through = second.member;
+  through.endpoint = relay.address();
+  std::atomic<bool> done = false;
+  std::jthread sender([&] {
+    first.agree(1, {first.member, through}, 0);
+    first.receive({1, wire::StagePart::KIND_SQUARES, 0, 0});
+    for (int64_t index = 0; index < 4; ++index) {
+      first.links->parts().send({1, wire::StagePart::KIND_ACTIVATIONS, 0, index},
+                                filled(4 << 20, static_cast<float>(index), first.links->memory()));
+    }
+    first.serve_until([&] { return done.load(); });
+  });
+  second.agree(1, {first.member, second.member}, 0);
+  second.links->parts().send({0, wire::StagePart::KIND_SQUARES, 0, 0}, filled(8, 1.0F));
+  for (const int64_t index : {3, 2, 1, 0}) {
+    EXPECT_EQ(second.receive({0, wire::StagePart::KIND_ACTIVATIONS, 0, index}).floats()[7],
+              static_cast<float>(index));
+  }
+  done = true;
+  sender.join();
+  EXPECT_LT(relay.bytes(), 16'384);
+  EXPECT_EQ(second.links->parts().bytes_received(), 16 << 20);
+}
+
 TEST(SocketGroup, MemberThatDoesNotAnswerIsNamed) {
-  GroupProcess first(1000, 0, 300);
-  const GroupProcess second(1001, 1, 300);
+  GroupProcess first(1000, 0, Transport::kTcp, 300);
+  const GroupProcess second(1001, 1, Transport::kTcp, 300);
   const std::string text = thrown(ErrorCode::kUnreachable, [&] {
     first.agree(1, {first.member, second.member}, 0);
   });

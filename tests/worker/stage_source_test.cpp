@@ -211,6 +211,22 @@ TEST(StageSource, DoesNotTouchGradientsOfOtherStages) {
   }
 }
 
+// Once servers have read the last sum, the next one lies in the same memory.
+TEST(StageSource, SendsSumsFromOneBuffer) {
+  int allocated = 0;
+  PushedMemory memory;
+  memory.host = [&](size_t floats) {
+    ++allocated;
+    return heap_floats(floats);
+  };
+  StageGroup group(staged_job("model = mlp\nhidden = 40,30\n", 2), image_fields({1, 8, 8}, 5));
+  group.of(0).compute = std::make_unique<Compute>(
+      group.job(), group.dataset(), *group.of(0).model, group.map(), [] { return false; }, memory,
+      &group.end(0));
+  group.push({{0, 4}}, 3);
+  EXPECT_EQ(allocated, 1);
+}
+
 TEST(StageSource, FiguresOfTheStage) {
   StageGroup group(staged_job("model = mlp\nhidden = 40,30,20\n", 4), image_fields({1, 8, 8}, 5));
   group.push({{0, 8}});

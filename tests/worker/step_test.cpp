@@ -22,7 +22,10 @@ class Recorder : public StepHost {
   WeightsNeeded weights_needed() override { return {}; }
   std::vector<Range> nodes() const override { return nodes_; }
   void hint_next() override { calls_ += "hint "; }
+  bool may_become_void() const override { return in_group_; }
+  void await_all_weights() override { calls_ += "weights "; }
   void begin_push() override { calls_ += "begin "; }
+  Payload encoded(Range /*node*/, int /*slice*/, Payload part) override { return part; }
   void push(Range node, int slice, Payload part, bool may_go) override {
     calls_ += may_go ? "push " : "keep ";
     pushed_.push_back(
@@ -33,6 +36,7 @@ class Recorder : public StepHost {
   void send(ToServer /*message*/) override {}
   int64_t unacknowledged() const override { return 0; }
   TimeSplit& split() override { return split_; }
+  int64_t attempt() const override { return attempt_; }
 
   struct Pushed {
     Range node;
@@ -40,6 +44,8 @@ class Recorder : public StepHost {
     std::vector<float> floats;
   };
   std::vector<float> weights_;
+  int64_t attempt_ = 0;
+  bool in_group_ = false;
   std::vector<Range> nodes_;
   std::string calls_;
   std::vector<Pushed> pushed_;
@@ -58,7 +64,8 @@ class TaskTest : public testing::Test {
     model_ = make_model(job_, dataset_->fields());
     const TensorTable& table = model_->table();
     map_ = std::make_unique<SliceMap>(table.total, job_.slice_bytes, 1);
-    compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_, [this] { return over_; });
+    compute_ = std::make_unique<Compute>(job_, *dataset_, *model_, *map_,
+                                         [this] { return over_ || over_after_-- == 0; });
     encoder_ = std::make_unique<Encoder>(job_, table, *map_);
     step_ = push_steps(job_, *model_, 10)({*compute_, *encoder_, *map_, heap_floats});
     host_.weights_.assign(static_cast<size_t>(table.total), 0.01F);
@@ -73,6 +80,7 @@ class TaskTest : public testing::Test {
   std::unique_ptr<Step> step_;
   Recorder host_;
   bool over_ = false;
+  int over_after_ = -1;  // micro-batches
 };
 
 TEST_F(TaskTest, GradientIsPushedNodeByNode) {
@@ -84,6 +92,20 @@ TEST_F(TaskTest, GradientIsPushedNodeByNode) {
   EXPECT_EQ(host_.calls_, "hint begin push push ");
   EXPECT_EQ(result->losses.size(), 3U);
   EXPECT_EQ(result->squares, 0.0);
+  EXPECT_EQ(host_.pushed_[1].node, (Range{2, 3}));
+}
+
+TEST_F(TaskTest, InAGroupThePushBeginsWithTheLastNode) {
+  make("strategy = sync\n");
+  host_.in_group_ = true;
+  host_.nodes_ = {{0, 2}, {2, 3}};
+  over_after_ = 2;  // in the second node
+  EXPECT_FALSE(step_->run({Task::kCompute, 0, {0, 3}}, host_));
+  EXPECT_EQ(host_.calls_, "hint ") << "a task that ends with its group has no push";
+  host_.calls_.clear();
+  ASSERT_TRUE(step_->run({Task::kCompute, 0, {0, 3}}, host_));
+  EXPECT_EQ(host_.calls_, "hint begin push push ");
+  EXPECT_EQ(host_.pushed_[0].node, (Range{0, 2}));
   EXPECT_EQ(host_.pushed_[1].node, (Range{2, 3}));
 }
 
@@ -111,6 +133,21 @@ TEST_F(TaskTest, RoundOfLocalStepsPushesTheChangeOfItsWeights) {
   bool moved = false;
   for (const float f : host_.pushed_[0].floats) moved = moved || f != 0.0F;
   EXPECT_TRUE(moved);
+}
+
+TEST_F(TaskTest, InAGroupThePushBeginsWhenTheRoundIsComputed) {
+  make("strategy = local:2\noptimizer = momentum\n");
+  job_.stages = 2;
+  step_ = push_steps(job_, *model_, 10)({*compute_, *encoder_, *map_, heap_floats});
+  host_.nodes_ = {{0, 2}};
+  ASSERT_TRUE(step_->run({Task::kCompute, 0, {0, 2}, 2}, host_));
+  EXPECT_EQ(host_.calls_, "weights hint begin push ");
+  const std::vector<float> first = host_.pushed_.back().floats;
+  step_->run({Task::kCompute, 0, {0, 2}, 2}, host_);
+  EXPECT_NE(host_.pushed_.back().floats, first) << "momentum of the round before";
+  host_.attempt_ = 1;
+  step_->run({Task::kCompute, 0, {0, 2}, 2}, host_);
+  EXPECT_EQ(host_.pushed_.back().floats, first) << "a group that has changed begins without";
 }
 
 TEST_F(TaskTest, NothingIsPushedAfterTheEndOfTheJob) {

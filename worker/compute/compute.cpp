@@ -16,7 +16,10 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
       map_(map),
       whole_(model.table(), {0, model.table().total}, job.optimizer),
       batches_(job, dataset, std::move(over)),
-      source_(make_gradient_source(job, model, map, batches_, std::move(memory), exchange)) {}
+      source_(make_gradient_source(job, model, map, batches_, std::move(memory), exchange)),
+      exchange_(exchange) {
+  if (exchange != nullptr) norm_.emplace(*model.group_stage(), map_, whole_, *exchange);
+}
 
 void Compute::set_rank(int rank) {
   model_.set_rank(rank);
@@ -84,9 +87,21 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
   return whole;
 }
 
-double Compute::squares(std::span<const float> sum, int64_t micro_batches) const {
+double Compute::squares(std::span<const float> sum, int64_t step, Range micro_batches) {
   PP_ASSERT(std::ssize(sum) == whole_.size());
-  return whole_.all_squares(sum.data(), static_cast<double>(micro_batches));
+  const auto divisor = static_cast<double>(micro_batches.size());
+  return norm_ ? norm_->squares(step, micro_batches.lo, sum.data(), divisor)
+               : whole_.all_squares(sum.data(), divisor);
+}
+
+void Compute::share_weights(int64_t step, Range micro_batches, float* weights) {
+  if (exchange_ == nullptr) return;
+  const GroupStage& group = *model_.group_stage();
+  if (!shared_) {
+    shared_.emplace(stage_parts(model_.table(), map_, group.tensors_read(), group.stage()),
+                    *exchange_);
+  }
+  shared_->share(step, micro_batches.lo, weights);
 }
 
 void Compute::check_finite(int64_t step, int slice, const Payload& part) const {

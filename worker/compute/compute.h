@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/compute/gradient_source.h"
+#include "worker/compute/group_norm.h"
+#include "worker/compute/stage_weights.h"
 #include "worker/member/time_split.h"
 #include "worker/member/trace.h"
 
@@ -73,9 +76,11 @@ class Compute {
   // Returns the whole sum of the last node, which must be in host memory. Valid until the next
   // node().
   std::span<const float> sum() const { return source_->sum(); }
-  // Returns the squared norm of the mean gradient, for clipping.
+  // Returns the squared norm of the mean gradient, for clipping. In a group: over all stages, see GroupNorm.
   //   sum: flat vector, summed over `micro_batches`.
-  double squares(std::span<const float> sum, int64_t micro_batches) const;
+  double squares(std::span<const float> sum, int64_t step, Range micro_batches);
+  // In a group, completes weights that a local step has changed, see StageWeights.
+  void share_weights(int64_t step, Range micro_batches, float* weights);
 
  private:
   struct Task {
@@ -90,8 +95,11 @@ class Compute {
   RangeUpdate whole_;
   MicroBatches batches_;
   const std::unique_ptr<GradientSource> source_;
-  Task task_;        // given to begin()
-  size_t next_ = 0;  // index in task_.nodes
+  StageExchange* const exchange_;       // null unless a group of workers divides the model
+  std::optional<GroupNorm> norm_;       // none without `exchange_`
+  std::optional<StageWeights> shared_;  // from the first call of share_weights
+  Task task_;                           // given to begin()
+  size_t next_ = 0;                     // index in task_.nodes
   std::span<const float> weights_;
   Task hinted_;
 };

@@ -87,17 +87,52 @@ constexpr size_t kTaken = 1;
 
 }  // namespace
 
+namespace {
+
+Payload one_float(float value) {
+  const auto floats = std::make_shared<float>(value);
+  return {floats, std::as_bytes(std::span<const float>(floats.get(), 1))};
+}
+
+}  // namespace
+
+// This goes ahead of the chunks, with a number that no chunk has.
+void EvaluationShare::tell(int64_t step, Range chunks, bool evaluates) {
+  GroupStage* const group = evaluator_.group();
+  if (group == nullptr || group->stage() + 1 == group->stages()) return;
+  exchange_->send({group->stage() + 1, kEvaluated, step, this->chunks() + chunks.lo},
+                  one_float(evaluates ? 1.0F : 0.0F));
+}
+
+bool EvaluationShare::stages_before_evaluate(int64_t step, Range chunks) {
+  GroupStage* const group = evaluator_.group();
+  if (group == nullptr || group->stage() == 0) return true;
+  const Payload told =
+      exchange_->receive({group->stage() - 1, kEvaluated, step, this->chunks() + chunks.lo}, 1);
+  return *told.floats() != 0.0F;
+}
+
+void EvaluationShare::send_taken(int64_t step, int64_t chunk, Range chunks) {
+  if (chunk + kAhead >= chunks.hi) return;
+  exchange_->send({evaluator_.group()->stage() - 1, kEvaluated, step, chunk}, one_float(1.0F));
+}
+
+wire::EvalResult EvaluationShare::skip(int64_t step, Range chunks) {
+  if (chunks.size() == 0) return {};
+  tell(step, chunks, false);
+  for (int64_t chunk = chunks.lo; chunk < chunks.hi && evaluator_.group()->stage() > 0; ++chunk) {
+    send_taken(step, chunk, chunks);
+  }
+  return {};
+}
+
 Payload EvaluationShare::input_of(int64_t step, int64_t chunk, Range chunks) {
   GroupStage* const group = evaluator_.group();
   if (group == nullptr || group->stage() == 0) return {};
   const int before = group->stage() - 1;
   Payload input =
       exchange_->receive({before, kEvaluated, step, chunk}, group->planned().input_floats());
-  if (chunk + kAhead < chunks.hi) {
-    const auto taken = std::make_shared<float>(1.0F);
-    exchange_->send({before, kEvaluated, step, chunk},
-                    {taken, std::as_bytes(std::span<const float>(taken.get(), kTaken))});
-  }
+  send_taken(step, chunk, chunks);
   return input;
 }
 
@@ -118,6 +153,8 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(step);
+  if (chunks.size() > 0 && !stages_before_evaluate(step, chunks)) return skip(step, chunks);
+  if (chunks.size() > 0) tell(step, chunks, true);
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) evaluator_.announce(chunk);
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
     if (over_()) return std::nullopt;

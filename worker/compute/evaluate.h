@@ -75,8 +75,16 @@ class EvaluationShare {
   // first, and no chunks if a stage behind this one has the results. Also throws as
   // StageExchange::receive does.
   std::optional<wire::EvalResult> run(int64_t step, Range chunks, std::span<const float> weights);
+  // Tells the other stages of the group that this one cannot evaluate these chunks, because the weights are gone, so
+  // that none of them waits for it. Returns no chunks.
+  wire::EvalResult skip(int64_t step, Range chunks);
 
  private:
+  // Tells the stage behind whether this one evaluates. Nothing in the last stage.
+  void tell(int64_t step, Range chunks, bool evaluates);
+  // Returns whether the stages before evaluate.
+  bool stages_before_evaluate(int64_t step, Range chunks);
+  void send_taken(int64_t step, int64_t chunk, Range chunks);
   // What the stage before has computed of a chunk; empty in the first stage.
   Payload input_of(int64_t step, int64_t chunk, Range chunks);
   // Waits until the stage behind may get a chunk. Returns where it is computed, or null in the last

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/buffer_pool.h"
 #include "common/net/message.h"
 
 namespace pushpull {
@@ -24,6 +25,8 @@ class StageExchange {
 
   virtual ~StageExchange() = default;
 
+  // Allocates parts that are sent. Parts in other memory may take longer.
+  virtual FloatAllocator memory() { return heap_floats; }
   // Sends a part, and returns at once. Parts to one worker need not be received in this order.
   virtual void send(const Part& to, Payload floats) = 0;
   // Waits for a part, and exchanges other messages meanwhile. Throws what ends the task (the group

@@ -45,11 +45,12 @@ void StageSource::follow() {
   outputs_.reset();
   input_gradients_.reset();
   if (parts_.owned.size() > 0) sent_.emplace(static_cast<size_t>(parts_.owned.size()), memory_);
-  if (model.output_floats() > 0) outputs_.emplace(model.output_floats());
-  if (model.input_floats() > 0) input_gradients_.emplace(model.input_floats());
+  const FloatAllocator shared = exchange_.memory();
+  if (model.output_floats() > 0) outputs_.emplace(model.output_floats(), shared);
+  if (model.input_floats() > 0) input_gradients_.emplace(model.input_floats(), shared);
   returns_.clear();
   for (const StageParts::Returned& part : parts_.returns) {
-    returns_.push_back({part, BufferPool(part.floats())});
+    returns_.push_back({part, BufferPool(part.floats(), shared)});
   }
   figures_ = {.layers = model.layers()};
   if (trace_ != nullptr) trace_->set_devices({"stage " + std::to_string(stage_)});
@@ -86,7 +87,8 @@ bool StageSource::node(const NodeWork& work, std::vector<float>& losses) {
   const double begin_s = now_seconds();
   in_flight_.clear();
   aside_s_ = 0.0;
-  sum_sent_ = sent_ ? sent_->get() : nullptr;
+  sum_sent_.reset();  // goes back to the pool, unless servers still read it
+  if (sent_) sum_sent_ = sent_->get();
   sum_->begin(work.range.size());
   for (const StageAction& action : group_.planned().actions(work.range.size())) {
     if (batches_.over()) return false;

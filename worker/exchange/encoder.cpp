@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/simd.h"
+#include "common/base/sparse_floats.h"
 #include "common/job/job.h"
 #include "common/layout/tensor_table.h"
 #include "common/update/block_codec.h"
@@ -63,14 +64,14 @@ Payload Encoder::encode_slice(Range node, int slice, Payload part) {
   const SliceCodec& codec = codecs_.at(static_cast<size_t>(slice));
   const int64_t first = map_.elements(slice).lo;
   if (keeps_sent_) {
-    sent_.resize(static_cast<size_t>(map_.total()));
-    std::memcpy(sent_.data() + first, part.bytes.data(), part.bytes.size());
+    if (!sent_) sent_ = sparse_floats(static_cast<size_t>(map_.total()));
+    std::memcpy(sent_.get() + first, part.bytes.data(), part.bytes.size());
   }
   if (codec.plain()) return part;
-  std::vector<float>& residual = residual_[one_place_ ? Range{} : node];
-  residual.resize(static_cast<size_t>(map_.total()));
+  std::shared_ptr<float[]>& residual = residual_[one_place_ ? Range{} : node];
+  if (!residual) residual = sparse_floats(static_cast<size_t>(map_.total()));
   const std::shared_ptr<float[]> out = pool_.get();
-  encode_part(slice, part.floats(), residual.data() + first,
+  encode_part(slice, part.floats(), residual.get() + first,
               reinterpret_cast<std::byte*>(out.get()));
   return {out, std::as_bytes(std::span(out.get(), codec.bytes() / sizeof(float)))};
 }
@@ -87,9 +88,7 @@ void Encoder::encode_part(int slice, const float* gradient, float* residual, std
     encode_block(codec.codec(b), wanted.data(), e.size(), encoded);
     decode_block(codec.codec(b), encoded, e.size(), decoded.data());
     subtract(wanted.data(), decoded.data(), e.size(), residual + e.lo);
-    if (!sent_.empty()) {
-      std::copy_n(decoded.data(), e.size(), sent_.data() + first + e.lo);
-    }
+    if (sent_) std::copy_n(decoded.data(), e.size(), sent_.get() + first + e.lo);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,7 +39,9 @@ class Encoder {
 
   // The flat vector as the servers decode it, from the last part of each slice; empty if the job
   // has no codec.
-  std::span<const float> sent() const { return sent_; }
+  std::span<const float> sent() const {
+    return {sent_.get(), sent_ ? static_cast<size_t>(map_.total()) : 0};
+  }
 
  private:
   Payload encode_slice(Range node, int slice, Payload part);
@@ -49,11 +52,12 @@ class Encoder {
   const bool keeps_sent_;
   const TensorTable& table_;
   const SliceMap map_;
-  std::vector<SliceCodec> codecs_;                // by slice
-  const bool plain_;                              // no slice has a codec
-  BufferPool pool_;                               // of encoded slices
-  std::map<Range, std::vector<float>> residual_;  // by place: the flat vector
-  std::vector<float> sent_;
+  std::vector<SliceCodec> codecs_;  // by slice
+  const bool plain_;                // no slice has a codec
+  BufferPool pool_;                 // of encoded slices
+  // Flat vectors. Their pages are touched where this worker pushes.
+  std::map<Range, std::shared_ptr<float[]>> residual_;  // by place
+  std::shared_ptr<float[]> sent_;                       // null before the first part
 };
 
 }  // namespace pushpull

@@ -25,48 +25,52 @@ PUSHPULL_SIMD void weighted_change(const float* start, const float* end, float w
 }  // namespace
 
 LocalSteps::LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map,
-                       int64_t total_steps, const LocalMemory& memory)
+                       int64_t total_steps, const LocalMemory& memory, LocalPart part)
     : job_(job),
       map_(map),
       total_steps_(total_steps),
-      whole_(table, {0, table.total}, job.optimizer),
-      weights_(memory.weights(static_cast<size_t>(table.total))),
-      pool_(static_cast<size_t>(table.total), memory.pushed) {}
+      part_(std::move(part)),
+      owned_(map.elements_of_stage(part_.stage)),
+      update_(table, owned_, job.optimizer),
+      weights_(memory.weights(static_cast<size_t>(map.total()))),
+      pool_(static_cast<size_t>(std::max<int64_t>(1, owned_.size())), memory.pushed) {}
 
 void LocalSteps::begin(Range share, std::span<const float> weights) {
-  PP_ASSERT(std::ssize(weights) == whole_.size());
+  PP_ASSERT(std::ssize(weights) == map_.total());
   share_ = share;
-  std::copy(weights.begin(), weights.end(), weights_.get());
+  const auto copy = [&](Range of) {
+    std::copy_n(weights.data() + of.lo, of.size(), weights_.get() + of.lo);
+  };
+  copy(owned_);
+  for (const Range& range : part_.reads) copy(range);
   State& state = states_[share];
   if (!state.vectors.empty()) return;
-  state.vectors.assign(whole_.state_vectors(), std::vector<float>(weights.size()));
+  state.vectors.assign(update_.state_vectors(),
+                       std::vector<float>(static_cast<size_t>(owned_.size())));
 }
 
-double LocalSteps::clip_of(std::span<const float> sum, double divisor) const {
-  if (job_.clip_norm <= 0) return 1.0;
-  return clip_factor(std::sqrt(whole_.all_squares(sum.data(), divisor)), job_.clip_norm);
-}
-
-void LocalSteps::step(int64_t step, std::span<const float> sum) {
-  PP_ASSERT(std::ssize(sum) == whole_.size());
+void LocalSteps::step(int64_t step, std::span<const float> sum, double squares) {
+  PP_ASSERT(std::ssize(sum) == map_.total());
   State& state = states_.at(share_);
   UpdateInfo info;
   info.learning_rate = learning_rate(job_.schedule, step, total_steps_);
   info.divisor = static_cast<double>(share_.size());
-  info.clip = clip_of(sum, info.divisor);
+  if (job_.clip_norm > 0) info.clip = clip_factor(std::sqrt(squares), job_.clip_norm);
   std::array<float*, 2> vectors{};
   for (size_t i = 0; i < state.vectors.size(); ++i) vectors[i] = state.vectors[i].data();
-  whole_.apply({0, whole_.size()}, info, ++state.updates, weights_.get(), sum.data(),
-               std::span(vectors.data(), state.vectors.size()), weights_.get());
+  float* const weights = weights_.get() + owned_.lo;
+  update_.apply({0, owned_.size()}, info, ++state.updates, weights, sum.data() + owned_.lo,
+                std::span(vectors.data(), state.vectors.size()), weights);
 }
 
 void LocalSteps::finish(std::span<const float> start, const SliceReady& ready) {
   const std::shared_ptr<float[]> change = pool_.get();
-  weighted_change(start.data(), weights_.get(), static_cast<float>(share_.size()), whole_.size(),
-                  change.get());
-  for (int slice = 0; slice < map_.slices(); ++slice) {
+  weighted_change(start.data() + owned_.lo, weights_.get() + owned_.lo,
+                  static_cast<float>(share_.size()), owned_.size(), change.get());
+  const Range slices = map_.slices_of_stage(part_.stage);
+  for (auto slice = static_cast<int>(slices.lo); slice < slices.hi; ++slice) {
     const Range elements = map_.elements(slice);
-    const std::span<const float> part(change.get() + elements.lo,
+    const std::span<const float> part(change.get() + (elements.lo - owned_.lo),
                                       static_cast<size_t>(elements.size()));
     ready(slice, {change, std::as_bytes(part)});
   }

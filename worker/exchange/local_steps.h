@@ -29,23 +29,30 @@ struct LocalMemory {
   FloatAllocator weights = heap_floats;
 };
 
+// What a worker of a group trains; by default all of an undivided model.
+struct LocalPart {
+  int stage = 0;                  // whose elements it updates
+  std::vector<Range> reads = {};  // elements whose weights it reads; empty: all
+};
+
 class LocalSteps {
  public:
   using SliceReady = std::function<void(int slice, Payload part)>;
 
   // total_steps: horizon of the learning rate's schedule. Borrows the job.
   LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map, int64_t total_steps,
-             const LocalMemory& memory = {});
+             const LocalMemory& memory = {}, LocalPart part = {});
 
   // Starts a round of a share at these weights.
   void begin(Range share, std::span<const float> weights);
   // The weights for the next gradient.
-  std::span<const float> weights() const {
-    return {weights_.get(), static_cast<size_t>(whole_.size())};
-  }
+  std::span<float> weights() { return {weights_.get(), static_cast<size_t>(map_.total())}; }
   // Applies one update.
   //   sum: the gradients of the share's micro-batches, summed; the flat vector.
-  void step(int64_t step, std::span<const float> sum);
+  //   squares: squared norm of their mean; for clip-norm.
+  void step(int64_t step, std::span<const float> sum, double squares);
+  // Drops the optimizer's states.
+  void forget() { states_.clear(); }
   // Passes the change of the round to `ready`, slice by slice: micro-batches of the share times
   // (start - end).
   //   start: the weights of `begin`.
@@ -56,12 +63,13 @@ class LocalSteps {
     std::vector<std::vector<float>> vectors;  // of the optimizer
     int64_t updates = 0;
   };
-  double clip_of(std::span<const float> sum, double divisor) const;
 
   const Job& job_;
   SliceMap map_;
   int64_t total_steps_;
-  RangeUpdate whole_;
+  const LocalPart part_;
+  const Range owned_;  // elements
+  RangeUpdate update_;
   std::shared_ptr<float[]> weights_;
   std::map<Range, State> states_;  // by share
   Range share_;

@@ -110,6 +110,11 @@ wire::Pull Pull::pull_on(int server, int connection, bool repeat) {
   pull.set_latest(aim_.is_newest());
   pull.set_barrier(aim_.at_barrier);
   pull.set_lease_only(aim_.leases);
+  if (aim_.after) {
+    pull.set_after_step(aim_.after->step);
+    pull.set_after_lo(static_cast<int32_t>(aim_.after->range.lo));
+    pull.set_after_hi(static_cast<int32_t>(aim_.after->range.hi));
+  }
   for (const Range& slices : connections_.part().pulled) {
     wire::SliceRange* wanted = pull.add_wanted();
     wanted->set_lo(static_cast<int32_t>(slices.lo));

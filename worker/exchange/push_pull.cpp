@@ -180,9 +180,12 @@ void PushPull::finish_if_complete(int64_t now_ms) {
   delivery_.applied(pulled.min_version);
   const bool per_server = pulled.aim.versions == PullAim::kPerServer;
   for (int server = 0; server < setup_.servers; ++server) {
-    if (per_server && connections_.pulled(server).empty()) continue;
-    read_versions_[static_cast<size_t>(server)] =
-        per_server ? pull_.state().version(server) : pulled.min_version;
+    int64_t& read = read_versions_[static_cast<size_t>(server)];
+    if (per_server && connections_.pulled(server).empty()) {
+      if (slices().stages() > 1) read = -1;  // else the server has no slices
+      continue;
+    }
+    read = per_server ? pull_.state().version(server) : pulled.min_version;
   }
 }
 

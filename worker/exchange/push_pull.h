@@ -88,6 +88,8 @@ class PushPull {
   // The weights for the task that `next` returned. Valid until the next call of on_message.
   std::span<const float> weights() const { return weights_.current(); }
   bool weights_in_place() const { return weights_.current_in_place(); }  // at least some
+  // Returns true if the evaluation that `next` returned has no weights: see Schedule::is_past_barrier.
+  bool is_past_barrier() const { return schedule_->is_past_barrier(); }
   // The weights for an evaluation: without the rounding of `pull-codec`.
   std::span<const float> evaluation_weights() const { return weights_.whole(); }
 
@@ -101,7 +103,7 @@ class PushPull {
   bool all_here() const { return delivery_.is_running() || !pull_.brings_weights(); }
   // The weights of a current task, also while they arrive. Valid until the next call of `next`.
   std::span<const float> weights_of(const Task& task) const;
-  // The version of the current weights, by server.
+  // The version of the current weights, by server; -1 under ssp if the worker's stage reads none of its slices.
   const std::vector<int64_t>& read_versions() const { return read_versions_; }
 
   // A push has one part for each slice and each node of `nodes(range)`.

@@ -27,6 +27,9 @@ struct PullAim {
   bool at_barrier = false;   // the weights at barrier `clock`, if servers still have them
   bool may_be_past = false;  // kExact: a server may be past `clock`; the pull is then abandoned
   bool leases = false;       // requests a lease instead of weights
+  int64_t attempt = 0;       // of the group that wants it, if it draws leases
+  // kPerServer, in a group: the weights contain this push of it, as they would without stages
+  std::optional<Task> after = {};
 
   // Returns true if servers answer at once, with their current versions.
   bool is_newest() const { return versions == kNewest && !at_barrier; }
@@ -81,6 +84,9 @@ class Schedule {
   virtual std::optional<Task> wanted() const = 0;
   // Returns true if the weights in use are those of this task.
   virtual bool weights_fit(const Task& task) const = 0;
+  // Returns true if servers have passed the barrier of the evaluation that the group must begin. Another member may
+  // still have its weights, so this one tells it that the evaluation is not repeated.
+  virtual bool is_past_barrier() const { return false; }
   // Returns the task that probably follows the wanted one.
   virtual std::optional<Task> upcoming() const = 0;
   // Returns the pull that will follow the push for `step`, if that is certain while the push is

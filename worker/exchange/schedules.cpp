@@ -1,6 +1,7 @@
 #include "worker/exchange/schedules.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/job/strategy.h"
@@ -201,15 +202,20 @@ void NewestSchedule::on_evaluated() {
   share.evaluated_through = shares_.plan().barriers.next_evaluation(share.evaluated_through);
 }
 
+// A group that has changed pushes again what its workers have pushed before.
 bool StaleSchedule::on_shares(const wire::State& state) {
-  return shares_.assign(state, [](int64_t from_step) { return from_step; });
+  const bool is_new = shares_.assign(state, [](int64_t from_step) { return from_step; });
+  if (is_new) pushed_.reset();
+  return is_new;
 }
 
 // Pulls between any two pushes, also between those of two shares, so that a lost worker has at most
 // one push in flight.
 bool StaleSchedule::weights_fit(const Task& task) const {
   if (clock_ < 0) return false;
-  if (task.kind == Task::kEvaluate) return at_barrier_ && clock_ == task.step;
+  if (task.kind == Task::kEvaluate) {
+    return (at_barrier_ || past_barrier_) && clock_ == task.step;
+  }
   return fresh_ && clock_ >= task.step;
 }
 
@@ -223,7 +229,8 @@ Schedule::Decision StaleSchedule::next() const {
   return {{},
           PullAim{.versions = PullAim::kPerServer,
                   .clock = task->step,
-                  .at_barrier = task->kind == Task::kEvaluate}};
+                  .at_barrier = task->kind == Task::kEvaluate,
+                  .after = pushed_}};
 }
 
 // If some server is past the barrier, the share's previous worker has passed it, and it evaluated
@@ -232,6 +239,8 @@ std::optional<PullAim> StaleSchedule::on_weights(const PulledWeights& weights) {
   fresh_ = true;
   clock_ = weights.aim.clock;
   at_barrier_ = weights.at_barrier;
+  past_barrier_ = weights.aim.at_barrier && !at_barrier_ && shares_.in_group();
+  if (past_barrier_) return std::nullopt;
   for (OwnedShare& share : shares_.all()) {
     if (weights.aim.at_barrier && !at_barrier_ && share.clock == clock_) share.evaluated = true;
   }
@@ -241,19 +250,27 @@ std::optional<PullAim> StaleSchedule::on_weights(const PulledWeights& weights) {
 void StaleSchedule::on_pushed(int64_t step, Range range) {
   fresh_ = false;
   shares_.pushed(step, range);
+  if (shares_.in_group()) pushed_ = {Task::kCompute, step, range};
 }
 
 // Takes new checkpoints, and leases that a lost worker has returned.
 bool LeaseSchedule::on_shares(const wire::State& state) {
   for (const int64_t step : state.chosen_checkpoints()) plan_.barriers.choose(step);
-  return on_leases(state.leases());
+  const bool anew = std::exchange(attempt_, state.group().attempt()) != state.group().attempt();
+  if (anew) {
+    leases_.clear();
+    newest_lease_ = 0;
+    clock_ = -1;
+    pushed_.reset();
+  }
+  return on_leases(state.leases()) || anew;
 }
 
 bool LeaseSchedule::on_leases(const google::protobuf::RepeatedPtrField<wire::Lease>& leases) {
   for (const wire::Lease& lease : leases) {
-    if (lease.number() <= newest_lease_ || !fits(lease)) continue;
+    if (lease.number() <= newest_lease_ || lease.attempt() != attempt_ || !fits(lease)) continue;
     newest_lease_ = lease.number();
-    insert(lease);
+    attempt_ > 0 ? leases_.push_back(lease) : insert(lease);
   }
   return !leases_.empty();
 }
@@ -269,6 +286,7 @@ void LeaseSchedule::insert(const wire::Lease& lease) {
 }
 
 bool LeaseSchedule::gives_up(const PullAim& pull) const {
+  if (pull.attempt != attempt_) return true;
   const std::optional<Task> task = wanted();
   if (!task) return false;
   return pull.leases || pull.clock != task->step ||
@@ -301,12 +319,15 @@ bool LeaseSchedule::weights_fit(const Task& task) const {
 
 Schedule::Decision LeaseSchedule::next() const {
   const std::optional<Task> task = wanted();
-  if (!task) return {{}, PullAim{.versions = PullAim::kPerServer, .leases = true}};
+  if (!task)
+    return {{}, PullAim{.versions = PullAim::kPerServer, .leases = true, .attempt = attempt_}};
   if (weights_fit(*task)) return {*task, std::nullopt};
   return {{},
           PullAim{.versions = PullAim::kPerServer,
                   .clock = task->step,
-                  .at_barrier = task->kind == Task::kEvaluate}};
+                  .at_barrier = task->kind == Task::kEvaluate,
+                  .attempt = attempt_,
+                  .after = pushed_}};
 }
 
 std::optional<PullAim> LeaseSchedule::on_weights(const PulledWeights& weights) {
@@ -316,10 +337,11 @@ std::optional<PullAim> LeaseSchedule::on_weights(const PulledWeights& weights) {
   return std::nullopt;
 }
 
-void LeaseSchedule::on_pushed(int64_t /*step*/, Range /*range*/) {
+void LeaseSchedule::on_pushed(int64_t step, Range range) {
   PP_ASSERT(!leases_.empty());
   fresh_ = false;
   leases_.pop_front();
+  if (attempt_ > 0) pushed_ = {Task::kCompute, step, range};
 }
 
 // The next task needs a pull: the weights at a barrier are outdated by now.

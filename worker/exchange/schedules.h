@@ -103,6 +103,7 @@ class StaleSchedule : public Schedule {
   Decision next() const override;
   std::optional<Task> wanted() const override { return shares_.next_task(); }
   bool weights_fit(const Task& task) const override;
+  bool is_past_barrier() const override { return past_barrier_; }
   std::optional<Task> upcoming() const override { return shares_.upcoming(); }
   bool gives_up(const PullAim& /*pull*/) const override { return true; }
   bool idle() const override { return shares_.empty(); }
@@ -112,15 +113,18 @@ class StaleSchedule : public Schedule {
 
  private:
   ShareList shares_;
-  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
-  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
-  bool fresh_ = false;       // no push since they were pulled
+  int64_t clock_ = -1;          // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;     // the weights are exactly those at barrier clock_
+  bool past_barrier_ = false;   // a server is past it, and a group has to evaluate there
+  bool fresh_ = false;          // no push since they were pulled
+  std::optional<Task> pushed_;  // last, by the group as it is
 };
 
 // Schedule of workers that draw leases from the pool of server 0 (async). A lease is a part of a
 // step or of an evaluation; it is computed once, on weights pulled after the last push. Leases are
 // computed by work_order: a server may wait for a lease of an earlier step before it hands out the
-// weights for a later one. Servers decide when they apply a push.
+// weights for a later one. Servers decide when they apply a push. A group of workers computes them in
+// the order of their numbers (ps/work/lease_pool.h), and begins anew when it changes.
 class LeaseSchedule : public Schedule {
  public:
   explicit LeaseSchedule(const WorkPlan& plan) : plan_(plan) {}
@@ -151,11 +155,13 @@ class LeaseSchedule : public Schedule {
   void insert(const wire::Lease& lease);
 
   WorkPlan plan_;
+  int64_t attempt_ = 0;  // of the group; 0 without one
   std::deque<wire::Lease> leases_;
   int64_t newest_lease_ = 0;
-  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
-  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
-  bool fresh_ = false;       // no push or evaluation since they were pulled
+  int64_t clock_ = -1;          // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;     // the weights are exactly those at barrier clock_
+  bool fresh_ = false;          // no push or evaluation since they were pulled
+  std::optional<Task> pushed_;  // last, by the group as it is
 };
 
 // Schedule of workers that update by themselves (all-reduce): a fixed share, whose weights are always

@@ -38,10 +38,17 @@ class StepHost {
   virtual std::vector<Range> nodes() const = 0;
   // Announces that the task begins no further gradient: data of the next task may be prefetched.
   virtual void hint_next() = 0;
+  // Returns true if the task may become void until its last node is computed, even with all weights here: a push
+  // must not begin earlier, because a push that has begun must end.
+  virtual bool may_become_void() const { return false; }
+  // Waits until all weights have arrived.
+  virtual void await_all_weights() = 0;
   // Begins the push. Waits until all weights have arrived, because a push names the versions that
   // it was computed on.
   virtual void begin_push() = 0;
-  // Adds one slice of one node to the push. Call after begin_push.
+  // Returns one slice of one node as it is pushed: in the job's codec.
+  virtual Payload encoded(Range node, int slice, Payload part) = 0;
+  // Adds one slice of one node, encoded, to the push. Call after begin_push.
   //   may_go: the slice may be sent before the others are added.
   virtual void push(Range node, int slice, Payload part, bool may_go) = 0;
   // Records that a loss or gradient of this task is not finite.
@@ -55,6 +62,8 @@ class StepHost {
   // Returns the most pushes that a server has not acknowledged.
   virtual int64_t unacknowledged() const = 0;
   virtual TimeSplit& split() = 0;
+  // Returns the attempt of the group that the task belongs to; 0 without one.
+  virtual int64_t attempt() const { return 0; }
 };
 
 // Used by the trainer's thread.
@@ -88,14 +97,18 @@ class Step {
 // and pushes the total change.
 class LocalRounds final : public Step {
  public:
-  // Borrows `compute`.
-  LocalRounds(Compute& compute, LocalSteps steps);
+  // clips: steps are clipped by their norm. in_group: see push_steps; the push begins when the round has been
+  // computed, and the optimizer's states end with the group. Borrows `compute`.
+  LocalRounds(Compute& compute, LocalSteps steps, bool clips = false, bool in_group = false);
 
   std::optional<Result> run(const Task& task, StepHost& host) override;
 
  private:
   Compute& compute_;
   LocalSteps steps_;
+  const bool clips_;
+  const bool in_group_;
+  int64_t attempt_ = 0;  // of the group that has the states
 };
 
 // What a step works with: parts of the trainer, which outlive it.

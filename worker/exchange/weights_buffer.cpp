@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/error.h"
+#include "common/base/sparse_floats.h"
 #include "common/update/block_codec.h"
 
 namespace pushpull {
@@ -93,8 +94,8 @@ void WeightsBuffer::copy(int slice, const Payload& payload, float* to) {
   if (is_encoded(slice, payload)) {
     from_bf16(reinterpret_cast<const uint16_t*>(payload.bytes.data()), elements.size(), to);
   } else if (encoded_) {
-    arriving_.whole.resize(static_cast<size_t>(map_.total()));
-    std::memcpy(arriving_.whole.data() + elements.lo, payload.bytes.data(), payload.bytes.size());
+    if (!arriving_.whole) arriving_.whole = sparse_floats(static_cast<size_t>(map_.total()));
+    std::memcpy(arriving_.whole.get() + elements.lo, payload.bytes.data(), payload.bytes.size());
     round_to_bf16(payload.floats(), elements.size(), to);
   } else {
     std::memcpy(to, payload.bytes.data(), payload.bytes.size());

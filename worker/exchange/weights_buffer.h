@@ -56,7 +56,8 @@ class WeightsBuffer {
   bool current_in_place() const { return is_shared(current_); }
   // The current weights without rounding, if they arrived so for an evaluation.
   std::span<const float> whole() const {
-    return encoded_ ? std::span<const float>(current_.whole) : current();
+    if (!encoded_) return current();
+    return {current_.whole.get(), current_.whole ? static_cast<size_t>(map_.total()) : 0};
   }
   bool has(int slice) const { return version_[static_cast<size_t>(slice)] != kNone; }
   // Returns true if all slices that contain these elements have arrived.
@@ -77,7 +78,7 @@ class WeightsBuffer {
     std::shared_ptr<const void> owner;  // of in_place
     std::unique_ptr<PageView> view;
     std::shared_ptr<float[]> own;
-    std::vector<float> whole;  // unrounded weights, where `pull-codec` is bf16
+    std::shared_ptr<float[]> whole;  // unrounded weights, where `pull-codec` is bf16
   };
 
   std::span<const float> flat(const Flat& weights) const;

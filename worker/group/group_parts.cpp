@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/base/error.h"
+#include "common/job/job.h"
 
 namespace pushpull {
 
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int kMinQuestions = 3;  // before silence counts: this process may have been stopped
 constexpr int kMaxDoublings = 5;  // of the time until a part is sent once more
-constexpr size_t kWindowParts = GroupParts::kMaxKept / 4;
 
 std::string text_of(const StageExchange::Part& part) {
   const std::string step = std::to_string(part.step);
@@ -31,6 +31,8 @@ std::string text_of(const StageExchange::Part& part) {
              " of the evaluation at step " + step;
     case wire::StagePart::KIND_SQUARES:
       return "the squares of the gradient of step " + step;
+    case wire::StagePart::KIND_WEIGHTS:
+      return "the weights after step " + step;
     default:
       return "a part";
   }
@@ -48,24 +50,43 @@ std::vector<GroupMember> members_of(const wire::Group& group) {
   return members;
 }
 
+int64_t group_silence_ms(const Job& job) {
+  constexpr int64_t kReasonMs = 5000;  // as in worker/member/control.cpp
+  return static_cast<int64_t>(job.heartbeat_timeout_s * 1000) + kReasonMs;
+}
+
 GroupParts::GroupParts(GroupSetup setup) : setup_(setup) {}
 
 // ---- what the worker does ----
 
 void GroupParts::begin(int64_t attempt, std::vector<GroupMember> members) {
   PP_ASSERT(attempt > attempt_);
+  end();
   attempt_ = attempt;
-  start_.reset();
-  forgotten_ = 0;
-  here_.clear();
-  outgoing_.clear();
-  members_.clear();
   stage_ = -1;
   for (GroupMember& member : members) {
     if (member.incarnation == setup_.incarnation) stage_ = stages();
     members_.emplace_back().who = std::move(member);
   }
   PP_ASSERT(stage_ >= 0);
+}
+
+// A receiver that is replaced never says that it has begun another attempt: its parts are kept for good.
+void GroupParts::keep_lent() {
+  for (Member& member : members_) {
+    std::vector<Payload>& lent = lent_[member.who.incarnation];
+    for (Sent& sent : member.unarrived) lent.push_back(std::move(sent.floats));
+  }
+}
+
+void GroupParts::end() {
+  if (setup_.lends) keep_lent();
+  attempt_ = 0;
+  start_.reset();
+  forgotten_ = 0;
+  here_.clear();
+  outgoing_.clear();
+  members_.clear();
 }
 
 void GroupParts::start(int64_t step) {
@@ -98,10 +119,6 @@ void GroupParts::send(const Part& to, Payload floats) {
   bytes_sent_ += size_of(floats);
   member.unarrived.push_back({++member.numbers, to, std::move(floats)});
   post(to.stage, member.unarrived.back());
-}
-
-bool GroupParts::has_room(int stage) const {
-  return at(stage).unarrived_bytes < kWindowBytes && at(stage).unarrived.size() < kWindowParts;
 }
 
 std::optional<Payload> GroupParts::take(const Part& from) {
@@ -140,11 +157,8 @@ wire::PeerSender GroupParts::sender() const {
 
 // Returns the `arrived` of a message to the member.
 int64_t GroupParts::report(Member& member) {
-  if (member.kept_bytes <= kRoomBytes || member.wait) {
-    member.reported = member.arrived;
-    member.unreported_bytes = 0;
-  }
-  return member.reported;
+  member.unreported_bytes = 0;
+  return member.reported = member.arrived;
 }
 
 void GroupParts::post(int to, const Sent& sent) {
@@ -248,6 +262,7 @@ bool GroupParts::take_part(int from, Message& message) {
     return true;  // again
   if (part.kind() == wire::StagePart::KIND_START) {
     member.start = part.step();
+    lent_.erase(member.who.incarnation);
     count_arrived(member, part.number());
     // the member may have begun later than this worker, and dropped its START
     if (!member.unarrived.empty() && member.unarrived.front().number == 1) {
@@ -298,24 +313,29 @@ void GroupParts::on_tick(int64_t now_ms, const std::optional<Wait>& wait) {
     if (std::exchange(member.asks, false)) answer(stage, now_ms);
     const bool many =
         member.arrived - member.reported >= kReportParts || member.unreported_bytes >= kReportBytes;
-    if (many && member.kept_bytes <= kRoomBytes) report_arrived(stage);
+    if (many) report_arrived(stage);
   }
 }
 
 // Asks a member for what this worker waits for, when that is due.
 void GroupParts::ask(int to, const std::optional<Wait>& wait, int64_t now_ms) {
   Member& member = at(to);
-  if (member.wait != wait) {
+  const bool goes_on = member.wait && now_ms - member.waited_ms <= kAskMs;
+  if (!wait) {
+    if (!goes_on) member.wait.reset();
+    return;
+  }
+  if (!goes_on || member.wait != wait) {
     member.wait = wait;
     member.asked_ms = now_ms;
     member.questions = 0;
   }
-  if (!wait) return;
+  member.waited_ms = now_ms;
   const int64_t silent_ms = now_ms - member.silent_since_ms;
   if (member.questions >= kMinQuestions && silent_ms > setup_.timeout_ms) {
     throw Error(ErrorCode::kUnreachable, "[stages] " + name(to) + " has not answered for " +
                                              std::to_string(silent_ms / 1000) + " s, waiting for " +
-                                             (wait->room ? "room for " : "") + text_of(wait->part));
+                                             text_of(wait->part));
   }
   // several questions fit into a timeout
   if (now_ms - member.asked_ms < std::min(kAskMs, setup_.timeout_ms / 5)) return;
@@ -343,8 +363,7 @@ std::string GroupParts::waiting_for(const std::optional<Wait>& wait) const {
            ")";
   };
   if (wait) {
-    return (wait->room ? "room for " : "") + text_of(wait->part) +
-           (wait->room ? " at " : " from ") + short_name(wait->part.stage);
+    return text_of(wait->part) + " from " + short_name(wait->part.stage);
   }
   std::string missing;
   for (int stage = 0; stage < stages(); ++stage) {

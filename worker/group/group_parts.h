@@ -4,9 +4,7 @@
 // the earlier one. Does no I/O and reads no clock. Not thread-safe.
 //
 // A worker that waits asks the member once a second, and the asked one sends again what has not arrived.
-// Each message says how far the parts of its receiver have arrived. A worker that keeps many parts that it
-// has not taken says so later, unless it waits for that member: the sender of an evaluation, which waits
-// for room, then stops.
+// Each message says how far the parts of its receiver have arrived.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +32,8 @@ struct GroupMember {
 // Returns the members of a group by stage.
 std::vector<GroupMember> members_of(const wire::Group& group);
 
+struct Job;
+
 struct ToMember {
   int stage = 0;  // of the receiver
   Message message;
@@ -42,9 +42,15 @@ struct ToMember {
 struct GroupSetup {
   uint64_t term_id = 0;
   uint64_t incarnation = 0;     // of this worker
-  int64_t timeout_ms = 15'000;  // without an answer of a member
+  int64_t timeout_ms = 20'000;  // without an answer of a member: group_silence_ms
   int64_t max_part_bytes = 0;   // of the largest part
+  // Members read floats in this worker's memory when a message arrives, at times that it does not know.
+  bool lends = false;
 };
+
+// Returns how long a member may be silent: longer than the coordinator takes to declare it lost, and than a member that
+// fails waits for that as its reason. Otherwise each loss would cost the whole group, and again the next one.
+int64_t group_silence_ms(const Job& job);
 
 class GroupParts {
  public:
@@ -53,8 +59,7 @@ class GroupParts {
 
   // What the worker waits for.
   struct Wait {
-    Part part;          // from part.stage
-    bool room = false;  // to part.stage instead, once has_room
+    Part part;  // from part.stage
     friend bool operator==(const Wait&, const Wait&) = default;
   };
 
@@ -64,6 +69,8 @@ class GroupParts {
   // Begins an attempt and drops everything of the earlier one.
   //   members: by stage; this worker is one of them.
   void begin(int64_t attempt, std::vector<GroupMember> members);
+  // Leaves the group, and drops everything of the attempt. No attempt goes on until begin.
+  void end();
   // Tells the members the step from which this worker can start. Once in an attempt, before any other part.
   void start(int64_t step);
   // Returns the lowest step of all members, once all have told theirs.
@@ -71,8 +78,6 @@ class GroupParts {
   // Sends a part. It differs from all earlier ones of the attempt. floats: not empty, on the host, and not
   // changed until its owner is released.
   void send(const Part& to, Payload floats);
-  // Returns whether a part of an evaluation may be sent to this stage. Other parts need no room.
-  bool has_room(int stage) const;
   // Returns the part if it has arrived. Returns each part once.
   std::optional<Payload> take(const Part& from);
   // Drops parts of earlier steps, now and whenever they arrive.
@@ -83,7 +88,7 @@ class GroupParts {
   void on_message(Message& message);
   // Sends questions, answers and reports that are due. Call often. Until all members have told their step,
   // this worker waits for those that have not.
-  //   wait: what the worker waits for at this time. Nothing: it computes.
+  //   wait: what the worker waits for at this time. The wait ends once a second has passed without it.
   // Throws Error(kUnreachable), which names the member.
   void on_tick(int64_t now_ms, const std::optional<Wait>& wait);
   std::vector<ToMember> take_outgoing() { return std::exchange(outgoing_, {}); }
@@ -91,7 +96,7 @@ class GroupParts {
   // ---- queries ----
   int stage() const { return stage_; }
   int stages() const { return static_cast<int>(members_.size()); }
-  int64_t attempt() const { return attempt_; }
+  int64_t attempt() const { return attempt_; }  // 0: none
   // Returns a member's name, for messages: "worker 3 (stage 1) at tcp://...".
   std::string name(int stage) const;
   // Returns what `wait` waits for and from whom, for the coordinator. Without one: the members that have not
@@ -107,11 +112,8 @@ class GroupParts {
   // Bytes of parts that are kept, for any reason.
   int64_t kept_bytes() const;
 
-  static constexpr int64_t kAskMs = 1000;   // between questions to one member
-  static constexpr size_t kMaxKept = 4096;  // parts of a member that are not taken
-  static constexpr int64_t kWindowBytes = int64_t{32} << 20;  // has_room: that have not arrived
-  static constexpr int64_t kRoomBytes = int64_t{32}
-                                        << 20;  // not taken, before reports are withheld
+  static constexpr int64_t kAskMs = 1000;                    // between questions to one member
+  static constexpr size_t kMaxKept = 4096;                   // parts of a member that are not taken
   static constexpr int64_t kReportBytes = int64_t{4} << 20;  // arrived, before a report of its own
   static constexpr int64_t kReportParts = 16;
 
@@ -140,6 +142,7 @@ class GroupParts {
     std::optional<int64_t> start;
     // questions
     std::optional<Wait> wait;
+    int64_t waited_ms = 0;        // last tick of the wait
     int64_t asked_ms = 0;         // or when the wait began
     int questions = 0;            // without an answer
     int64_t silent_since_ms = 0;  // when the first of them was sent
@@ -152,6 +155,7 @@ class GroupParts {
   bool is_sane(const Member& member, const wire::StagePart& part, const Message& message) const;
   bool take_arrived(Member& member, int64_t arrived);
   void count_arrived(Member& member, int64_t number);
+  void keep_lent();
   void release(std::map<Part, Payload>::iterator kept);
   void post(int to, const Sent& sent);
   void answer(int to, int64_t now_ms);
@@ -165,6 +169,9 @@ class GroupParts {
   int64_t attempt_ = 0;
   int stage_ = 0;
   std::vector<Member> members_;  // by stage; that of this worker is not used
+  // Parts of earlier attempts that had not arrived, by incarnation of the receiver, if this worker lends. It
+  // may not have heard of the end of its attempt, and must not read floats of the next one in their place.
+  std::map<uint64_t, std::vector<Payload>> lent_;
   std::optional<int64_t> start_;
   int64_t forgotten_ = 0;  // parts of steps below are dropped
   std::map<Part, Payload> here_;

@@ -15,9 +15,14 @@ constexpr int64_t kTurnBytes = int64_t{256} << 20;
 
 }  // namespace
 
-SocketGroup::SocketGroup(zmq::context_t& context, std::unique_ptr<Router> router,
+SocketGroup::SocketGroup(const Job& job, zmq::context_t& context, std::unique_ptr<Router> router,
                          const GroupSetup& setup, Credentials credentials)
-    : parts_(setup),
+    : memory_(job, setup.max_part_bytes),
+      parts_([&] {
+        GroupSetup all = setup;
+        all.lends = memory_.lends();
+        return all;
+      }()),
       router_(std::move(router)),
       dealers_(context, data_limits(setup.max_part_bytes), std::move(credentials)) {}
 
@@ -27,12 +32,20 @@ void SocketGroup::begin(int64_t attempt, std::vector<GroupMember> members) {
   parts_.begin(attempt, members);
   log_.rename("worker " + std::to_string(members[static_cast<size_t>(parts_.stage())].rank));
   dealers_.connect(all, parts_.stage());
+  memory_.begin(attempt, std::move(members), parts_.stage());
+}
+
+void SocketGroup::end() {
+  parts_.end();
+  dealers_.connect({}, -1);
 }
 
 void SocketGroup::exchange(const std::optional<GroupParts::Wait>& wait) {
   send();  // before a part that has just been computed waits for those that arrive
   TurnBudget budget(kTurnMessages, kTurnBytes);
-  while (auto received = router_->receive(&budget)) parts_.on_message(received->second);
+  while (auto received = router_->receive(&budget)) {
+    if (memory_.on_message(received->second)) parts_.on_message(received->second);
+  }
   parts_.on_tick(clock_.now_ms(), wait);
   send();
   dealers_.unready();
@@ -41,7 +54,10 @@ void SocketGroup::exchange(const std::optional<GroupParts::Wait>& wait) {
 }
 
 void SocketGroup::send() {
-  for (const ToMember& out : parts_.take_outgoing()) dealers_.send(out.stage, out.message);
+  for (ToMember& out : parts_.take_outgoing()) {
+    memory_.on_send(out);
+    dealers_.send(out.stage, out.message);
+  }
 }
 
 void SocketGroup::add_poll_items(std::vector<zmq::pollitem_t>& items) {

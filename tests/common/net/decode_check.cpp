@@ -68,8 +68,9 @@ bool check_decoding(std::vector<zmq::message_t> frames) {
   } else if (header.has_peer_chunk() || header.has_own_weights()) {
     require(payloads == 1, "a chunk");
   } else if (header.has_stage_part()) {
-    const bool start = header.stage_part().kind() == wire::StagePart::KIND_START;
-    require(payloads == (start ? 0 : 1), "a part of a stage");
+    const wire::StagePart& part = header.stage_part();
+    const bool none = part.kind() == wire::StagePart::KIND_START || part.has_segment();
+    require(payloads == (none ? 0 : 1), "a part of a stage");
   } else if (header.has_ping() || header.has_pong()) {
     require(payloads <= 1, "bytes to measure");
   } else {

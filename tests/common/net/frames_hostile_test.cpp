@@ -88,20 +88,20 @@ TEST(HostileFrames, ATruncatedHeaderIsRefusedOrIsAnotherHeader) {
 }
 
 TEST(HostileFrames, AHeaderBeyondTheLimitIsRefused) {
-  std::string head("PUSHPL\0\16", 8);
+  std::string head("PUSHPL\0\17", 8);
   head.resize(kMaxHeaderBytes + 1, 'x');
   EXPECT_EQ(refusal({head}), "header too large");
 }
 
 TEST(HostileFrames, AHeaderWithoutABodyIsRefused) {
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\16", 8)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\17", 8)}), "header without a body");
   // field 999, which this version does not know
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\16\xba\x3e\x00", 11)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\17\xba\x3e\x00", 11)}), "header without a body");
 }
 
 TEST(HostileFrames, TextNeedNotBeUtf8) {
   // Hello.host = "\xff\xfe"
-  const Bytes hello{std::string("PUSHPL\0\16\x0a\x04\x12\x02\xff\xfe", 14)};
+  const Bytes hello{std::string("PUSHPL\0\17\x0a\x04\x12\x02\xff\xfe", 14)};
   EXPECT_TRUE(decode(frames_of(hello)).message.has_value());
 }
 
@@ -123,7 +123,7 @@ TEST(HostileFrames, TheNumberOfPayloadsMustMatchTheHeader) {
     for (int i = 0; i < 3; ++i) bytes.emplace_back("abcd");
     EXPECT_EQ(refusal(bytes), why) << message.header.body_case();
   }
-  Message part;  // a START, the only one without floats
+  Message part;  // a START: it has no floats
   part.header.mutable_stage_part()->set_number(1);
   Bytes start = bytes_of(part);
   EXPECT_TRUE(decode(frames_of(start)).message);
@@ -131,6 +131,8 @@ TEST(HostileFrames, TheNumberOfPayloadsMustMatchTheHeader) {
   EXPECT_EQ(refusal(start), why);
   part.header.mutable_stage_part()->set_kind(wire::StagePart::KIND_SQUARES);
   EXPECT_EQ(refusal(bytes_of(part)), why);
+  part.header.mutable_stage_part()->mutable_segment()->set_pid(1);
+  EXPECT_TRUE(decode(frames_of(bytes_of(part))).message);
 }
 
 TEST(HostileFrames, APayloadWithPartOfAFloatIsRefused) {
@@ -168,7 +170,7 @@ TEST(HostileFrames, RandomHeadersBehindAGoodPreambleDoNoHarm) {
     Bytes bytes(1 + random() % 3);
     bytes[0].resize(random() % 80);
     for (char& c : bytes[0]) c = static_cast<char>(random());
-    bytes[0].insert(0, "PUSHPL\0\16", 8);
+    bytes[0].insert(0, "PUSHPL\0\17", 8);
     for (size_t f = 1; f < bytes.size(); ++f) bytes[f].resize(random() % 12);
     check_decoding(frames_of(bytes));
   }

@@ -92,7 +92,6 @@ std::vector<Message> every_kind_of_message() {
       payloads = 3;
     }
     if (message.header.has_peer_chunk() || message.header.has_own_weights()) payloads = 1;
-    if (message.header.has_stage_part()) payloads = 1;
     if (message.header.has_ping() || message.header.has_pong()) payloads = 1;
     for (size_t p = 0; p < payloads; ++p) {
       message.payloads.push_back(payload_of_floats(p == 0 ? 5 : 3000, 10.0F));

@@ -60,6 +60,29 @@ TEST(Segment, AMappingReadsTheBytesWritten) {
   EXPECT_EQ(refusal(segment.description()), "");  // the token is beyond the writable bytes
 }
 
+// Returns the pages of shared memory that are mapped into this process.
+int64_t shared_pages() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t size = 0;
+  int64_t resident = 0;
+  int64_t shared = 0;
+  statm >> size >> resident >> shared;
+  return shared;
+}
+
+// A worker that needs a part of the weights has that part alone in its memory.
+TEST(Segment, AMappingTakesMemoryWhereItIsRead) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const Segment segment(kBytes);
+  const int64_t before = shared_pages();
+  const Mapping mapping(segment.description(), int64_t{1} << 30);
+  EXPECT_LT(shared_pages() - before, 1024);
+  const auto half = mapping.bytes().first(kBytes / 2);
+  EXPECT_TRUE(std::ranges::all_of(half, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_GE(shared_pages() - before, 8000);
+  EXPECT_LT(shared_pages() - before, 9216);
+}
+
 TEST(Segment, IsPrivateAndHasNoName) {
   const Segment segment(4096);
   struct stat file {};

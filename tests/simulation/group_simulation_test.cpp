@@ -1,0 +1,185 @@
+// Whole clusters whose workers divide the model in groups, over bad connections between workers and servers and
+// between workers, with members that die at any time. Under sync the weights have the bits of the undivided
+// model in a plain loop; under ssp each micro-batch counts once.
+#include <gtest/gtest.h>
+
+#include "tests/simulation/checked_run.h"
+
+namespace pushpull::sim {
+namespace {
+
+// A stage without slices never began its push.
+constexpr Seeds kNoSlices = {2};
+// A task became void after the push of its first node: the push never ended. Hang on a calm network.
+constexpr Seeds kOpenPush = {110};
+// The coordinator named a member that had left at the end.
+constexpr Seeds kMemberHasLeft = {26};
+constexpr Seeds kShareWithoutGroup = {7};
+// A worker that had been stopped finished a task of an earlier attempt.
+constexpr Seeds kEarlierAttempt = {248};
+// All slices had reached the next version, and server 0 lacked the losses of a lost stage: hang.
+constexpr Seeds kLostLosses = {323};
+constexpr Seeds kLostLossesOfServers = {944};
+constexpr Seeds kLostLossesAtTheEnd = {1796};
+// A stage named version 0 of a server of which it had read nothing.
+constexpr Seeds kNothingRead = {44};
+// A server read the gradients of an acknowledged push, which waited for other stages, when its worker had written
+// others there.
+constexpr Seeds kAcknowledgedEarly = {128};
+// A member that failed waited for the reason, longer than the others waited for it: all were lost again and again.
+constexpr Seeds kEachLossCostsAll = {2034};
+// One stage evaluated again, and the other found servers past that barrier: hang.
+constexpr Seeds kOneEvaluates = {1087};
+
+const char* stale_of(uint64_t seed) {
+  constexpr const char* kStrategies[] = {"ssp:1", "ssp:2", "ssp:5"};
+  return kStrategies[seed % 3];
+}
+
+OnWorkerLoss loss_of(uint64_t seed) {
+  return seed % 3 == 0 ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait;
+}
+
+// Checks the run, and that no evaluation is missing unless messages are lost: a result may be lost with its worker.
+bool passes_with_evaluations(const Scenario& scenario) {
+  sim::Run run(scenario);
+  run.go();
+  run.check();
+  if (::testing::Test::HasFailure()) return false;
+  const Barriers barriers = run.barriers_of_run();
+  for (int64_t step = scenario.start_step + 1; step <= barriers.end_step; ++step) {
+    const bool due =
+        scenario.test_samples > 0 && scenario.gentle() && barriers.evaluation_due(step);
+    if (!due || run.cluster().evaluations.contains(step)) continue;
+    run.complain("no evaluation at step " + std::to_string(step));
+    return false;
+  }
+  return true;
+}
+
+TEST(GroupSimulation, CalmGroupsGiveTheBitsOfThePlainLoop) {
+  for (const uint64_t seed : seeds(500, {kNoSlices, kOpenPush})) {
+    if (!passes_with_evaluations(draw_groups(seed, "sync"))) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsInSharedMemory) {
+  for (const uint64_t seed : seeds(500, {kAcknowledgedEarly})) {
+    Scenario scenario = draw_groups(seed, seed % 4 == 0 ? stale_of(seed) : "sync");
+    add_sharing(scenario);
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 3 == 0) add_accidents(scenario, loss_of(seed));
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsOnABadNetwork) {
+  for (const uint64_t seed : seeds(1000, {kMemberHasLeft})) {
+    Scenario scenario = draw_groups(seed, "sync");
+    seed % 5 < 4 ? add_faults(scenario) : add_control_faults(scenario);
+    if (!passes_with_evaluations(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsWhenMembersAreReplaced) {
+  for (const uint64_t seed : seeds(1500, {kShareWithoutGroup, kEarlierAttempt})) {
+    Scenario scenario = draw_groups(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    add_accidents(scenario, OnWorkerLoss::kWait);
+    if (!passes_with_evaluations(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsWhenOtherGroupsContinue) {
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw_groups(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    add_accidents(scenario, OnWorkerLoss::kContinue);
+    if (!passes_with_evaluations(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsWhenServersDie) {
+  for (const uint64_t seed : seeds(1500, {kLostLossesOfServers})) {
+    Scenario scenario = draw_groups(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 < 2) add_accidents(scenario, loss_of(seed));
+    add_server_losses(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsWhenOtherServersTakeThePlacesOfLostOnes) {
+  for (const uint64_t seed : seeds(1500, {kLostLossesAtTheEnd})) {
+    Scenario scenario = draw_groups(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 < 2) add_accidents(scenario, loss_of(seed));
+    add_replaced_servers(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, KeepTheirBitsWhenConnectionsAreCut) {
+  for (const uint64_t seed : seeds(2000, {kLostLosses, kEachLossCostsAll})) {
+    Scenario scenario = draw_groups(seed, "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 8 < 3) add_accidents(scenario, loss_of(seed));
+    if (seed % 3 > 0) seed % 5 < 3 ? add_short_partitions(scenario) : add_long_partitions(scenario);
+    if (seed % 3 < 2) {
+      seed % 7 < 4 ? add_short_peer_partitions(scenario) : add_long_peer_partitions(scenario);
+    }
+    if (!passes(scenario)) return;
+  }
+}
+
+// A worker that computes does not answer, so the others give up no earlier than the coordinator.
+TEST(GroupSimulation, NoMemberIsLostInAShortPartition) {
+  for (const uint64_t seed : seeds(500)) {
+    Scenario scenario = draw_groups(seed, seed % 4 == 0 ? stale_of(seed) : "sync");
+    add_short_peer_partitions(scenario);
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    if (run.cluster().lost_members > 0) return run.complain("a member was lost");
+  }
+}
+
+// Checkpoints are asked for, and some jobs told to end, at random moments.
+TEST(GroupSimulation, StopAndWriteCheckpointsWithTheBitsOfTheirSteps) {
+  int stopped = 0;
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw_groups(seed, seed % 3 == 0 ? stale_of(seed) : "sync");
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 == 1) add_accidents(scenario, loss_of(seed));
+    if (seed % 5 == 0) add_server_losses(scenario);
+    add_checkpoint_signals(scenario);
+    if (seed % 7 < 5) add_stop(scenario);
+    sim::Run run(scenario);
+    run.go();
+    if (::testing::Test::HasFailure()) return;
+    if (run.cluster().coordinator().phase() == wire::PHASE_FINISHED) {
+      run.check();
+    } else if (run.check_stopped()) {
+      ++stopped;
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST(GroupSimulation, StaleGroupsTakeEachMicroBatchOnce) {
+  for (const uint64_t seed : seeds(3000, {kNothingRead, kOneEvaluates})) {
+    Scenario scenario = draw_groups(seed, stale_of(seed));
+    if (seed % 4 > 0) add_faults(scenario);
+    if (seed % 8 >= 3) {
+      add_accidents(scenario, seed % 2 == 0 ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
+    }
+    if (seed % 5 == 0) add_server_losses(scenario);
+    if (seed % 7 == 0) add_short_peer_partitions(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+}  // namespace
+}  // namespace pushpull::sim
