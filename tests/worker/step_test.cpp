@@ -137,8 +137,7 @@ TEST_F(TaskTest, RoundOfLocalStepsPushesTheChangeOfItsWeights) {
 
 TEST_F(TaskTest, InAGroupThePushBeginsWhenTheRoundIsComputed) {
   make("strategy = local:2\noptimizer = momentum\n");
-  job_.stages = 2;
-  step_ = push_steps(job_, *model_, 10)({*compute_, *encoder_, *map_, heap_floats});
+  host_.in_group_ = true;
   host_.nodes_ = {{0, 2}};
   ASSERT_TRUE(step_->run({Task::kCompute, 0, {0, 2}, 2}, host_));
   EXPECT_EQ(host_.calls_, "weights hint begin push ");

@@ -92,15 +92,15 @@ MakeStep push_steps(const Job& job, Model& model, int64_t total_steps) {
           parts.compute,
           LocalSteps(job, model.table(), parts.slices, total_steps,
                      {parts.gradients, weights_memory(model)}, local_part(model, parts.slices)),
-          job.clip_norm > 0, job.stages > 1);
+          job.clip_norm > 0);
     }
     const bool clips_pushes = job.clip_norm > 0 && traits.single_pushes;
     return std::make_unique<GradientStep>(parts.compute, parts.encoder, clips_pushes);
   };
 }
 
-LocalRounds::LocalRounds(Compute& compute, LocalSteps steps, bool clips, bool in_group)
-    : compute_(compute), steps_(std::move(steps)), clips_(clips), in_group_(in_group) {}
+LocalRounds::LocalRounds(Compute& compute, LocalSteps steps, bool clips)
+    : compute_(compute), steps_(std::move(steps)), clips_(clips) {}
 
 // The first gradient is taken at the pulled weights, so it may begin before all of them have
 // arrived.
@@ -123,7 +123,7 @@ std::optional<Step::Result> LocalRounds::run(const Task& task, StepHost& host) {
       throw;
     }
     if (i == 0) {
-      in_group_ ? host.await_all_weights() : host.begin_push();
+      host.may_become_void() ? host.await_all_weights() : host.begin_push();
       steps_.begin(task.range, host.weights());
       weights = steps_.weights();
     }
@@ -134,7 +134,7 @@ std::optional<Step::Result> LocalRounds::run(const Task& task, StepHost& host) {
       compute_.share_weights(task.step + i, task.range, steps_.weights().data());
     }
   }
-  if (in_group_) host.begin_push();
+  if (host.may_become_void()) host.begin_push();
   steps_.finish(host.weights(), [&](int slice, Payload part) {
     host.push(task.range, slice, host.encoded(task.range, slice, std::move(part)), true);
   });

@@ -97,9 +97,8 @@ class Step {
 // and pushes the total change.
 class LocalRounds final : public Step {
  public:
-  // clips: steps are clipped by their norm. in_group: see push_steps; the push begins when the round has been
-  // computed, and the optimizer's states end with the group. Borrows `compute`.
-  LocalRounds(Compute& compute, LocalSteps steps, bool clips = false, bool in_group = false);
+  // clips: steps are clipped by their norm. Borrows `compute`.
+  LocalRounds(Compute& compute, LocalSteps steps, bool clips = false);
 
   std::optional<Result> run(const Task& task, StepHost& host) override;
 
@@ -107,7 +106,6 @@ class LocalRounds final : public Step {
   Compute& compute_;
   LocalSteps steps_;
   const bool clips_;
-  const bool in_group_;
   int64_t attempt_ = 0;  // of the group that has the states
 };
 
