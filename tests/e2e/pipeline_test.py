@@ -200,7 +200,7 @@ def groups_that_cannot_be_are_refused_in_one_line(lab):
     keys = keys_of(lab.folder)
     job = lab.job(keys)
     for words, part in (({"stages": 5}, "stages = 5 needs as many workers, but there are 4 workers"),
-                        ({"stages": 2, "strategy": "local:2"}, "stages"), ({"stages": 0}, "stages")):
+                        ({"stages": 2, "strategy": "backup:1"}, "stages"), ({"stages": 0}, "stages")):
         run = lab.run(job, 1, 4, **words)
         said = [line for line in run.text.splitlines() if part in line]
         expect(run.code == USAGE and said, f"{words}: {run.code}, {run.text[-600:]}")
