@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares samples per second of a gpt in stages with the undivided model: one server, one worker, one thread for each stage.
+"""Compares samples per second of a gpt in stages with the undivided model: one server, one thread for each stage.
 
-  bench/pipeline.py [--stages 1,2] [--micro-batches 16] [--peer COMMAND]
+  bench/pipeline.py [--stages 1,2] [--micro-batches 16] [--across] [--peer COMMAND]
 
-The undivided model computes on one thread. All runs of one round follow each other on the same cores, and the rounds are interleaved, so that other
+The stages are those of one worker and, with --across, also those of a group of workers. The undivided model computes on one thread. All runs of one round follow each other on the same cores, and the rounds are interleaved, so that other
 load affects all alike. Ratios are taken within a round. COMMAND computes the same elsewhere and prints samples per second as the last number of its
 output, such as that of torch.distributed.pipelining."""
 import argparse
@@ -33,22 +33,26 @@ def free_port():
         return s.getsockname()[1]
 
 
-def rate(bin_dir, stages, micro_batches, steps, schedule):
-    """Returns samples per second, and the mean bubble of the stages (0 for one)."""
+def rate(bin_dir, stages, across, micro_batches, steps, schedule):
+    """Returns samples per second, and the mean bubble of the stages (0 for one). across: they are workers."""
+    workers = stages if across else 1
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "text.txt").write_text(" ".join(WORDS.split() * 600))
-        job = {**JOB, "data-dir": folder / "text.txt", "global-batch": micro_batches, "steps": steps, "schedule": schedule}
+        job = {**JOB, "data-dir": folder / "text.txt", "global-batch": micro_batches, "steps": steps, "schedule": schedule, "stages": workers}
         (folder / "job.ini").write_text("".join(f"{key} = {value}\n" for key, value in job.items()))
         address = f"tcp://127.0.0.1:{free_port()}"
-        server = subprocess.Popen([f"{bin_dir}/pushpull-server", "--job", folder / "job.ini", "--listen", address, "--workers", "1", "--out",
+        server = subprocess.Popen([f"{bin_dir}/pushpull-server", "--job", folder / "job.ini", "--listen", address, "--workers", str(workers), "--out",
                                    folder / "out"], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        worker = [f"{bin_dir}/pushpull-worker", "--join", address] + ([] if across else ["--stages", str(stages)])
+        others = [subprocess.Popen(worker, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(workers - 1)]
         try:
-            run([f"{bin_dir}/pushpull-worker", "--join", address, "--stages", stages])
+            run(worker)
             if server.wait(timeout=60) != 0:
                 raise Failed(f"[bench] the server ended with {server.returncode}")
         finally:
-            server.kill()
+            for process in [server] + others:
+                process.kill()
         summary = json.loads((folder / "out" / "summary.json").read_text())
         bubbles = [stage["bubble"] for stage in summary["stages"]]
         return summary["samples_per_second"], sum(bubbles) / len(bubbles) if bubbles else 0.0
@@ -69,26 +73,31 @@ def main():
     parser.add_argument("--steps", type=positive, default=6)
     parser.add_argument("--schedule", default="1f1b", choices=("1f1b", "gpipe"))
     parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--across", action="store_true", help="measure each number of stages also as a group of workers")
     parser.add_argument("--peer", metavar="COMMAND", help="measure this command in each round, too")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.stages.split(",")]
+    kinds = {str(count): (count, False) for count in counts}
+    if arguments.across:
+        kinds |= {f"{count} across workers": (count, True) for count in counts if count > 1}
     found = machine()
     rounds, bubbles = [], {}
     for number in range(arguments.rounds):
         one = {}
-        for stages in counts:
-            one[str(stages)], bubble = rate(arguments.bin, stages, arguments.micro_batches, arguments.steps, arguments.schedule)
-            bubbles.setdefault(stages, []).append(bubble)
+        for name, (stages, across) in kinds.items():
+            one[name], bubble = rate(arguments.bin, stages, across, arguments.micro_batches, arguments.steps, arguments.schedule)
+            bubbles.setdefault(name, []).append(bubble)
         if arguments.peer:
             one["peer"] = peer_rate(arguments.peer)
         rounds.append(one)
         print(f"round {number + 1} of {arguments.rounds} is done", file=sys.stderr)
     base = str(counts[0])
     rows = []
-    for name in [str(count) for count in counts] + (["peer"] if arguments.peer else []):
-        ideal = (int(name) - 1) / (arguments.micro_batches + int(name) - 1) if name != "peer" else None
-        rows.append([name, cell(values(rounds, name)), cell(ratios(rounds, name, base)),
-                     cell(spread(bubbles[int(name)])) if ideal is not None else "-", f"{ideal:.3f}" if ideal is not None else "-"])
+    for name, (stages, _) in kinds.items():
+        ideal = (stages - 1) / (arguments.micro_batches + stages - 1)
+        rows.append([name, cell(values(rounds, name)), cell(ratios(rounds, name, base)), cell(spread(bubbles[name])), f"{ideal:.3f}"])
+    if arguments.peer:
+        rows.append(["peer", cell(values(rounds, "peer")), cell(ratios(rounds, "peer", base)), "-", "-"])
     print(caption("bench/pipeline.py", found), f"{rounds_text(arguments.rounds)}\n")
     print(markdown(["stages", "samples/s", f"over {base}", "bubble", "(p - 1) / (m + p - 1)"], rows))
 

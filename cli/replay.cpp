@@ -60,10 +60,11 @@ std::string describe_update(size_t number, const RecordedUpdate& update, const R
 
 ReplayResult replay(const ReplayRun& run) {
   const RunRecord& record = run.record;
-  const SliceMap map(run.model.table(), run.job.slice_bytes, record.servers);
+  const SliceMap map(run.model.table(), run.job.slice_bytes,
+                     record.servers);  // as the run's, with its stages
   Compute compute(run.job, run.dataset, run.model, map, [] { return false; });
   std::vector<float> losses;
-  const auto gradient = [&](const RecordedPush& push, std::span<const float> weights) {
+  const auto gradient = [&](const RecordedPush& push, Replay::Weights weights) {
     PushGradient out;
     losses.clear();
     compute.set_rank(push.rank);

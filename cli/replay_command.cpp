@@ -270,7 +270,14 @@ int replay_command(int argc, const char* const* argv) {
   const device::DeviceName device =
       choose_device(line.own("device", ""),
                     [](const std::string& text) { std::cerr << "[replay] " << text << std::endl; });
-  const std::unique_ptr<Model> model = make_model(job, dataset->fields(), device);
+  if (job.stages > 1 && device.kind != device::DeviceName::kCpu &&
+      !line.own("device", "").empty()) {
+    throw Error(ErrorCode::kUsage, "[replay] --device " + line.own("device", "") +
+                                       ": the run had stages, which compute on the processor");
+  }
+  const std::unique_ptr<Model> model = job.stages > 1
+                                           ? make_staged_model(job, dataset->fields(), job.stages)
+                                           : make_model(job, dataset->fields(), device);
   check_same_ground(record, *dataset, *model);
   const auto start = start_to_replay(record, job, model->table(), line.own("checkpoint", ""));
   const std::string out = line.own("out", "pushpull-replay");

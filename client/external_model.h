@@ -2,12 +2,14 @@
 // indices of its samples, to the caller's thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/handover.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
+#include "models/pipeline.h"
 
 namespace pushpull {
 
@@ -20,6 +22,7 @@ struct ExternalSpec {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
+  std::optional<OwnStage> own_stage = {};  // that the table describes; none: the whole model
 };
 
 // Samples without fields: the caller knows them by their index.

@@ -39,6 +39,7 @@ std::optional<HandedTask> UpcomingTasks::take() {
 namespace {
 
 constexpr std::chrono::milliseconds kTimePoll{100};
+constexpr std::chrono::milliseconds kIdlePoll{20};
 
 // A sum over the bits of floats, which changes with any one of them and with their order. It is cheap
 // enough to be made of all weights of each task, while they are copied and still in the cache.
@@ -147,6 +148,7 @@ void Handover::evaluate(const TensorTable& table, std::span<const float> weights
     post(lock, table, weights, samples, false);
     await(lock, [this] { return stage_ == Stage::kDone; });
   } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
     close(lock);
     throw;
   }
@@ -189,14 +191,28 @@ void Handover::await_weights(Lock& lock, const WeightsNeeded& needed) {
 // Waits until `done` returns true, and, while the caller works on a task, no longer than it may.
 void Handover::await(Lock& lock, const std::function<bool()>& done) {
   while (!gave_up_ && !done()) {
+    if (limit_s_ > 0.0) check_time();
+    wait_a_little(lock);
+  }
+  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+}
+
+void Handover::wait_a_little(Lock& lock) {
+  if (!idle_) {
     if (limit_s_ > 0.0) {
-      check_time();
       changed_.wait_for(lock, kTimePoll);
     } else {
       changed_.wait(lock);
     }
+    return;
   }
-  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+  changed_.wait_for(lock, kIdlePoll);
+  const Clock::time_point now = Clock::now();
+  if (now - idled_ < kIdlePoll) return;
+  idled_ = now;
+  lock.unlock();
+  idle_();
+  lock.lock();
 }
 
 void Handover::check_time() const {
@@ -262,6 +278,14 @@ void Handover::close(Lock& lock) {
   copied_.notify_all();
 }
 
+void Handover::set_group(const MeetingPlace& place) {
+  const Lock lock(mutex_);
+  place_ = place;
+  changed_.notify_all();
+}
+
+void Handover::set_idle(std::function<void()> idle) { idle_ = std::move(idle); }
+
 void Handover::keep_final(const TensorTable& table, std::span<const float> weights) {
   const Lock lock(mutex_);
   final_table_ = table;
@@ -280,8 +304,9 @@ Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
     throw Error(ErrorCode::kUsage, "[client] a task is still open: end it before the next one");
   }
   wait_for(changed_, lock, timeout_ms,
-           [this] { return stage_ == Stage::kPosted || ended_ || gave_up_; });
+           [this] { return stage_ == Stage::kPosted || ended_ || gave_up_ || regroups(); });
   if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+  if (!ended_ && regroups()) return Next::kRegroup;
   if (stage_ != Stage::kPosted) {
     task->same_weights = final_.empty();
     task->rank = rank_;
@@ -290,6 +315,25 @@ Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
   stage_ = Stage::kHeld;
   held_since_ = Clock::now();
   *task = task_;
+  return Next::kTask;
+}
+
+Handover::Next Handover::next_group(int64_t timeout_ms, MeetingPlace* place) {
+  Lock lock(mutex_);
+  const auto drop_void_task = [this] {
+    if (stage_ != Stage::kVoid) return;
+    stage_ = Stage::kNone;
+    changed_.notify_all();  // the trainer's thread may wait for it before it begins a group
+  };
+  wait_for(changed_, lock, timeout_ms, [&] {
+    drop_void_task();
+    return (regroups() && place_.attempt != 0) || ended_ || gave_up_;
+  });
+  if (gave_up_) throw Error(ErrorCode::kFailed, *gave_up_);
+  *place = place_;
+  if (ended_) return Next::kEnd;
+  if (!regroups() || place_.attempt == 0) return Next::kNothingYet;
+  entered_ = place_.attempt;
   return Next::kTask;
 }
 
@@ -434,6 +478,12 @@ void Handover::end_evaluation(std::span<const HeadSums> sums) {
   const Lock lock(mutex_);
   check_open(false);
   if (stage_ == Stage::kHeld) {
+    if (sums_.empty() && !sums.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "[client] only the last stage reports an evaluation: got the "
+                  "sums of " +
+                      std::to_string(sums.size()) + " heads");
+    }
     if (sums.size() != sums_.size()) {
       throw Error(ErrorCode::kUsage, "[client] the model has " + std::to_string(sums_.size()) +
                                          " heads, got the sums of " + std::to_string(sums.size()));

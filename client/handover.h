@@ -1,6 +1,9 @@
 // Hands tasks from the trainer's thread to the caller's, and gradients back. One task at a time: the
 // trainer's thread waits in `train` or `evaluate` until the caller has ended the task. A task is
 // void once its call has thrown; the caller's further calls for it then change nothing.
+//
+// A caller with a stage of a model gets the tasks of one group. When the group changes, the open task is
+// void, and the caller enters the next group before its next task.
 #pragma once
 
 #include <chrono>
@@ -20,6 +23,7 @@
 #include "common/layout/fields.h"
 #include "common/layout/metric.h"
 #include "models/model.h"
+#include "models/pipeline.h"
 
 namespace pushpull {
 
@@ -89,15 +93,24 @@ class Handover {
                 std::span<HeadSums> sums);
   // Keeps a copy of the weights of the job's end, for copy_arriving after the end.
   void keep_final(const TensorTable& table, std::span<const float> weights);
+  // Takes the present group of the caller's worker; attempt 0: there is none.
+  void set_group(const MeetingPlace& place);
+  // Sets what train and evaluate call about every 20 ms while they wait for the caller. It may throw.
+  void set_idle(std::function<void()> idle);
   // There will be no further task.
   void end();
 
   // ---- the caller's thread ----
-  enum class Next { kTask, kEnd, kNothingYet };
+  enum class Next { kTask, kEnd, kNothingYet, kRegroup };
   // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it,
   // or, at the end, to the rank and whether copy_arriving has no final weights (`same_weights`).
+  // Returns kRegroup if the caller is not in the present group: it calls next_group then.
   // Throws Error(kUsage) if a task is open, and Error(kFailed) once the caller has given up.
   Next next(int64_t timeout_ms, HandedTask* task);
+  // Waits for a group other than the last one that it has returned, as `next` does, and enters it.
+  // Drops an open task that is void. Returns kTask for a group, kEnd after the last task, else
+  // kNothingYet: `place` is then the last group, with attempt 0 if it has ended.
+  Next next_group(int64_t timeout_ms, MeetingPlace* place);
   // The rest throw Error(kUsage) if no such task is open, or an argument does not fit the tensor.
   // Copies the weights of a tensor once they have arrived.
   void copy_weights(size_t tensor, std::span<float> to);
@@ -153,7 +166,9 @@ class Handover {
             const Samples& samples, bool trains);
   void await_weights(Lock& lock, const WeightsNeeded& needed);
   void await(Lock& lock, const std::function<bool()>& done);
+  void wait_a_little(Lock& lock);
   void check_time() const;
+  bool regroups() const { return place_.attempt != entered_; }
   void pass_gradients(Lock& lock, const GradientReady& ready);
   void fill_missing(size_t tensor);
   void close(Lock& lock);
@@ -174,6 +189,8 @@ class Handover {
   double limit_s_ = 0.0;  // 0: none
   std::chrono::duration<double> grace_{0.0};
   int rank_ = -1;
+  MeetingPlace place_;   // of the present group
+  int64_t entered_ = 0;  // attempt of the group that the caller has entered
   HandedTask task_;
   Clock::time_point held_since_;
   const TensorTable* table_ = nullptr;
@@ -189,6 +206,9 @@ class Handover {
   std::span<HeadSums> sums_;  // of the evaluation that is open
   TensorTable final_table_;
   std::vector<float> final_;  // weights of the job's end; empty: not known
+  // the trainer's thread only
+  std::function<void()> idle_;
+  Clock::time_point idled_;  // when idle_ was called last
 };
 
 }  // namespace pushpull

@@ -25,12 +25,15 @@
 #include "common/launch/placement.h"
 #include "common/layout/metric.h"
 #include "common/net/key_file.h"
+#include "worker/group/group_parts.h"
 
 struct pp_session {
   std::unique_ptr<pushpull::Session> session;
   const pid_t process = getpid();
   pushpull::HandedTask task;
   pushpull::HandedTask announced;
+  pushpull::MeetingPlace group;
+  int place = -1;  // see pp_job
   mutable std::mutex mutex;
   // guarded by mutex
   std::string error;  // of the last call that failed, or of pp_fail
@@ -85,7 +88,8 @@ pushpull::Session& opened(const pp_session* session) {
   throw Error(ErrorCode::kUsage, "[client] the session could not be opened");
 }
 
-pushpull::WorkerOptions worker_options(const pp_options& given) {
+// place: is set to that of pp_job.
+pushpull::WorkerOptions worker_options(const pp_options& given, int* place) {
   pushpull::WorkerOptions options;
   options.join = given.join == nullptr ? text(std::getenv("PUSHPULL_JOIN")) : given.join;
   if (options.join.empty()) {
@@ -99,6 +103,7 @@ pushpull::WorkerOptions worker_options(const pp_options& given) {
     pushpull::Log("worker").info(pushpull::summary_line(placement));
     found = placement;
   }
+  *place = found && found->rank ? static_cast<int>(found->rank->value) : pushpull::wanted_rank();
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";
   options.job_token = found ? found->job_token : pushpull::job_token_of_this_process();
@@ -126,7 +131,7 @@ void set_task(const pushpull::HandedTask& from, pp_task* to) {
          from.rank};
 }
 
-pp_job job_of(const pushpull::Job& job, int workers) {
+pp_job job_of(const pushpull::Job& job, int workers, int place) {
   return {job.seed,
           job.global_batch,
           job.micro_batch,
@@ -134,7 +139,10 @@ pp_job job_of(const pushpull::Job& job, int workers) {
           job.optimizer.weight_decay,
           job.task_timeout_s,
           job.strategy.traits().same_bits ? 1 : 0,
-          workers};
+          workers,
+          static_cast<int>(job.stages),
+          place,
+          static_cast<double>(pushpull::group_silence_ms(job)) / 1000.0};
 }
 
 }  // namespace
@@ -147,7 +155,8 @@ int pp_open(const pp_options* options, pp_session** session) {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     const pp_options given = options == nullptr ? pp_options{} : *options;
     made->session = std::make_unique<pushpull::Session>(
-        worker_options(given), pushpull::PeerPort{text(given.listen), "*", text(given.advertise)});
+        worker_options(given, &made->place),
+        pushpull::PeerPort{text(given.listen), "*", text(given.advertise)});
   });
 }
 
@@ -155,7 +164,7 @@ int pp_join(pp_session* session, int timeout_ms, pp_job* job) {
   return guarded(session, [&] {
     const std::optional<pushpull::Job> found = opened(session).wait_joined(timeout_ms);
     *job = {};
-    if (found) *job = job_of(*found, opened(session).workers());
+    if (found) *job = job_of(*found, opened(session).workers(), session->place);
   });
 }
 
@@ -172,11 +181,23 @@ int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
     *task = {};
     const Next next = opened(session).tasks().next(timeout_ms, &session->task);
     task->kind = PP_NOTHING_YET;
-    if (next == Next::kNothingYet) return;
+    if (next == Next::kRegroup) task->kind = PP_REGROUP;
+    if (next == Next::kNothingYet || next == Next::kRegroup) return;
     set_task(session->task, task);
     if (next == Next::kTask) return;
     task->kind = PP_END;
     opened(session).wait_end();
+  });
+}
+
+int pp_next_group(pp_session* session, int timeout_ms, pp_group* group) {
+  using Next = pushpull::Handover::Next;
+  return guarded(session, [&] {
+    *group = {};
+    pushpull::MeetingPlace& place = session->group;
+    const Next next = opened(session).tasks().next_group(timeout_ms, &place);
+    *group = {place.attempt, place.host.c_str(), place.port, next == Next::kEnd ? 1 : 0};
+    if (next == Next::kEnd) opened(session).wait_end();
   });
 }
 

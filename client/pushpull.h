@@ -55,6 +55,9 @@ typedef struct pp_job {
   double task_timeout;  // seconds; 0: none
   int same_bits;        // not 0: the strategy promises the same bits for any number of workers
   int workers;          // that the job was started for
+  int stages;           // of the model, in a group of that many workers; 1: it is not divided
+  int place;            // of this process at its launcher, from 0: PUSHPULL_RANK; -1: not known
+  double loss_timeout;  // seconds after which the loss of a worker is known
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
@@ -106,13 +109,20 @@ typedef struct pp_model {
   int64_t test_samples;
   const char* data_digest;  // text, in UTF-8, that differs if the data differ
   const char* numerics;     // text, in UTF-8, that differs if the arithmetic may differ in a bit
+  // A model that the programs of a group divide: all of the above is that of one stage, but heads,
+  // samples and digests are those of the model. Its tensors are those of stage 0, 1, ...
+  int stages;  // as in pp_job; 0: this is the whole model
+  int stage;   // from 0
+  int port;    // at which this program listens for the others of its group; 0: at none
+  const char* stage_digest;  // text, in UTF-8, that differs if data of the stage alone differ
 } pp_model;
 
 typedef enum pp_kind PP_INT {
   PP_END = 0,
   PP_TRAIN = 1,
   PP_EVALUATE = 2,
-  PP_NOTHING_YET = 3
+  PP_NOTHING_YET = 3,
+  PP_REGROUP = 4
 } pp_kind;
 
 typedef struct pp_task {
@@ -139,8 +149,24 @@ PP_API int pp_attach(pp_session* session, const pp_model* model);
 
 // Waits for the next task, as pp_join does: PP_NOTHING_YET if there is none in time, PP_END after the
 // end of the job, whose code it returns if it has failed. The former task must have ended.
+// PP_REGROUP, if the model has stages: call pp_next_group first.
 // task->indices are valid until the next call.
 PP_API int pp_next(pp_session* session, int timeout_ms, pp_task* task);
+// The programs that compute the stages of a model together, each on the same tasks in the same order.
+typedef struct pp_group {
+  int64_t
+      number;  // another one after each change; 0: the last group has ended, no other one is there
+  const char* host;  // of the worker with stage 0; valid until the next call
+  int port;          // of its program, as in pp_model
+  int over;          // not 0: the job is over, and there is no other group
+} pp_group;
+
+// Waits for a group other than the last one that this has returned, as pp_join does. Without one in time
+// *group is the last group, or has the number 0 if that has ended. A group ends when it loses a worker
+// or its work changes. The task that is open then is void: calls for it succeed and change nothing, and
+// this call drops it. A program computes it again in the next group.
+PP_API int pp_next_group(pp_session* session, int timeout_ms, pp_group* group);
+
 // Returns, without waiting, the next task that this worker will probably get, so that its samples can
 // be read ahead: each once, in order, or PP_NOTHING_YET. A task that was announced may not come, and
 // one may come that was not announced. One thread at a time, also while a task is open.
@@ -180,7 +206,7 @@ typedef struct pp_sums {
 
 // PP_EVALUATE: ends the task, unless the sums cannot be right: more counted targets than a chunk has,
 // or other than a whole number of correct ones, from 0 to the counted ones.
-//   sums: of each head, in the order of pp_model.
+//   sums: of each head, in the order of pp_model; of none in a stage that is not the last one.
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
 
 // Ends the worker, because the program cannot go on: it leaves the job with `why`, one line, as the

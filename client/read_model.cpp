@@ -152,6 +152,26 @@ std::vector<float> read_weights(const float* given, const TensorTable& table) {
   return {given, given + table.total};
 }
 
+std::optional<OwnStage> read_stage(const pp_model& given, const Job& job) {
+  const int stages = std::max(1, given.stages);
+  if (stages != job.stages) {
+    throw mistake(stages == 1 ? "the job has stages = " + std::to_string(job.stages) +
+                                    ": attach one stage of the model, got the whole model"
+                              : "the model has " + std::to_string(stages) +
+                                    " stages, and the job has stages = " +
+                                    std::to_string(job.stages) + ": they must be equal");
+  }
+  if (stages == 1) return std::nullopt;
+  if (given.stage < 0 || given.stage >= stages) {
+    throw mistake("stage " + std::to_string(given.stage) + " of " + std::to_string(stages) +
+                  ": expected 0 to " + std::to_string(stages - 1));
+  }
+  if (given.port < 0 || given.port > UINT16_MAX) {
+    throw mistake("port " + std::to_string(given.port) + ": expected 0 to 65535");
+  }
+  return OwnStage{given.stage, stages, given.port, line(given.stage_digest, "stage_digest")};
+}
+
 }  // namespace
 
 ExternalSpec read_model(const pp_model& given, const Job& job) {
@@ -167,6 +187,7 @@ ExternalSpec read_model(const pp_model& given, const Job& job) {
   spec.test_samples = spec.heads.empty() ? 0 : given.test_samples;
   spec.data_digest = line(given.data_digest, "data_digest");
   spec.numerics = line(given.numerics, "numerics");
+  spec.own_stage = read_stage(given, job);
   return spec;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "client/external_stage.h"
 #include "client/handover.h"
 #include "common/base/error.h"
 #include "common/host/shortage.h"
@@ -103,8 +104,10 @@ Computation Session::wait_attached(const Job& job, int workers) {
   changed_.wait(lock, [this] { return spec_ || !owner_.failure().empty(); });
   check();
   handover_.set_time_limit(job.task_timeout_s, kGraceS);
-  return {std::make_unique<ExternalData>(*spec_, handover_),
-          std::make_unique<ExternalModel>(*spec_, handover_)};
+  auto data = std::make_unique<ExternalData>(*spec_, handover_);
+  if (spec_->own_stage)
+    return {std::move(data), std::make_unique<ExternalStage>(*spec_, handover_)};
+  return {std::move(data), std::make_unique<ExternalModel>(*spec_, handover_)};
 }
 
 std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
@@ -138,6 +141,8 @@ Handover& Session::tasks() {
 
 std::span<const HeadInfo> Session::heads() {
   tasks();
+  const std::optional<OwnStage>& own = spec_->own_stage;
+  if (own && own->stage + 1 < own->stages) return {};
   return spec_->heads;
 }
 

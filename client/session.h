@@ -39,7 +39,8 @@ class Session {
   void attach(const std::function<ExternalSpec(const Job& job)>& read);
   // Returns the tasks, which end with the worker's life. Throws Error(kUsage) before attach.
   Handover& tasks();
-  // Returns the heads of the caller's model, which stay. Throws Error(kUsage) before attach.
+  // Returns the heads that the caller reports, which stay: those of its model, or none if it has a
+  // stage that is not the last one. Throws Error(kUsage) before attach.
   std::span<const HeadInfo> heads();
   // Waits for the end of the worker's life. Throws Error if the job or this worker has failed.
   void wait_end();

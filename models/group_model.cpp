@@ -1,7 +1,6 @@
 #include "models/group_model.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/base/error.h"
@@ -15,16 +14,9 @@ GroupModel::GroupModel(Graph graph, std::vector<Range> nodes, MakeBackend backen
       nodes_(std::move(nodes)),
       backend_(std::move(backend)),
       schedule_(std::move(schedule)),
-      seed_(seed) {
-  for (const Range& of_stage : nodes_) {
-    std::set<size_t> read;
-    for (int64_t i = of_stage.lo; i < of_stage.hi; ++i) {
-      const std::vector<int32_t>& params = graph_.nodes[static_cast<size_t>(i)].params;
-      read.insert(params.begin(), params.end());
-    }
-    read_.emplace_back(read.begin(), read.end());
-  }
-  mark_stages();
+      seed_(seed),
+      read_(tensors_read_by(graph_, nodes_)) {
+  mark_stages(graph_.table, read_);
   table_ = graph_.table;
   heads_ = head_infos(graph_);
   const std::unique_ptr<ops::Backend> described = backend_();
@@ -34,33 +26,6 @@ GroupModel::GroupModel(Graph graph, std::vector<Range> nodes, MakeBackend backen
     const Graph stage = stage_graph(graph_, nodes_, s);
     const ops::ValueType& output = stage.values[static_cast<size_t>(stage.edges.output)];
     boundary_floats_ = std::max(boundary_floats_, ops::floats_of(*described, output));
-  }
-}
-
-// The next tensor that no stage has read yet must be the next one of the table.
-void GroupModel::mark_stages() {
-  size_t next = 0;
-  for (size_t s = 0; s < read_.size(); ++s) {
-    const size_t first = next;
-    for (const size_t tensor : read_[s]) {
-      if (tensor < first) continue;  // an earlier stage has it
-      if (tensor != next) {
-        throw Error(ErrorCode::kUsage,
-                    "[stages] stage " + std::to_string(s) + " reads tensor " +
-                        graph_.table.tensors[tensor].name + ", but tensor " +
-                        graph_.table.tensors[next].name +
-                        " before it belongs to a later stage: tensors must be in the order of the "
-                        "stages");
-      }
-      ++next;
-    }
-    if (next == first) {
-      throw Error(ErrorCode::kUsage, "[stages] stage " + std::to_string(s) + " of " +
-                                         std::to_string(read_.size()) +
-                                         " has no tensors of its own: choose fewer stages or "
-                                         "another balance");
-    }
-    if (s > 0) graph_.table.tensors[first].begins_stage = true;
   }
 }
 

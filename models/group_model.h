@@ -22,8 +22,7 @@ class GroupModel final : public Model, public GroupStage {
   // Makes a backend on the processor, for a stage.
   using MakeBackend = std::function<std::unique_ptr<ops::Backend>()>;
   // nodes: of stage_nodes. schedule: see stage_actions. seed: as GraphModel.
-  // Throws Error(kUsage) unless each stage has tensors of its own, those of a later one behind those
-  // of an earlier one in the table: slices end where stages do.
+  // Throws as mark_stages does.
   GroupModel(Graph graph, std::vector<Range> nodes, MakeBackend backend, std::string schedule,
              uint64_t seed);
 
@@ -49,8 +48,6 @@ class GroupModel final : public Model, public GroupStage {
   PipelineStage& planned() override;
 
  private:
-  void mark_stages();
-
   Graph graph_;
   const std::vector<Range> nodes_;
   const MakeBackend backend_;

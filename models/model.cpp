@@ -216,8 +216,9 @@ ops::BackendOptions backend_options(const Job& job, const device::DeviceName& de
 }
 
 std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages) {
-  const Graph graph = graph_of(job, fields);
+  Graph graph = graph_of(job, fields);
   const std::vector<Range> nodes = stage_nodes(graph, stages, Balance::parse(job.balance));
+  if (stages == job.stages) mark_stages(graph.table, tensors_read_by(graph, nodes));
   std::vector<std::unique_ptr<PlannedGraph>> planned;
   for (int64_t s = 0; s < stages; ++s) {
     const int64_t slots = stage_slots(job.stage_schedule, stages, s, job.micro_batches());

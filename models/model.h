@@ -160,7 +160,8 @@ std::vector<StagePlan> plan_stages(const Job& job, const FieldTable& fields, int
 // arithmetic.
 ops::BackendOptions backend_options(const Job& job, const device::DeviceName& device);
 
-// Creates the model divided into stages on the processor, with job.threads compute threads for each.
+// Creates the model divided into stages on the processor, with job.threads compute threads for each. If the job has
+// as many, to replay what its groups did, the table says where stages begin.
 // Throws Error(kUsage) as make_model does, and for a number of stages that does not fit.
 std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages);
 

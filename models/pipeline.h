@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/layout/fields.h"
@@ -41,14 +43,14 @@ class PipelineStage {
 
   // Returns the tensors that belong to it, ascending: it finishes their gradients.
   virtual std::vector<size_t> tensors() const = 0;
-  // Returns the number of operations with parameters.
+  // Returns the number of operations with parameters; 0 if only the worker's program knows them.
   virtual int64_t layers() const = 0;
   // Returns the most micro-batches between forward and backward.
   virtual size_t slots() const = 0;
   // Returns its passes, in order; backward passes in the order of the micro-batches.
   virtual std::vector<StageAction> actions(int64_t micro_batches) const = 0;
   // Return the floats that the stage before passes to this one, and this one to the stage behind; as
-  // many come back as their gradient.
+  // many come back as their gradient. Both are 0 if the workers' programs pass them.
   virtual size_t input_floats() const = 0;
   virtual size_t output_floats() const = 0;
   // Returns whether forward writes gradients: those of statistics.
@@ -82,6 +84,22 @@ class Pipeline {
   virtual PipelineStage& stage(size_t index) = 0;
 };
 
+// The part of a model that a worker's program has, where the programs have divided it. They also pass
+// activations and gradients.
+struct OwnStage {
+  int stage = 0;
+  int stages = 1;
+  int port = 0;        // at which the program listens for the others of its group; 0: at none
+  std::string digest;  // differs if data of the stage alone differ
+};
+
+// Where the programs of a group meet.
+struct MeetingPlace {
+  int64_t attempt = 0;  // of the group; 0: there is no group
+  std::string host;     // of the worker with stage 0
+  int port = 0;         // of its program
+};
+
 // A model that a group of workers divides: this one computes one stage at a time.
 class GroupStage {
  public:
@@ -101,6 +119,17 @@ class GroupStage {
   virtual int stage() const = 0;
   // Returns it to compute with. Valid until take_stage.
   virtual PipelineStage& planned() = 0;
+
+  // ---- a model of the workers' programs ----
+  // Returns what this worker declares; null: it knows the whole model.
+  virtual const OwnStage* own_stage() const { return nullptr; }
+  // Takes the tensors of the whole model, before take_stage.
+  virtual void take_whole(const TensorTable& /*table*/) {}
+  // Hears of each change of the group, before the first task in it.
+  virtual void on_group(const MeetingPlace& /*place*/) {}
+  // Sets what a pass calls about every 20 ms while the program computes. It may throw, which ends the
+  // pass. Empty: nothing.
+  virtual void set_idle(std::function<void()> /*idle*/) {}
 };
 
 }  // namespace pushpull

@@ -262,6 +262,46 @@ Graph stage_graph(const Graph& whole, const std::vector<Range>& all, size_t stag
   return StageMaker(whole, all.at(stage)).make();
 }
 
+std::vector<std::vector<size_t>> tensors_read_by(const Graph& whole,
+                                                 const std::vector<Range>& all) {
+  std::vector<std::vector<size_t>> out;
+  for (const Range& nodes : all) {
+    std::set<size_t> read;
+    for (int64_t i = nodes.lo; i < nodes.hi; ++i) {
+      const std::vector<int32_t>& params = whole.nodes[static_cast<size_t>(i)].params;
+      read.insert(params.begin(), params.end());
+    }
+    out.emplace_back(read.begin(), read.end());
+  }
+  return out;
+}
+
+// The next tensor that no stage has read yet must be the next one of the table.
+void mark_stages(TensorTable& table, const std::vector<std::vector<size_t>>& read) {
+  size_t next = 0;
+  for (size_t s = 0; s < read.size(); ++s) {
+    const size_t first = next;
+    for (const size_t tensor : read[s]) {
+      if (tensor < first) continue;  // an earlier stage has it
+      if (tensor != next) {
+        throw Error(ErrorCode::kUsage,
+                    "[stages] stage " + std::to_string(s) + " reads tensor " +
+                        table.tensors[tensor].name + ", but tensor " + table.tensors[next].name +
+                        " before it belongs to a later stage: tensors must be in the order of the "
+                        "stages");
+      }
+      ++next;
+    }
+    if (next == first) {
+      throw Error(ErrorCode::kUsage, "[stages] stage " + std::to_string(s) + " of " +
+                                         std::to_string(read.size()) +
+                                         " has no tensors of its own: choose fewer stages or "
+                                         "another balance");
+    }
+    if (s > 0) table.tensors[first].begins_stage = true;
+  }
+}
+
 StageCost cost_of(const Graph& stage) {
   StageCost out;
   for (const GraphNode& node : stage.nodes) {

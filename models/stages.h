@@ -43,6 +43,13 @@ std::vector<Range> stage_nodes(const Graph& graph, int64_t stages, const Balance
 //   all: of stage_nodes.
 Graph stage_graph(const Graph& whole, const std::vector<Range>& all, size_t stage);
 
+// Returns the tensors that each stage reads, ascending.
+std::vector<std::vector<size_t>> tensors_read_by(const Graph& whole, const std::vector<Range>& all);
+
+// Marks in the table where stages begin: slices end there. read: of tensors_read_by. Throws Error(kUsage) unless
+// each stage has tensors of its own, those of a later one behind those of an earlier one in the table.
+void mark_stages(TensorTable& table, const std::vector<std::vector<size_t>>& read);
+
 // The cost of a stage.
 struct StageCost {
   int64_t layers = 0;  // operations with parameters

@@ -1,12 +1,15 @@
 #include "worker/trainer.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/job/job.h"
+#include "common/net/address.h"
 #include "models/pipeline.h"
 #include "worker/compute/device_memory.h"
 #include "worker/compute/stage_parts.h"
@@ -22,7 +25,7 @@ struct Dropped {};
 SlicePart slice_part(GroupStage& group, const TensorTable& table, const PushPullSetup& setup) {
   const SliceMap map(table, setup.job.slice_bytes, setup.servers);
   const StageParts parts = stage_parts(table, map, group.tensors_read(), group.stage());
-  SlicePart out{group.stage(), {}};
+  SlicePart out{group.stage(), {}, !setup.job.record.empty()};
   for (const Range& elements : parts.reads) {
     const Range slices = map.slices_with(elements);
     if (!out.pulled.empty() && slices.lo <= out.pulled.back().hi) {
@@ -32,6 +35,34 @@ SlicePart slice_part(GroupStage& group, const TensorTable& table, const PushPull
     }
   }
   return out;
+}
+
+// A task that stage 0 tells the others. It is known by its number in the attempt: nobody else knows its step.
+StageExchange::Part task_part(int stage, int64_t number) {
+  return {stage, wire::StagePart::KIND_TASK, INT64_MAX, number};
+}
+
+Payload to_payload(const Task& task) {
+  const auto numbers = std::make_shared<std::array<int64_t, 4>>();
+  *numbers = {task.kind, task.step, task.range.lo, task.range.hi};
+  return {numbers, std::as_bytes(std::span(*numbers))};
+}
+
+Task to_task(const Payload& payload) {
+  std::array<int64_t, 4> numbers{};
+  if (payload.bytes.size() != sizeof(numbers)) {
+    throw Error(ErrorCode::kProtocol, "[stages] stage 0 has sent a task of " +
+                                          std::to_string(payload.bytes.size()) + " bytes");
+  }
+  std::memcpy(numbers.data(), payload.bytes.data(), sizeof(numbers));
+  const bool evaluates = numbers[0] == Task::kEvaluate;
+  return {evaluates ? Task::kEvaluate : Task::kCompute, numbers[1], {numbers[2], numbers[3]}};
+}
+
+MeetingPlace meeting_place(const wire::Group& group) {
+  if (group.attempt() == 0) return {};
+  const wire::GroupMember& first = group.members(0);
+  return {group.attempt(), parse_address(first.endpoint(), "group").host, first.port()};
 }
 
 }  // namespace
@@ -51,6 +82,7 @@ PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& 
 Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& dataset, Model& model,
                  CoordinatorLink& coordinator, const TrainerMakers& make, Trace& trace)
     : coordinator_(coordinator),
+      stage_(model.group_stage()),
       table_(model.table()),
       evaluation_(
           {view.job, dataset, model}, view.incarnation, [this] { return coordinator_.over(); },
@@ -64,7 +96,8 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
            [this] { return step_->holds_back_pushes() ? nullptr : links_->device_gradients(); }},
           group_ ? this : nullptr),
       encoder_(view.job, model.table(), push_pull_.slices()),
-      step_(make.step({compute_, encoder_, push_pull_.slices(), links_->gradients()})),
+      step_(make.step(
+          {compute_, encoder_, push_pull_.slices(), links_->gradients(), push_pull_.setup().part})),
       group_news_(view.state.group()),
       trace_(trace) {
   compute_.set_rank(view.state.rank());
@@ -80,6 +113,15 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
     step_->on_state(news);
     group_news_ = news.group();
   });
+  if (!group_) return;
+  stage_->set_idle([this] {
+    exchange();
+    check_current();
+  });
+}
+
+Trainer::~Trainer() {
+  if (group_) stage_->set_idle({});
 }
 
 // ---- the group ----
@@ -92,21 +134,46 @@ void Trainer::follow_group() {
   } else {
     group_->begin(group_news_.attempt(), members_of(group_news_));
   }
+  stage_->on_group(meeting_place(group_news_));
   told_step_ = false;
+  tasks_ = 0;
+  told_task_ = {};
 }
 
-// Where versions are no steps, the coordinator has named the step.
 void Trainer::agree_on_step() {
   if (!group_ || group_->parts().attempt() == 0) return;
   GroupParts& parts = group_->parts();
-  const bool by_version = push_pull_.setup().job.strategy.traits().step_versions;
-  const std::optional<int64_t> proposed = by_version ? push_pull_.proposed_step() : 0;
+  const std::optional<int64_t> proposed = push_pull_.proposed_step();
   if (!proposed) return;
   if (!std::exchange(told_step_, true)) {
     parts.start(*proposed);
     group_->exchange();
   }
-  if (const auto agreed = parts.agreed(); agreed && by_version) push_pull_.begin_at(*agreed);
+  if (const auto agreed = parts.agreed()) push_pull_.begin_at(*agreed);
+}
+
+void Trainer::tell(const Task& task) {
+  if (!group_ || !push_pull_.leads() || told_task_ == task) return;
+  told_task_ = task;
+  for (int stage = 1; stage < group_->parts().stages(); ++stage) {
+    group_->parts().send(task_part(stage, tasks_), to_payload(task));
+  }
+  ++tasks_;
+  group_->exchange();
+}
+
+std::optional<GroupParts::Wait> Trainer::wait_for_task() const {
+  if (!group_ || !told_step_ || group_changed() || !push_pull_.awaits_task()) return std::nullopt;
+  return GroupParts::Wait{task_part(0, tasks_)};
+}
+
+void Trainer::take_task() {
+  const std::optional<GroupParts::Wait> wait = wait_for_task();
+  if (!wait) return;
+  const std::optional<Payload> payload = group_->parts().take(wait->part);
+  if (!payload) return;
+  ++tasks_;
+  push_pull_.follow(to_task(*payload));
 }
 
 void Trainer::check_current() const {
@@ -179,6 +246,7 @@ JobEnd Trainer::run() {
   try {
     train();
     JobEnd end = *coordinator_.end();
+    if (end.next_term && group_) stage_->on_group({});
     if (end.signal != 0 || end.next_term) let_go();
     return end;
   } catch (const Error&) {
@@ -200,9 +268,10 @@ void Trainer::train() try {
   links_->attach();
   step_->start(*this);
   while (!coordinator_.over()) {
-    exchange();
+    exchange(wait_for_task());
     follow_group();
     agree_on_step();
+    take_task();
     const Task task = push_pull_.next(links_->now_ms());
     links_->send();
     if (task.kind == Task::kCompute) {
@@ -213,7 +282,11 @@ void Trainer::train() try {
       compute(*early);
     } else {
       if (task.kind == Task::kDone) keep_final(task.step);
-      wait();
+      if (const auto told = wait_for_task()) {
+        wait_for_group(*told);
+      } else {
+        wait();
+      }
     }
   }
 } catch (const JobOver&) {
@@ -222,7 +295,7 @@ void Trainer::train() try {
 // In strategies whose versions are no steps, the newest weights of a worker are older ones.
 void Trainer::keep_final(int64_t end_step) {
   const auto is_final = [end_step](int64_t version) { return version == end_step; };
-  if (std::exchange(final_kept_, true) || group_) return;
+  if (std::exchange(final_kept_, true)) return;
   if (!step_->own_weights().empty()) return compute_.finish(step_->own_weights());
   if (!push_pull_.setup().job.strategy.traits().step_versions) return;
   if (!std::ranges::all_of(push_pull_.read_versions(), is_final)) return;
@@ -234,6 +307,7 @@ void Trainer::keep_final(int64_t end_step) {
 void Trainer::begin(const Task& task) {
   end_wait(task);
   task_ = task;
+  tell(task);
 }
 
 void Trainer::compute(const Task& task) {
@@ -355,11 +429,15 @@ void Trainer::finish_push(const Step::Result& result) {
 void Trainer::report_times() {
   TimeTotals totals = split_.totals();
   totals.stages = compute_.stages();
+  Step::Traffic traffic = step_->traffic();
   if (group_) {
     const GroupParts& parts = group_->parts();
     totals.first_stage = parts.stage();
-    coordinator_.set_traffic(parts.bytes_sent(), parts.bytes_received(), parts.rejected());
+    traffic.sent += parts.bytes_sent();
+    traffic.received += parts.bytes_received();
+    traffic.rejected += parts.rejected();
   }
+  coordinator_.set_traffic(traffic.sent, traffic.received, traffic.rejected);
   coordinator_.set_times(totals);
 }
 

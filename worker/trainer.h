@@ -49,6 +49,7 @@ class Trainer : private StepHost, private StageExchange {
   // setup: of trainer_setup, or a changed one. Borrows all references.
   Trainer(const JobView& view, PushPullSetup setup, const Dataset& dataset, Model& model,
           CoordinatorLink& coordinator, const TrainerMakers& make, Trace& trace);
+  ~Trainer() override;
 
   // Trains until the job is over. Throws Error if this worker fails: a loss or gradient is not
   // finite, or a server does not answer.
@@ -88,6 +89,11 @@ class Trainer : private StepHost, private StageExchange {
   // Agrees with the others of a new group on the step to begin with.
   void agree_on_step();
   void wait_for_group(const GroupParts::Wait& wait);
+  // Tells the others of the group that this task is next, if they cannot know it.
+  void tell(const Task& task);
+  // Returns what this worker waits for if it needs stage 0 to tell it the next task.
+  std::optional<GroupParts::Wait> wait_for_task() const;
+  void take_task();
   void check_current() const;
   void let_go();
   //   wait: see GroupLinks.
@@ -110,6 +116,7 @@ class Trainer : private StepHost, private StageExchange {
   void evaluate(const Task& task);
 
   CoordinatorLink& coordinator_;
+  GroupStage* const stage_;  // null unless a group divides the model
   const TensorTable& table_;
   EvaluationShare evaluation_;
   PushPull push_pull_;
@@ -120,6 +127,9 @@ class Trainer : private StepHost, private StageExchange {
   std::unique_ptr<Step> step_;
   wire::Group group_news_;  // of the newest state
   bool told_step_ = false;  // to the others of the group
+  // of the group's attempt, if stage 0 tells its tasks
+  int64_t tasks_ = 0;  // told
+  Task told_task_;     // last, at stage 0
   TimeSplit split_ = watched_time_split();
   Task task_;                       // task being computed
   std::span<const float> weights_;  // of task_

@@ -35,7 +35,7 @@ Computation make_for(const Job& job, const MakeComputation& make) {
   return make(job);
 }
 
-wire::Declare declaration_of(const Dataset& dataset, const Model& model) {
+wire::Declare declaration_of(const Dataset& dataset, Model& model) {
   wire::Declare declare;
   to_wire(model.table(), declare.mutable_tensors());
   to_wire(model.heads(), declare.mutable_heads());
@@ -50,20 +50,30 @@ wire::Declare declaration_of(const Dataset& dataset, const Model& model) {
   declare.set_arena_bytes(static_cast<int64_t>(model.arena_bytes()));
   declare.set_slots(static_cast<int64_t>(model.slots()));
   declare.set_own_weights(!model.own_weights().empty());
+  if (model.group_stage() == nullptr) return declare;
+  if (const OwnStage* const own = model.group_stage()->own_stage()) {
+    declare.mutable_own_stage()->set_stage(own->stage);
+    declare.mutable_own_stage()->set_stages(own->stages);
+    declare.mutable_own_stage()->set_port(own->port);
+    declare.mutable_own_stage()->set_digest(own->digest);
+  }
   return declare;
 }
 
-// A worker listens to its group between two passes only, and a pass may take long. The coordinator
+// A worker listens to its group between two passes, and while it waits, and a pass may take long. The coordinator
 // notices a dead one.
 int64_t silence_ms(const Job& job) {
   const double seconds = job.progress_timeout_s > 0 ? job.progress_timeout_s : 3600.0;
   return std::max(group_silence_ms(job), static_cast<int64_t>(1000 * seconds));
 }
 
-// Returns the size of the largest part that passes between the stages of a group.
+// Returns the size of the largest part that passes between the stages of a group, or a limit of it if
+// this worker knows its own stage only.
 int64_t part_bytes(Model& model) {
   GroupStage& group = *model.group_stage();
-  size_t floats = group.boundary_floats();
+  constexpr size_t kTask = 4 * sizeof(int64_t) / sizeof(float);  // KIND_TASK
+  size_t floats = std::max(group.boundary_floats(), kTask);
+  if (group.own_stage() != nullptr) return static_cast<int64_t>(floats * sizeof(float));
   const SliceMap map(model.table(), kBlockElements, 1);
   floats = std::max(floats, GroupNorm::largest_part(map));
   for (int stage = 0; stage < group.stages(); ++stage) {
@@ -90,17 +100,34 @@ TrainingWork::~TrainingWork() { parts_.control.offer_weights({}); }
 
 wire::Declare TrainingWork::declare() {
   peers_.reset();
+  group_.reset();
   const Job& job = parts_.control.job();
-  if (job.strategy.kind == StrategyKind::kAllReduce || job.stages > 1) {
-    declaration_.set_peer_endpoint(listen_for_peers());
+  const bool sums = job.strategy.traits().workers_update;
+  const bool divides = job.stages > 1;
+  if (!sums && !divides) return declaration_;
+  if (parts_.control.keys().insecure()) Log("worker").warn(kInsecureLine);
+  const Address listen = peer_port();
+  if (sums && divides && listen.port != "*" && listen.ports().size() == 1) {
+    throw Error(ErrorCode::kUsage, "[usage] --listen " + listen.to_string() +
+                                       ": a worker needs two ports, one for its group and one for "
+                                       "the all-reduce; give a range of ports");
   }
+  if (sums) {
+    peers_ = listen_on(listen, {});
+    declaration_.set_peer_endpoint(advertised(peers_->address()));
+  }
+  if (divides) {
+    group_ = listen_on(listen, data_limits(part_bytes(*computation_.model)));
+    declaration_.set_group_endpoint(advertised(group_->address()));
+  }
+  has_listened_ = true;
   return declaration_;
 }
 
-// Listens for other workers as joined servers do: on the interface that reaches the coordinator,
-// unless the port names another one. Returns the address for the others.
-std::string TrainingWork::listen_for_peers() {
-  Control& control = parts_.control;
+// As joined servers do, workers listen on the interface that reaches the coordinator, unless the port names another
+// one.
+Address TrainingWork::peer_port() const {
+  const Control& control = parts_.control;
   const Address joined = parse_address(control.address(), "join");
   Address listen = joined;
   if (!port_.listen.empty()) {
@@ -110,46 +137,44 @@ std::string TrainingWork::listen_for_peers() {
     listen.port = "*";
   }
   if (listen.port == "*") listen.port = port_.data_port;
-  const Keys& keys = control.keys();
   if (control.job().strategy.algorithm == AllReduceKind::kGloo && !listen.is_loopback() &&
-      !keys.insecure()) {
+      !control.keys().insecure()) {
     throw Error(ErrorCode::kUsage,
                 "[usage] --listen " + listen.to_string() +
                     ": Gloo opens its own sockets, which check no keys; use "
                     "allreduce:ring, or start all with --insecure on a network that you trust");
   }
-  if (keys.insecure()) Log("worker").warn(kInsecureLine);
-  // one handler per context; it outlives the terms
-  std::shared_ptr<ZapHandler> handler = control.handler();
-  if (!handler) {
-    handler = std::make_shared<ZapHandler>(
-        parts_.context, keys.data_demand(control.job().encrypt_data, control.run_id(),
-                                         listener_name(control.incarnation())));
-    control.report_refused(handler);
-  }
-  peers_ = listen_on(*handler, listen.to_string());
-  has_listened_ = true;
-  Address endpoint = parse_address(peers_->address(), "listen");
+  return listen;
+}
+
+std::string TrainingWork::advertised(const std::string& address) const {
+  Address endpoint = parse_address(address, "listen");
   if (!port_.advertise.empty()) {
     check_host(port_.advertise, "advertise");
     endpoint.host = port_.advertise;
   } else if (endpoint.is_everywhere()) {
-    endpoint.host = local_address_towards(joined);
+    endpoint.host = local_address_towards(parse_address(parts_.control.address(), "join"));
   }
   return endpoint.to_string();
 }
 
 // libzmq closes a socket in the background: the port of the last term may still be in use.
-std::unique_ptr<Router> TrainingWork::listen_on(ZapHandler& handler,
-                                                const std::string& address) const {
+std::unique_ptr<Router> TrainingWork::listen_on(const Address& address,
+                                                const EndpointLimits& limits) {
+  Control& control = parts_.control;
+  // one handler per context; it outlives the terms
+  std::shared_ptr<ZapHandler> handler = control.handler();
+  if (!handler) {
+    handler = std::make_shared<ZapHandler>(
+        parts_.context, control.keys().data_demand(control.job().encrypt_data, control.run_id(),
+                                                   listener_name(control.incarnation())));
+    control.report_refused(handler);
+  }
   constexpr int64_t kClosedMs = 5000;
   const int64_t until_ms = has_listened_ ? now_ms() + kClosedMs : 0;
   while (true) {
     try {
-      return std::make_unique<Router>(handler, address,
-                                      computation_.model->group_stage() == nullptr
-                                          ? EndpointLimits{}
-                                          : data_limits(part_bytes(*computation_.model)));
+      return std::make_unique<Router>(*handler, address.to_string(), limits);
     } catch (const Error&) {
       if (now_ms() >= until_ms) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -185,7 +210,7 @@ JobEnd TrainingWork::train(const JobView& view) {
   if (grouped) {
     make.group = [&](Links& /*links*/) {
       auto group = std::make_unique<SocketGroup>(
-          view.job, parts_.context, std::move(peers_),
+          view.job, parts_.context, std::move(group_),
           GroupSetup{view.term_id, view.incarnation, silence_ms(view.job), part_bytes(model)},
           control.data_credentials());
       sockets->also_wait_for([group = group.get()](std::vector<zmq::pollitem_t>& items) {
@@ -193,7 +218,8 @@ JobEnd TrainingWork::train(const JobView& view) {
       });
       return group;
     };
-  } else if (peers_) {
+  }
+  if (peers_) {
     make.step = [&](const StepParts& parts) {
       return std::make_unique<AllReduceStep>(view, model, parts, control, parts_.context,
                                              control.data_credentials(), std::move(peers_));
@@ -217,8 +243,9 @@ std::optional<wire::State> TrainingWork::wait_for_group(const JobView& view) {
     state = control.state();
   }
   const int64_t shares = std::max(1, state->shares());
-  computation_.model->group_stage()->take_stage(state->group().stage(),
-                                                (view.job.micro_batches() + shares - 1) / shares);
+  GroupStage& stage = *computation_.model->group_stage();
+  if (stage.own_stage() != nullptr) stage.take_whole(from_wire(state->tensors()));
+  stage.take_stage(state->group().stage(), (view.job.micro_batches() + shares - 1) / shares);
   return state;
 }
 

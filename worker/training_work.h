@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "common/net/address.h"
+#include "common/net/endpoint.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
 #include "worker/all_reduce/peers.h"
@@ -24,7 +26,7 @@ struct Computation {
 // Makes a worker's data set and model for the job. May take long. Throws Error if it cannot.
 using MakeComputation = std::function<Computation(const Job& job)>;
 
-// Where other workers connect to this one, in all-reduce and in a group.
+// Where other workers connect to this one, in all-reduce and in a group: a port for each of the two.
 struct PeerPort {
   std::string listen;     // tcp://ADDR:PORT; default: a port of the interface to the first server
   std::string data_port;  // where `listen` names none: a port, a range of them, or *
@@ -44,8 +46,12 @@ class TrainingWork final : public Work {
   JobEnd run(const JobView& view) override;
 
  private:
-  std::string listen_for_peers();
-  std::unique_ptr<Router> listen_on(ZapHandler& handler, const std::string& address) const;
+  // Returns where this worker listens for others.
+  Address peer_port() const;
+  std::unique_ptr<Router> listen_on(const Address& address, const EndpointLimits& limits);
+  // Returns the address for the other workers.
+  //   address: of a socket that listens.
+  std::string advertised(const std::string& address) const;
   // Waits, as a spare, for a place in a group. Returns nothing if the term ended before.
   std::optional<wire::State> wait_for_group(const JobView& view);
   JobEnd train(const JobView& view);
@@ -55,8 +61,10 @@ class TrainingWork final : public Work {
   const PeerPort port_;
   Computation computation_;
   wire::Declare declaration_;
-  bool has_listened_ = false;      // in an earlier term
-  std::unique_ptr<Router> peers_;  // of the term, until it runs; null unless workers meet
+  bool has_listened_ = false;  // in an earlier term
+  // Of the term, until it runs; null unless workers meet.
+  std::unique_ptr<Router> peers_;  // in all-reduce
+  std::unique_ptr<Router> group_;  // in a group
 };
 
 }  // namespace pushpull

@@ -16,14 +16,13 @@
 
 namespace pushpull {
 
-namespace {
-
-// Returns PUSHPULL_RANK: the rank that the launcher numbers this worker by, or -1.
 int wanted_rank() {
   const char* const text = std::getenv("PUSHPULL_RANK");  // NOLINT(concurrency-mt-unsafe)
   const std::optional<int64_t> rank = parse_int64(text == nullptr ? "" : text);
   return rank && *rank >= 0 && *rank < INT_MAX ? static_cast<int>(*rank) : -1;
 }
+
+namespace {
 
 JoinOptions join_options(const WorkerOptions& options) {
   JoinOptions out;

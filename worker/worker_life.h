@@ -25,6 +25,9 @@ struct WorkerOptions {
   Keys keys;
 };
 
+// Returns PUSHPULL_RANK: the rank that the launcher numbers this worker by, or -1. Any thread.
+int wanted_rank();
+
 class WorkerLife {
  public:
   // Begins to join. Borrows `owner`. Throws Error if an option is invalid.

@@ -44,9 +44,11 @@ const std::vector<KeyHelp>& options() {
       {"join-timeout", "60", "seconds to wait for the server before giving up"},
       takes("DIR", {"data-dir", "", "folder of the data on this host, if not the job's"}),
       {"listen", "",
-       "all-reduce: where to listen for other workers; default: the interface to the first server"},
+       "all-reduce and stages: where to listen for other workers; default: the interface to the "
+       "first server"},
       data_port_help(),
-      {"advertise", "", "all-reduce: host name or address by which other workers reach this one"},
+      {"advertise", "",
+       "all-reduce and stages: host name or address by which other workers reach this one"},
       takes(
           kDeviceWords,
           {"device", "cpu",

@@ -25,6 +25,7 @@ constexpr size_t kHeadBytes = kMagicBytes + sizeof(uint32_t) + sizeof(uint64_t);
 constexpr size_t kSumBytes = 64;                   // hexadecimal
 constexpr uint64_t kMaxBytes = uint64_t{1} << 30;  // protobuf's own limit is 2 GiB
 constexpr int kMaxServers = 100'000;
+constexpr int kMaxStages = 1000;
 
 [[noreturn]] void refuse_record(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kData, "[record] " + name + ": " + why);
@@ -76,23 +77,24 @@ void to_columns(const std::vector<RecordedPush>& pushes, record::Pushes* out) {
   }
 }
 
-std::vector<RecordedPush> from_columns(const record::Pushes& in, int servers,
+// reads: of a push.
+std::vector<RecordedPush> from_columns(const record::Pushes& in, int64_t reads,
                                        const std::string& name) {
   const int count = in.rank_size();
   if (in.step_size() != count || in.lo_size() != count || in.hi_size() != count ||
-      in.reads_size() != static_cast<int64_t>(count) * servers) {
+      in.reads_size() != count * reads) {
     refuse_record(name, "its columns differ in length");
   }
   std::vector<RecordedPush> out;
   RecordedPush push;
-  push.reads.assign(static_cast<size_t>(count > 0 ? servers : 0), 0);
+  push.reads.assign(static_cast<size_t>(count > 0 ? reads : 0), 0);
   for (int i = 0; i < count; ++i) {
     push.rank = in.rank(i);
     push.step = plus(push.step, in.step(i));
     push.range = {in.lo(i), in.hi(i)};
-    for (int k = 0; k < servers; ++k) {
+    for (int64_t k = 0; k < reads; ++k) {
       int64_t& read = push.reads[static_cast<size_t>(k)];
-      read = plus(read, in.reads(i * servers + k));
+      read = plus(read, in.reads(static_cast<int>(i * reads + k)));
     }
     if (push.range.lo >= push.range.hi || push.step < 0) {
       refuse_record(name, "push " + std::to_string(i) + " has no micro-batches or a negative step");
@@ -110,6 +112,7 @@ record::Body to_body(const RunRecord& in) {
   out.set_data_digest(in.data_digest);
   out.set_table_sha256(in.table_sha256);
   out.set_servers(in.servers);
+  if (in.stages > 1) out.set_stages(in.stages);
   out.set_total_steps(in.total_steps);
   out.mutable_start()->set_kind(static_cast<int>(in.start.kind));
   out.mutable_start()->set_step(in.start.step);
@@ -167,7 +170,11 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
   out.data_digest = in.data_digest();
   out.table_sha256 = in.table_sha256();
   out.servers = in.servers();
+  out.stages = in.stages() == 0 ? 1 : in.stages();
   out.total_steps = in.total_steps();
+  if (out.stages < 1 || out.stages > kMaxStages) {
+    refuse_record(name, "it claims " + std::to_string(out.stages) + " stages");
+  }
   if (out.servers < 1 || out.servers > kMaxServers || out.total_steps < 1) {
     refuse_record(name, "it claims " + std::to_string(out.servers) + " servers and " +
                             std::to_string(out.total_steps) + " steps");
@@ -180,8 +187,9 @@ RunRecord from_body(const record::Body& in, const std::string& name) {
                in.start().weights_sha256(), in.start().state_sha256()};
   out.weights_sha256 = in.weights_sha256();
   out.incomplete = in.incomplete();
-  out.pushes = from_columns(in.pushes(), out.servers, name);
-  std::vector<RecordedPush> failed = from_columns(in.failed(), out.servers, name);
+  const int64_t reads = int64_t{out.servers} * out.stages;
+  out.pushes = from_columns(in.pushes(), reads, name);
+  std::vector<RecordedPush> failed = from_columns(in.failed(), reads, name);
   if (failed.size() > 1) refuse_record(name, "more than one push has failed");
   if (!failed.empty()) out.failed = std::move(failed.front());
   read_updates(in.updates(), name, out);

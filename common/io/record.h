@@ -19,8 +19,10 @@ namespace pushpull {
 struct RecordedPush {
   int rank = -1;  // of the worker
   int64_t step = 0;
-  Range range;                 // micro-batches
-  std::vector<int64_t> reads;  // per server: number of updates in the weights that were read
+  Range range;  // micro-batches
+  // Number of updates in the weights that were read, per server; with stages, of all servers for each stage, and -1 for
+  // a server of which the stage has read nothing.
+  std::vector<int64_t> reads;
 
   // clang-tidy 14 takes the zero in the compiler's own comparison for a null pointer
   friend auto operator<=>(const RecordedPush&,
@@ -56,6 +58,7 @@ struct RunRecord {
   std::string data_digest;
   std::string table_sha256;
   int servers = 1;
+  int stages = 1;           // of a group of workers
   int64_t total_steps = 0;  // horizon of the schedule
   RecordedStart start;
   std::string weights_sha256;          // after the last update; "" if the run ended earlier

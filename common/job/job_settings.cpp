@@ -402,19 +402,16 @@ void check_stages(const Job& job, const Settings& given) {
   const auto refuse = [&](const std::string& key, const std::string& why) {
     refuse_job(setting_text(job, given, "stages") + " and " + setting_text(job, given, key) + why);
   };
-  const StrategyTraits& traits = job.strategy.traits();
-  if (job.model == "external") {
-    refuse("model", ": a program's own model cannot be divided");
+  if (job.model == "external" && (job.balance != "auto" || job.stage_schedule != "1f1b")) {
+    refuse(
+        job.balance != "auto" ? "balance" : "schedule",
+        ": with model = external, the programs divide the model and pass activations; remove it");
   }
-  if (!traits.whole_steps || traits.workers_update) {
-    refuse("strategy",
-           ": a group of workers trains under sync, async, buffered:K, ssp:S and local:H");
+  if (job.model == "external" && job.strategy.traits().workers_update) {
+    refuse("strategy", " with model = external: take a strategy with servers");
   }
   if (job.delay_compensation > 0) {
     refuse("delay-compensation", ", which needs the weights of a whole push: remove one of them");
-  }
-  if (!job.record.empty()) {
-    refuse("record", ": a record has one version of each server for a push; remove one of them");
   }
   if (job.on_bad_gradient == OnBadGradient::kSkip) {
     refuse("on-bad-gradient",

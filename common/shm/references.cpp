@@ -125,9 +125,12 @@ bool refers(const Entries& entries) {
 
 }  // namespace
 
+bool workers_share_memory(const Job& job) {
+  return job.transport == Transport::kAuto || job.transport == Transport::kShm;
+}
+
 bool shares_memory(const Job& job) {
-  return !job.strategy.traits().workers_update &&
-         (job.transport == Transport::kAuto || job.transport == Transport::kShm);
+  return !job.strategy.traits().workers_update && workers_share_memory(job);
 }
 
 Payload PeerMemory::map(const wire::Segment& segment) {

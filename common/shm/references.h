@@ -17,6 +17,8 @@ namespace pushpull {
 struct Job;
 class SliceMap;
 
+// Returns true if the workers of a group on one host share memory.
+bool workers_share_memory(const Job& job);
 // Returns true if servers and workers on one host share memory. In all-reduce the servers are not
 // on a step's path.
 bool shares_memory(const Job& job);

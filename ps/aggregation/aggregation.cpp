@@ -102,6 +102,7 @@ void Aggregation::record(const ReceivedPush& push, std::span<const int64_t> read
   applied.set_step(push.step);
   applied.set_lo(static_cast<int32_t>(push.range.lo));
   applied.set_hi(static_cast<int32_t>(push.range.hi));
+  if (!push.reads_of_stages.empty()) reads = push.reads_of_stages;
   applied.mutable_read_versions()->Add(reads.begin(), reads.end());
   applied.set_uncompensated(uncompensated);
   applied.set_more(more);

@@ -63,10 +63,13 @@ struct ReceivedPush {
   double squares = 0.0;       // squared norm of its mean gradient; if clipping is per push
   HashSum data_hash = {};     // of the samples drawn
   std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros; server 0 only
-  std::vector<int64_t> reads = {};          // by server: version that it was computed on
-  std::map<int, PartialSum> parts = {};     // by slice, unless the rule has taken them
-  std::vector<uint64_t> others = {};        // of the group; incarnations
-  int64_t attempt = 0;                      // of the group
+  std::vector<int64_t> reads =
+      {};  // by server: version that it was computed on; of stages, the oldest
+  std::vector<int64_t> reads_of_stages =
+      {};                                // by stage and server; -1: nothing; empty without a group
+  std::map<int, PartialSum> parts = {};  // by slice, unless the rule has taken them
+  std::vector<uint64_t> others = {};     // of the group; incarnations
+  int64_t attempt = 0;                   // of the group
 };
 
 // Makes the commit of a push and moves the losses into it.

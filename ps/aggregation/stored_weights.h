@@ -18,7 +18,7 @@ class StoredWeights : public Aggregation {
  public:
   explicit StoredWeights(AggregationSetup setup);
 
-  // A push contains only the losses of its share.
+  // A push contains only the losses of its share; in a group, that of the last stage has them.
   std::vector<Range> nodes_of(Range /*share*/) const override { return {}; }
   Checked check(const wire::Push& push) const override;
   // Workers continue until kMaxReports losses are unanswered; no pull holds them back.

@@ -175,6 +175,7 @@ wire::State Coordinator::state_for(const MemberInfo& member) const {
   if (member.role == wire::ROLE_WORKER) {
     training_->add_to_worker_state(&state, member);
     state.set_choices(admission_.declarations().shared_choices());
+    if (member.stage >= 0) to_wire(declaration().table, state.mutable_tensors());
   } else {
     training_->add_to_server_state(&state, member);
     to_wire(declaration().table, state.mutable_tensors());

@@ -72,7 +72,7 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
                 code);
   }
   const ServerLogs* logs = run_ == nullptr ? nullptr : run_->logs();
-  RecordedPush failed;
+  RecordedPush failed;  // not of a group: its worker knows only what its own stage has read
   if (logs != nullptr && leave.has_failed() && !logs->to_push(leave.failed(), failed)) {
     failed.rank = member.rank;
     failed_push_ = failed;

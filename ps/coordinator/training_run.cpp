@@ -18,6 +18,7 @@ namespace {
 
 // A server that continues from a copy is at most this many copies behind: two may be in progress.
 constexpr int64_t kKeptCopies = 4;
+constexpr int64_t kAttemptsOfATerm = 1'000'000;
 
 Barriers barriers_of_run(const Job& job, const Start& start, int64_t total_steps) {
   return barriers_of(job, start.step, end_of_run(job, start.evaluation, start.step, total_steps));
@@ -46,10 +47,10 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       norms_(SliceMap(declaration.table, options.job.slice_bytes, options.servers),
              kKeptCopies * options.job.copy_distance()),
       grants_(options.grant_key),
-      groups_(options.job.stages, members) {
+      groups_(options.job.stages, members, (options.term - 1) * kAttemptsOfATerm) {
   const Job& job = options.job;
   if (!job.record.empty()) {
-    logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches());
+    logs_ = std::make_unique<ServerLogs>(options.servers, job.micro_batches(), job.stages);
   }
   const int with_slices = norms_.servers();
   work_ = make_work_assignment({job, barriers_, options.workers, shares_, with_slices, members_,

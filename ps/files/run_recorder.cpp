@@ -86,10 +86,11 @@ void RunRecorder::start(const Declaration& declaration, int servers, const FlatS
   record_.data_digest = declaration.data_digest;
   record_.table_sha256 = table_sha256(declaration.table);
   record_.servers = servers;
+  record_.stages = static_cast<int>(job_.stages);
   record_.total_steps = total_steps(job_, declaration.train_samples);
   record_.start = recorded_start(job_, declaration.table, initial, resumed);
   record_.incomplete = "server 0 has not written the updates: it was killed, or the run goes on";
-  rules_ = version_rules(job_, record_.start, declaration.table.total, servers);
+  rules_ = version_rules(job_, record_.start, declaration.table, servers);
   write_record(job_.record, record_);
   started_ = true;
 }

@@ -1,6 +1,8 @@
 #include "ps/members/admission.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "common/base/text.h"
@@ -87,7 +89,6 @@ Checked check_hello(const wire::Hello& hello) {
 
 Admission::Admission(const CoordinatorOptions& options, Membership& members, Actions& out)
     : options_(options),
-      workers_meet_(options.job.strategy.traits().workers_update || options.job.stages > 1),
       members_(members),
       out_(out),
       declarations_(options.job, options.declared),
@@ -213,7 +214,10 @@ bool Admission::refuse_taken_endpoint(const PeerId& peer, wire::Role role, uint6
   const bool server = role == wire::ROLE_SERVER;
   for (const auto& [other, member] : members_.all()) {
     if (member.role != role || other == incarnation) continue;
-    if ((server ? member.data_endpoint : member.peer_endpoint) != endpoint) continue;
+    const bool taken = server
+                           ? member.data_endpoint == endpoint
+                           : member.peer_endpoint == endpoint || member.group_endpoint == endpoint;
+    if (!taken) continue;
     out_.refuse(peer, ErrorCode::kUsage,
                 "[join] " + endpoint + " is the address of " + member.name() +
                     " already; give this " + (server ? "server" : "worker") +
@@ -250,8 +254,12 @@ Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
   members_.heard(*member, peer, now_ms);
   out_.repeat_state(declare.incarnation());
   if (member->declared) return {};
-  if (workers_meet_) {
-    const std::string& endpoint = declare.peer_endpoint();
+  const bool sums = options_.job.strategy.traits().workers_update;
+  const bool divides = options_.job.stages > 1;
+  for (const auto& [needed, endpoint, own] :
+       {std::tuple(sums, declare.peer_endpoint(), &MemberInfo::peer_endpoint),
+        std::tuple(divides, declare.group_endpoint(), &MemberInfo::group_endpoint)}) {
+    if (!needed) continue;
     if (endpoint.size() > kMaxWordBytes || !is_endpoint(endpoint)) {
       return {.refusal = refused("bad-endpoint", "an address for the other workers, with a port",
                                  quoted(endpoint) + " from " + member->name())};
@@ -260,10 +268,12 @@ Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
       members_.remove(member->incarnation);
       return {};
     }
-    member->peer_endpoint = endpoint;
+    member->*own = endpoint;
   }
   Declared outcome = check_declaration(peer, *member, declare);
   if (outcome.admitted) {
+    member->stage = declare.has_own_stage() ? declare.own_stage().stage() : -1;
+    member->port = declare.own_stage().port();
     admit(*member, phase);
   } else if (!outcome.job_error) {
     const MemberInfo refused_one = *member;
@@ -319,9 +329,24 @@ void Admission::admit(MemberInfo& member, wire::Phase phase) {
   }
 }
 
+int64_t Admission::places_of(int stage) const {
+  const int64_t stages = options_.job.stages;
+  return options_.workers / stages + (stage < options_.workers % stages ? 1 : 0);
+}
+
+int64_t Admission::taken_of(int stage) const {
+  const auto& all = members_.all();
+  return std::count_if(all.begin(), all.end(), [stage](const auto& entry) {
+    return entry.second.rank >= 0 && entry.second.stage == stage;
+  });
+}
+
 // Returns the rank that the worker's launcher numbers it by, if it is free; else the lowest free one,
-// or -1. Looks at no more ranks than there are workers, since places_ may be unlimited.
+// or -1. Looks at no more ranks than there are workers, since places_ may be unlimited. While they are
+// not, workers that have declared one stage leave the places of the others free.
 int Admission::rank_for(const MemberInfo& worker) const {
+  const bool limited = worker.stage >= 0 && places_ <= options_.workers;
+  if (limited && taken_of(worker.stage) >= places_of(worker.stage)) return -1;
   const int wanted = worker.wanted_rank;
   const bool exists = wanted >= 0 && wanted < options_.workers;
   if (exists && members_.find_rank(wire::ROLE_WORKER, wanted) == nullptr) return wanted;
@@ -335,16 +360,14 @@ void Admission::begin_training() {
   places_ = job.max_workers > 0 ? job.max_workers : INT64_MAX;
 }
 
-bool Admission::any_declared() const {
-  const auto& all = members_.all();
-  return std::any_of(all.begin(), all.end(), [](const auto& entry) {
-    return entry.second.role == wire::ROLE_WORKER && entry.second.declared;
-  });
-}
-
 void Admission::forget(const MemberInfo& member) {
   if (member.role != wire::ROLE_WORKER) return;
-  if (declarations_.any() && !any_declared()) declarations_.forget();
+  std::set<int> declared;
+  for (const auto& [incarnation, other] : members_.all()) {
+    if (other.role == wire::ROLE_WORKER && other.declared)
+      declared.insert(std::max(0, other.stage));
+  }
+  declarations_.keep(declared);
   promote_spares();
 }
 
@@ -352,7 +375,7 @@ void Admission::promote_spares() {
   for (auto& [incarnation, member] : members_.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank >= 0) continue;
     member.rank = rank_for(member);
-    if (member.rank < 0) return;
+    if (member.rank < 0) continue;
     out_.notice(member.name() + (member.rank < options_.workers
                                      ? " was a spare and takes the free place"
                                      : " takes part as soon as there is work for it"));
@@ -361,12 +384,11 @@ void Admission::promote_spares() {
 }
 
 bool Admission::has_quorum() const {
-  return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
-         members_.count(wire::ROLE_WORKER) > 0;
+  return declarations_.complete() && members_.count(wire::ROLE_SERVER) == options_.servers;
 }
 
 bool Admission::complete() const {
-  return declarations_.any() && members_.count(wire::ROLE_SERVER) == options_.servers &&
+  return declarations_.complete() && members_.count(wire::ROLE_SERVER) == options_.servers &&
          members_.free_rank(wire::ROLE_WORKER, options_.workers) < 0;
 }
 
@@ -381,6 +403,13 @@ std::string Admission::waiting_for() const {
                      " of " + counted(options_.servers, "server") + ", " + std::to_string(ready) +
                      " of " + counted(options_.workers, "worker");
   if (preparing > 0) text += " (" + std::to_string(preparing) + " reading data)";
+  if (!declarations_.by_stage()) return text;
+  for (int stage = 0; stage < options_.job.stages; ++stage) {
+    const int64_t lacking = places_of(stage) - taken_of(stage);
+    if (lacking > 0) {
+      text += ", stage " + std::to_string(stage) + " lacks " + counted(lacking, "worker");
+    }
+  }
   return text;
 }
 

@@ -102,7 +102,7 @@ class Admission {
   // Returns the job, for a process that joins.
   Message job_text() const;
 
-  // Returns true if all servers and at least one worker are members and a worker has declared.
+  // Returns true if all servers are members and workers have declared the whole model.
   bool has_quorum() const;
   // Returns true if all servers are members and each rank has a worker that has declared.
   bool complete() const;
@@ -123,11 +123,12 @@ class Admission {
   Declared check_declaration(const PeerId& peer, const MemberInfo& member,
                              const wire::Declare& declare);
   void admit(MemberInfo& member, wire::Phase phase);
-  bool any_declared() const;
+  // Returns how many ranks the workers with a stage may have, and how many have one.
+  int64_t places_of(int stage) const;
+  int64_t taken_of(int stage) const;
   int rank_for(const MemberInfo& worker) const;
 
   const CoordinatorOptions& options_;
-  const bool workers_meet_;  // workers exchange data, so each declares an address
   Membership& members_;
   Actions& out_;
   Declarations declarations_;

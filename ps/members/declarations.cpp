@@ -57,10 +57,11 @@ void check_memory(const wire::Declare& declare) {
                   plural(declare.slots(), "slot") + ": expected numbers from 0");
 }
 
+constexpr size_t kMaxFingerprintBytes = size_t{4} << 10;  // term.json holds them
+
 // Limits the texts that the coordinator keeps. Workers parse the choices.
 void check_texts(const wire::Declare& declare) {
   constexpr size_t kMaxChoicesBytes = size_t{64} << 10;
-  constexpr size_t kMaxFingerprintBytes = size_t{4} << 10;  // term.json holds both
   check_size(declare.data_digest(), kMaxFingerprintBytes, "the data digest");
   check_size(declare.numerics(), kMaxFingerprintBytes, "the numerics fingerprint");
   check_line(declare.data_digest(), "the data digest");
@@ -108,6 +109,17 @@ std::string start_of(const std::string& hash) { return hash.substr(0, 12); }
 
 }  // namespace
 
+// Throws Error(kProtocol) if the whole model is too large.
+TensorTable Declarations::joined(const Parts& parts) {
+  WireTensors all;
+  for (const auto& [stage, part] : parts) {
+    const int first = all.size();
+    to_wire(part.table, &all);
+    for (int i = first; i < all.size(); ++i) all.at(i).set_begins_stage(stage > 0 && i == first);
+  }
+  return from_wire(all);
+}
+
 EarlierDeclaration earlier_form(const Declaration& declaration) {
   EarlierDeclaration out = without_model(declaration);
   out.model_sha256 = model_sha256(declaration);
@@ -116,6 +128,7 @@ EarlierDeclaration earlier_form(const Declaration& declaration) {
 
 Declarations::Declarations(const Job& job, std::optional<EarlierDeclaration> earlier)
     : job_(job),
+      stages_(job.model == "external" ? job.stages : 1),
       earlier_(std::move(earlier)),
       // allreduce: the workers' replicas would drift apart
       same_bits_((job.strategy.traits().same_bits &&
@@ -127,16 +140,36 @@ std::string Declarations::take(const wire::Declare& declare) {
   check_samples(declare, job_);
   check_memory(declare);
   check_texts(declare);
+  if (const std::string text = difference_of_division(declare); !text.empty()) return text;
   Declaration got = parse_declaration(declare);
-  std::string difference = any_ ? difference_from_first(got) : difference_from_earlier(got);
-  if (!difference.empty()) return difference;
-  if (!std::exchange(any_, true)) {
-    first_ = std::move(got);
-  } else {
-    note_numerics(got.numerics);
+  const int stage = declare.own_stage().stage();
+  Part part{std::exchange(got.table, {}), declare.own_stage().digest()};
+  if (!parts_.empty()) {
+    const std::string text = difference_from_first(difference_from_parts(stage, part), got);
+    if (!text.empty()) return text;
   }
+  if (!parts_.contains(stage)) {
+    const std::string text = add(stage, std::move(part), got);
+    if (!text.empty()) return text;
+  }
+  note_numerics(got.numerics);
   check_job_against_data(job_, first_.train_samples);
   if (job_.follows_evaluations()) measure_of(job_, first_.heads, first_.test_samples);
+  return "";
+}
+
+// Returns the difference from the earlier terms, or "".
+std::string Declarations::add(int stage, Part part, const Declaration& got) {
+  Declaration whole = parts_.empty() ? got : first_;
+  Parts parts = parts_;
+  parts.emplace(stage, std::move(part));
+  if (std::ssize(parts) == stages_) {
+    whole.table = by_stage() ? joined(parts) : parts.at(0).table;
+    const std::string text = difference_from_earlier(whole);
+    if (!text.empty()) return text;
+  }
+  parts_ = std::move(parts);
+  first_ = std::move(whole);
   return "";
 }
 
@@ -147,9 +180,58 @@ void Declarations::note_numerics(const std::string& numerics) {
   if (std::ranges::find(others, numerics) == others.end()) others.push_back(numerics);
 }
 
-void Declarations::forget() {
-  any_ = false;
-  first_ = {};
+void Declarations::keep(const std::set<int>& stages) {
+  if (std::erase_if(parts_, [&](const auto& part) { return !stages.contains(part.first); }) == 0) {
+    return;
+  }
+  first_.table = {};
+  if (parts_.empty()) first_ = {};
+}
+
+std::string Declarations::difference_of_division(const wire::Declare& declare) const {
+  const wire::OwnStage& own = declare.own_stage();
+  if (declare.has_own_stage()) {
+    const bool possible = own.stages() > 1 && own.stage() >= 0 && own.stage() < own.stages() &&
+                          own.port() >= 0 && own.port() <= UINT16_MAX;
+    if (!possible) {
+      throw Error(ErrorCode::kProtocol, "[declare] stage " + std::to_string(own.stage()) + " of " +
+                                            std::to_string(own.stages()) + " with port " +
+                                            std::to_string(own.port()) + " cannot exist");
+    }
+    check_size(own.digest(), kMaxFingerprintBytes, "the digest of the stage");
+  }
+  const int64_t got = declare.has_own_stage() ? own.stages() : 1;
+  if (got == stages_) return "";
+  return "its program has " +
+         (got == 1 ? "the whole model"
+                   : "stage " + std::to_string(own.stage()) + " of " + std::to_string(got)) +
+         ", and the job has stages = " + std::to_string(job_.stages) +
+         (got == 1 ? ": attach a stage of it" : ": set stages = " + std::to_string(got));
+}
+
+// Checkpoints have the names of the whole model.
+std::string Declarations::difference_from_parts(int stage, const Part& got) const {
+  const std::string place = by_stage() ? "stage " + std::to_string(stage) + ", " : "";
+  const auto known = parts_.find(stage);
+  if (known != parts_.end()) {
+    const std::string text = difference(known->second.table, got.table);
+    if (!text.empty()) return place + text;
+    return known->second.digest == got.digest
+               ? ""
+               : place + "data of the stage alone: the job has " + start_of(known->second.digest) +
+                     ", this worker has " + start_of(got.digest);
+  }
+  for (const auto& [other, part] : parts_) {
+    std::set<std::string> names;
+    for (const TensorInfo& tensor : part.table.tensors) names.insert(tensor.name);
+    for (const TensorInfo& tensor : got.table.tensors) {
+      if (!names.contains(tensor.name)) continue;
+      return "stage " + std::to_string(stage) + " has a tensor " + tensor.name + ", as stage " +
+             std::to_string(other) +
+             " has: give tensors the names that they have in the whole model";
+    }
+  }
+  return "";
 }
 
 std::string Declarations::difference_of_data(const EarlierDeclaration& want,
@@ -166,8 +248,9 @@ std::string Declarations::difference_of_data(const EarlierDeclaration& want,
          start_of(got.data_digest);
 }
 
-std::string Declarations::difference_from_first(const Declaration& got) const {
-  std::string model = difference(first_.table, got.table);
+std::string Declarations::difference_from_first(const std::string& of_part,
+                                                const Declaration& got) const {
+  std::string model = of_part;
   if (model.empty()) model = difference(first_.heads, got.heads);
   if (model.empty() && first_.own_weights != got.own_weights) {
     model = first_.own_weights ? "the job's has initial weights of its own, this worker's has none"

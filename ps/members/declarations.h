@@ -1,10 +1,14 @@
 // The model and the data of the job as its workers declare them: the first declaration is kept, and
 // later ones must agree with it. In a later term of the run the first one must agree with that of
-// the earlier terms. Part of the coordinator's state machine. Not thread-safe.
+// the earlier terms. If the workers' programs have divided the model, the first declaration of each
+// stage is kept, and the model is the tensors of all stages, one after the other. Part of the
+// coordinator's state machine. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +34,7 @@ struct EarlierDeclaration {
 
 struct Job;
 
-// The declaration of the first worker.
+// The declaration of the first worker, or of the first one of each stage.
 struct Declaration {
   TensorTable table;
   std::vector<HeadInfo> heads;
@@ -66,21 +70,38 @@ class Declarations {
   // that, and the run could otherwise be repeated bit by bit. Returns "" if there is nothing to
   // warn of.
   std::string other_bits(const std::string& member, const wire::Declare& declare) const;
-  // Forgets the first declaration. Call when no worker is left that has declared.
-  void forget();
+  // Forgets what only workers that are gone have declared.
+  //   stages: declared by those that are left; of the whole model: 0.
+  void keep(const std::set<int>& stages);
   // Replaces the algorithms by those of the checkpoint that a resumed run starts from.
   void set_choices(const std::string& choices) { first_.choices = choices; }
 
-  bool any() const { return any_; }
+  // Returns true if the whole model is declared.
+  bool complete() const { return std::ssize(parts_) == stages_; }
+  // Returns true if each worker declares a stage of the model.
+  bool by_stage() const { return stages_ > 1; }
+  // Without tensors before `complete`.
   const Declaration& first() const { return first_; }
   // Returns the algorithms that all workers must use, or "" if each worker may choose its own
   // because kinds of devices may differ.
   std::string shared_choices() const { return same_bits_ ? first_.choices : ""; }
 
  private:
+  // What the workers of a stage declare alone.
+  struct Part {
+    TensorTable table;
+    std::string digest;  // see wire::OwnStage
+  };
+  using Parts = std::map<int, Part>;  // by stage; the whole model is one
+
+  static TensorTable joined(const Parts& parts);
+
+  std::string add(int stage, Part part, const Declaration& got);
   // Return the difference from the declaration of the job, or "" if there is none.
   //   model: the difference of the models.
-  std::string difference_from_first(const Declaration& got) const;
+  std::string difference_of_division(const wire::Declare& declare) const;
+  std::string difference_from_parts(int stage, const Part& got) const;
+  std::string difference_from_first(const std::string& of_part, const Declaration& got) const;
   std::string difference_from_earlier(const Declaration& got) const;
   std::string difference_from(const EarlierDeclaration& want, const std::string& model,
                               const Declaration& got) const;
@@ -88,10 +109,11 @@ class Declarations {
   std::string difference_of_data(const EarlierDeclaration& want, const Declaration& got) const;
 
   const Job& job_;
+  const int64_t stages_;  // that workers declare one by one; 1: each declares the whole model
   const std::optional<EarlierDeclaration> earlier_;
   const bool same_bits_;  // all members must have the same numerics
   const bool would_be_repeatable_;
-  bool any_ = false;
+  Parts parts_;
   Declaration first_;
 };
 

@@ -30,10 +30,13 @@ struct MemberInfo {
   std::string host = {};
   int64_t pid = 0;
   std::string data_endpoint = {};
-  std::string device = {};         // computes, or keeps weights, on this device
-  std::string peer_endpoint = {};  // all-reduce: other workers connect to this address
-  PeerId peer = {};                // empty for the server in the coordinator's process
-  bool launched = false;           // by the program that has started the coordinator
+  std::string device = {};          // computes, or keeps weights, on this device
+  std::string peer_endpoint = {};   // all-reduce: other workers connect to this address
+  std::string group_endpoint = {};  // stages: other workers of its group connect to this address
+  PeerId peer = {};                 // empty for the server in the coordinator's process
+  int stage = -1;                   // that a worker has declared; -1: the whole model
+  int port = 0;                     // of its program, see wire::OwnStage
+  bool launched = false;            // by the program that has started the coordinator
   bool declared = false;
   int64_t last_heard_ms = 0;
   int64_t disconnected_ms = -1;  // time its connection closed; -1 while it is open

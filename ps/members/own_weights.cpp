@@ -18,10 +18,12 @@ constexpr int64_t kMaxWindow = 64;    // parts; 4 MiB
 constexpr int64_t kMaxRepeatMs = 30'000;
 constexpr int64_t kFastMs = 200;
 
-const MemberInfo* lowest_worker(const Membership& members) {
+// stage: that it has declared; -1: the whole model.
+const MemberInfo* lowest_worker(const Membership& members, int stage) {
   const MemberInfo* lowest = nullptr;
   for (const auto& [incarnation, member] : members.all()) {
     if (member.role != wire::ROLE_WORKER || !member.declared || member.rank < 0) continue;
+    if (member.stage != stage) continue;
     if (lowest == nullptr || member.rank < lowest->rank) lowest = &member;
   }
   return lowest;
@@ -34,13 +36,19 @@ OwnWeights::OwnWeights(int64_t slice_bytes)
 
 void OwnWeights::begin(const TensorTable& table) {
   table_ = table;
+  sections_.clear();
+  int64_t lo = 0;
+  for (const int64_t hi : table.stage_begins()) sections_.push_back({std::exchange(lo, hi), hi});
+  sections_.push_back({lo, table.total});
+  section_ = 0;
   giver_ = 0;
+  hashed_ = 0;
   error_.reset();
 }
 
-void OwnWeights::restart(const MemberInfo& giver) {
-  giver_ = giver.incarnation;
-  giver_name_ = giver.name();
+void OwnWeights::restart() {
+  givers_.clear();
+  section_ = 0;
   weights_.assign(static_cast<size_t>(table_.total), 0.0F);
   open_.clear();
   next_ = hashed_ = 0;
@@ -50,52 +58,71 @@ void OwnWeights::restart(const MemberInfo& giver) {
 }
 
 int64_t OwnWeights::count_at(int64_t offset) const {
-  return std::min(part_, table_.total - offset);
+  return std::min(part_, section().hi - offset);
+}
+
+// Chooses the worker to ask. Returns false if there is none.
+bool OwnWeights::ask_from(const Membership& members) {
+  const bool goes_on = giver_ != 0 && hashed_ == section().hi && section_ + 1 < sections_.size();
+  const MemberInfo* giver = members.find(giver_);
+  if (giver != nullptr && giver->declared && !goes_on) return true;
+  const size_t next = goes_on ? section_ + 1 : 0;
+  giver = lowest_worker(members, sections_.size() == 1 ? -1 : static_cast<int>(next));
+  if (giver == nullptr) {
+    giver_ = 0;
+    return false;
+  }
+  if (goes_on) {
+    givers_.insert(giver_);
+    section_ = next;
+  } else {
+    restart();
+  }
+  giver_ = giver->incarnation;
+  giver_name_ = giver->name();
+  return true;
 }
 
 std::vector<Outgoing> OwnWeights::ask(int64_t now_ms, const Membership& members) {
-  const MemberInfo* giver = members.find(giver_);
-  if (giver == nullptr || !giver->declared) {
-    giver = lowest_worker(members);
-    if (giver == nullptr) return {};
-    restart(*giver);
-  }
+  if (!ask_from(members)) return {};
+  const PeerId& giver = members.find(giver_)->peer;
   std::vector<Outgoing> out;
   for (auto& [offset, request] : open_) {
     if (now_ms - request.sent_ms < repeat_ms_) continue;
     request.sent_ms = now_ms;
-    send(*giver, offset, out);
+    send(giver, offset, out);
   }
   // Over a slow link the answer is on its way, and each repetition makes it later.
   if (!out.empty()) repeat_ms_ = std::min(2 * repeat_ms_, kMaxRepeatMs);
-  while (std::ssize(open_) < window_ && next_ < table_.total) {
+  while (std::ssize(open_) < window_ && next_ < section().hi) {
     open_[next_] = {now_ms, now_ms};
-    send(*giver, next_, out);
+    send(giver, next_, out);
     next_ += count_at(next_);
   }
   return out;
 }
 
-void OwnWeights::send(const MemberInfo& giver, int64_t offset, std::vector<Outgoing>& out) const {
+void OwnWeights::send(const PeerId& giver, int64_t offset, std::vector<Outgoing>& out) const {
   Message message;
-  message.header.mutable_ask_weights()->set_offset(offset);
+  message.header.mutable_ask_weights()->set_offset(offset - section().lo);
   message.header.mutable_ask_weights()->set_count(count_at(offset));
-  out.push_back({giver.peer, std::move(message)});
+  out.push_back({giver, std::move(message)});
 }
 
 Checked OwnWeights::take(int64_t now_ms, const MemberInfo* from, const Message& message) {
   const wire::OwnWeights& part = message.header.own_weights();
   if (Checked refusal = check_trainer(from, part.incarnation())) return refusal;
+  if (givers_.contains(part.incarnation())) return std::nullopt;  // an answer that was repeated
   if (part.incarnation() != giver_) {
     return refused("not-asked", "weights of the worker that was asked for them", from->name());
   }
-  const int64_t offset = part.offset();
-  if (offset < 0 || offset >= table_.total || offset % part_ != 0) {
+  if (part.offset() < 0 || part.offset() >= section().size() || part.offset() % part_ != 0) {
     return refused("bad-weights",
                    "weights from a multiple of " + std::to_string(part_) + " below " +
-                       std::to_string(table_.total),
-                   std::to_string(offset) + " from " + from->name());
+                       std::to_string(section().size()),
+                   std::to_string(part.offset()) + " from " + from->name());
   }
+  const int64_t offset = section().lo + part.offset();
   const int64_t count = count_at(offset);
   const int64_t got =
       message.payloads.empty() ? 0 : static_cast<int64_t>(message.payloads[0].float_count());

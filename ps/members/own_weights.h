@@ -1,18 +1,20 @@
-// Takes the weights that a run starts from from a worker, if the workers have initial weights of
-// their own: asks for them in parts, repeats unanswered requests, and begins again with another
-// worker if that one is gone. Part of the coordinator's state machine. The caller passes the time.
+// Takes the weights that a run starts from from a worker, or from one of each stage if workers have
+// declared stages, if the workers have initial weights of their own: asks for them in parts, repeats
+// unanswered requests, and begins again with another worker if that one is gone. Part of the coordinator's state machine. The caller passes the time.
 // Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.h"
 #include "common/io/sha256.h"
+#include "common/layout/fixed_tree.h"
 #include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 #include "common/net/refusals.h"
@@ -28,8 +30,9 @@ class OwnWeights {
 
   // Begins to take the weights of a model.
   void begin(const TensorTable& table);
-  // Returns the requests that are due, to the worker with the lowest rank that has declared. Keeps
-  // to that worker while it is a member, and begins again with another one if it is not.
+  // Returns the requests that are due, to the worker with the lowest rank that has declared the
+  // model, or its stage. Keeps to that worker while it is a member, and begins again with another one
+  // if it is not.
   std::vector<Outgoing> ask(int64_t now_ms, const Membership& members);
   // Takes a part. Ignores one that has arrived before.
   //   from: the member that the message names; null if there is none.
@@ -41,7 +44,7 @@ class OwnWeights {
   const std::optional<Error>& error() const { return error_; }
   // Returns the elements that have arrived, without gaps. For deadlines.
   int64_t arrived() const { return hashed_; }
-  // Returns the worker's "worker 0 (host, pid 123)"; "" before the first request.
+  // Returns the name of the worker that was asked last: "worker 0 (host, pid 123)"; "" before that.
   const std::string& giver() const { return giver_name_; }
   // Call each once, when the weights are complete.
   std::vector<float> take_weights() { return std::move(weights_); }
@@ -53,16 +56,22 @@ class OwnWeights {
     int64_t sent_ms = 0;   // last sent
   };
 
-  void restart(const MemberInfo& giver);
+  // The elements that one worker gives: all, or those of a stage.
+  const Range& section() const { return sections_[section_]; }
+  bool ask_from(const Membership& members);
+  void restart();
   int64_t count_at(int64_t offset) const;
-  void send(const MemberInfo& giver, int64_t offset, std::vector<Outgoing>& out) const;
+  void send(const PeerId& giver, int64_t offset, std::vector<Outgoing>& out) const;
   void pace(int64_t answered_after_ms);
   void check_finite(int64_t offset, int64_t count);
   void hash_arrived();
 
   const int64_t part_;  // elements of a request, at most
   TensorTable table_;
-  uint64_t giver_ = 0;  // incarnation of the worker that is asked
+  std::vector<Range> sections_;
+  size_t section_ = 0;         // that is being taken
+  uint64_t giver_ = 0;         // incarnation of the worker that is asked
+  std::set<uint64_t> givers_;  // those of earlier sections
   std::string giver_name_;
   std::vector<float> weights_;
   std::map<int64_t, Request> open_;  // unanswered, by offset

@@ -21,7 +21,7 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
       table_(table),
       compute_(std::move(compute)),
       map_(table, job.slice_bytes, record.servers),
-      rules_(version_rules(job, record.start, table.total, record.servers)),
+      rules_(version_rules(job, record.start, table, record.servers)),
       now_(static_cast<size_t>(rules_.with_slices), rules_.start),
       kept_(now_.size()),
       made_by_(now_.size()),
@@ -32,7 +32,11 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
     throw Error(ErrorCode::kUsage,
                 "[replay] a run under " + job.strategy.to_string() + " has nothing to replay");
   }
-  const std::string wrong = check_order(record, rules_);
+  std::string wrong = check_order(record, rules_);
+  if (record.stages != job.stages) {
+    wrong = "it has " + std::to_string(record.stages) + " stages, its job has " +
+            std::to_string(job.stages);
+  }
   if (!wrong.empty())
     throw Error(ErrorCode::kData, "[replay] the record is inconsistent: " + wrong);
   for (const RecordedPush& push : record.pushes) count_readers(push);
@@ -60,8 +64,8 @@ Replay::Replay(const RunRecord& record, const Job& job, const TensorTable& table
 }
 
 void Replay::count_readers(const RecordedPush& push) {
-  for (size_t server = 0; server < kept_.size(); ++server) {
-    ++kept_[server][push.reads[server]].readers;
+  for (const VersionRules::Read& read : rules_.reads_of(push)) {
+    ++kept_[read.server][read.version].readers;
   }
 }
 
@@ -75,21 +79,26 @@ void Replay::keep_version(int server) {
   }
 }
 
-std::vector<float> Replay::weights_of(const RecordedPush& push) const {
-  std::vector<float> out(static_cast<size_t>(table_.total));
-  for (size_t server = 0; server < kept_.size(); ++server) {
-    for (const auto& [slice, payload] : kept_[server].at(push.reads[server]).weights) {
-      std::memcpy(out.data() + map_.elements(slice).lo, payload.bytes.data(), payload.bytes.size());
+std::vector<std::vector<float>> Replay::weights_of(const RecordedPush& push) const {
+  std::vector<std::vector<float>> out(static_cast<size_t>(record_.stages));
+  for (std::vector<float>& weights : out) weights.resize(static_cast<size_t>(table_.total));
+  for (const VersionRules::Read& read : rules_.reads_of(push)) {
+    float* const weights = out[read.stage].data();
+    for (const auto& [slice, payload] : kept_[read.server].at(read.version).weights) {
+      std::memcpy(weights + map_.elements(slice).lo, payload.bytes.data(), payload.bytes.size());
     }
   }
-  if (job_.pull_codec.kind == CodecKind::kBf16) round_to_bf16(out.data(), table_.total, out.data());
+  if (job_.pull_codec.kind != CodecKind::kBf16) return out;
+  for (std::vector<float>& weights : out) {
+    round_to_bf16(weights.data(), table_.total, weights.data());
+  }
   return out;
 }
 
 void Replay::release(const RecordedPush& push) {
-  for (size_t server = 0; server < kept_.size(); ++server) {
-    const auto found = kept_[server].find(push.reads[server]);
-    if (--found->second.readers == 0) kept_[server].erase(found);
+  for (const VersionRules::Read& read : rules_.reads_of(push)) {
+    const auto found = kept_[read.server].find(read.version);
+    if (--found->second.readers == 0) kept_[read.server].erase(found);
   }
 }
 
@@ -101,7 +110,7 @@ Replay::OpenPush& Replay::open(size_t number) {
   const RecordedPush& push = record_.pushes[number];
   OpenPush out;
   out.gradient = compute_(push, weights_of(push));
-  if (job_.delay_compensation > 0) {
+  if (job_.delay_compensation > 0) {  // never with stages
     for (size_t server = 0; server < kept_.size(); ++server) {
       out.read.push_back(kept_[server].at(push.reads[server]).weights);
     }
@@ -139,7 +148,11 @@ void Replay::apply_push(const RecordedUpdate& update) {
   const OpenPush& what = open_.at(update.push);
   const RecordedPush& push = record_.pushes[update.push];
   const auto server = static_cast<size_t>(update.server);
-  const int64_t staleness = now_[server] - push.reads[server];
+  int64_t oldest = now_[server];  // that a stage has read
+  for (const VersionRules::Read& read : rules_.reads_of(push)) {
+    if (read.server == server) oldest = std::min(oldest, read.version);
+  }
+  const int64_t staleness = now_[server] - oldest;
   const UpdateInfo info = async_update(job_, record_.total_steps,
                                        {push.step, push.range, what.gradient.squares, staleness});
   for (const int slice : shards_[server].slices()) {
@@ -217,8 +230,8 @@ void Replay::apply_step(size_t server, const Gathered& pushes) {
 bool Replay::compute_failed() {
   PP_ASSERT(record_.failed);
   const RecordedPush& push = *record_.failed;
-  for (size_t server = 0; server < kept_.size(); ++server) {
-    if (kept_[server].at(push.reads[server]).weights.empty()) return false;
+  for (const VersionRules::Read& read : rules_.reads_of(push)) {
+    if (kept_[read.server].at(read.version).weights.empty()) return false;
   }
   compute_(push, weights_of(push));
   return true;
@@ -226,9 +239,9 @@ bool Replay::compute_failed() {
 
 size_t Replay::newest_read(const RecordedPush& push) const {
   size_t newest = 0;
-  for (size_t server = 0; server < made_by_.size(); ++server) {
-    const auto found = made_by_[server].find(push.reads[server]);
-    if (found != made_by_[server].end()) newest = std::max(newest, found->second);
+  for (const VersionRules::Read& read : rules_.reads_of(push)) {
+    const auto found = made_by_[read.server].find(read.version);
+    if (found != made_by_[read.server].end()) newest = std::max(newest, found->second);
   }
   return newest;
 }

@@ -33,9 +33,9 @@ struct PushGradient {
 
 class Replay {
  public:
-  //   weights: the flat vector. May throw Error(kNotFinite).
-  using Compute =
-      std::function<PushGradient(const RecordedPush& push, std::span<const float> weights)>;
+  //   weights: the flat vector that each stage has read; one without stages. May throw Error(kNotFinite).
+  using Weights = std::span<const std::vector<float>>;
+  using Compute = std::function<PushGradient(const RecordedPush& push, Weights weights)>;
 
   // Borrows record and compute.
   //   job: the job in the record. start: the loaded state; null for init rules.
@@ -74,7 +74,7 @@ class Replay {
 
   void count_readers(const RecordedPush& push);
   void keep_version(int server);
-  std::vector<float> weights_of(const RecordedPush& push) const;
+  std::vector<std::vector<float>> weights_of(const RecordedPush& push) const;
   void release(const RecordedPush& push);
   OpenPush& open(size_t number);
   // The entries of one update at one server, in order.

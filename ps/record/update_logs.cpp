@@ -52,8 +52,8 @@ std::vector<wire::RecordPart> UpdateLog::take_rest() {
   return out;
 }
 
-ServerLogs::ServerLogs(int servers, int64_t micro_batches)
-    : micro_batches_(micro_batches), logs_(static_cast<size_t>(servers)) {}
+ServerLogs::ServerLogs(int servers, int64_t micro_batches, int64_t stages)
+    : micro_batches_(micro_batches), stages_(stages), logs_(static_cast<size_t>(servers)) {}
 
 Checked ServerLogs::to_push(const wire::Applied& applied, RecordedPush& out) const {
   const bool in_step =
@@ -63,8 +63,10 @@ Checked ServerLogs::to_push(const wire::Applied& applied, RecordedPush& out) con
         "bad-push", "micro-batches of the " + std::to_string(micro_batches_) + " of a step",
         range_text(applied.lo(), applied.hi()) + " of step " + std::to_string(applied.step()));
   }
-  if (applied.read_versions_size() != servers()) {
-    return refused("bad-push", "a version of each of " + std::to_string(servers()) + " servers",
+  if (applied.read_versions_size() != servers() * stages_) {
+    return refused("bad-push",
+                   "a version of each of " + std::to_string(servers()) + " servers for each of " +
+                       std::to_string(stages_) + " stages",
                    std::to_string(applied.read_versions_size()));
   }
   out.rank = applied.rank();
@@ -101,6 +103,17 @@ Checked ServerLogs::take(int server, const wire::RecordPart& part) {
   return std::nullopt;
 }
 
+std::vector<VersionRules::Read> VersionRules::reads_of(const RecordedPush& push) const {
+  const auto all = static_cast<size_t>(servers);
+  std::vector<Read> out;
+  for (size_t i = 0; i < push.reads.size(); ++i) {
+    const Read read{push.reads[i], i % all, i / all};
+    const bool nothing = read.version < 0 && push.reads.size() > all;
+    if (read.server < static_cast<size_t>(with_slices) && !nothing) out.push_back(read);
+  }
+  return out;
+}
+
 namespace {
 
 // Tracks each server's version while updates are put in order.
@@ -110,10 +123,9 @@ class Versions {
       : rules_(rules), now_(static_cast<size_t>(rules.with_slices), rules.start) {}
 
   bool holds(const RecordedPush& push) const {
-    for (size_t k = 0; k < now_.size(); ++k) {
-      if (push.reads[k] < rules_.start || push.reads[k] > now_[k]) return false;
-    }
-    return true;
+    return std::ranges::all_of(rules_.reads_of(push), [&](const VersionRules::Read& read) {
+      return read.version >= rules_.start && read.version <= now_[read.server];
+    });
   }
 
   // Notes that an update is complete.
@@ -157,11 +169,11 @@ class Updates {
 
 }  // namespace
 
-VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t elements,
+VersionRules version_rules(const Job& job, const RecordedStart& start, const TensorTable& table,
                            int servers) {
   const bool in_steps = job.strategy.traits().step_versions;
-  const int slices = SliceMap(elements, job.slice_bytes, servers).slices();
-  return {in_steps, in_steps ? start.step : start.updates, std::min(servers, slices)};
+  const int slices = SliceMap(table, job.slice_bytes, servers).slices();
+  return {in_steps, in_steps ? start.step : start.updates, servers, std::min(servers, slices)};
 }
 
 int64_t merge_logs(const ServerLogs& logs, const VersionRules& rules, RunRecord& out) {

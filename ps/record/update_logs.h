@@ -57,8 +57,8 @@ class ServerLogs {
     bool more = false;  // the next entry is part of the same update
   };
 
-  //   micro_batches: per step.
-  ServerLogs(int servers, int64_t micro_batches);
+  //   micro_batches: per step. stages: of a group of workers.
+  ServerLogs(int servers, int64_t micro_batches, int64_t stages = 1);
 
   // Takes entries of `server`, in its order. Drops repeated ones; ignores a part after a gap, which
   // the server will resend. Refuses entries that cannot belong to a log.
@@ -73,6 +73,7 @@ class ServerLogs {
 
  private:
   int64_t micro_batches_;
+  int64_t stages_;
   std::vector<std::vector<Entry>> logs_;
 };
 
@@ -81,13 +82,21 @@ struct VersionRules {
   // Versions are steps, and all entries of a step at a server make one update (backup). Otherwise
   // each update makes one version.
   bool in_steps = false;
-  int64_t start = 0;    // first version of every server
+  int64_t start = 0;  // first version of every server
+  int servers = 1;
   int with_slices = 1;  // servers from this rank on hold no slices and have no versions
+
+  // A version that a stage of the model, usually the only one, has read of a server with slices.
+  struct Read {
+    int64_t version = 0;
+    size_t server = 0;
+    size_t stage = 0;
+  };
+  std::vector<Read> reads_of(const RecordedPush& push) const;
 };
 
 // Versions start at the run's `start`.
-//   elements: of the flat vector.
-VersionRules version_rules(const Job& job, const RecordedStart& start, int64_t elements,
+VersionRules version_rules(const Job& job, const RecordedStart& start, const TensorTable& table,
                            int servers);
 
 // Merges the logs into a possible order of events: each server's own order is kept, and a push that

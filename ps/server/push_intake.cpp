@@ -106,9 +106,10 @@ std::vector<EarlyPushes::Early> EarlyPushes::take(int64_t step) {
 
 // ---- PushIntake ----
 
-PushIntake::PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
+PushIntake::PushIntake(const Division& division, Grants grants, const Barriers& barriers,
                        const Shard& shard, Aggregation& aggregation)
-    : micro_batches_(micro_batches),
+    : micro_batches_(division.micro_batches),
+      records_(division.records),
       grants_(std::move(grants)),
       barriers_(barriers),
       shard_(shard),
@@ -117,7 +118,7 @@ PushIntake::PushIntake(int shares, int64_t micro_batches, Grants grants, const B
   for (const int slice : shard.slices()) {
     ++slices_[static_cast<size_t>(shard.map().stage_of(slice))];
   }
-  add_cut(barriers.start_step, shares);
+  add_cut(barriers.start_step, division.shares);
 }
 
 void PushIntake::add_cut(int64_t from_step, int shares) {
@@ -335,17 +336,16 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   join(std::move(whole));
 }
 
-// A group that changes computes a step again. The last push of each stage counts. Parts count no earlier than the
-// push: otherwise all slices might reach the next version while server 0 lacks the losses of a stage that is lost,
+// A group that changes computes a step again, in another attempt, and so may another group, whose attempt may have
+// begun earlier: each attempt is joined by itself, and the last push of each stage counts. Parts count no earlier than
+// the push: otherwise all slices might reach the next version while server 0 lacks the losses of a stage that is lost,
 // and no group would compute the step again.
 void PushIntake::join(Assembly of_stage) {
   const int stage = of_stage.stage;
   ReceivedPush& push = of_stage.push;
-  const auto place = std::pair(push.step, push.range.lo);
+  const auto place = std::tuple(push.step, push.range.lo, push.attempt);
   Group& group = groups_[place];
   ReceivedPush& whole = group.push;
-  if (push.attempt < whole.attempt) return;
-  if (push.attempt > whole.attempt) group = {};
   const bool is_last = stage + 1 == std::ssize(slices_);
   if (group.stages.empty()) {
     whole.attempt = push.attempt;
@@ -353,7 +353,10 @@ void PushIntake::join(Assembly of_stage) {
     whole.steps = push.steps;
     whole.range = push.range;
     whole.reads = push.reads;
+    whole.reads_of_stages.assign(slices_.size() * push.reads.size(), -1);
   }
+  std::ranges::copy(push.reads, whole.reads_of_stages.begin() +
+                                    static_cast<std::ptrdiff_t>(stage * push.reads.size()));
   group.stages.insert(stage);
   if (is_last) {  // it has the losses
     whole.incarnation = push.incarnation;
@@ -382,7 +385,9 @@ void PushIntake::join(Assembly of_stage) {
   }
   if (!complete) return;
   Group joined = std::move(group);
-  groups_.erase(place);
+  // what earlier attempts have here is not needed any more
+  const auto first = groups_.lower_bound({joined.push.step, joined.push.range.lo, INT64_MIN});
+  groups_.erase(first, std::next(groups_.find(place)));
   for (auto& [slice, part] : joined.parts) {
     aggregation_.take_part(joined.push, slice, std::move(part));
   }
@@ -390,7 +395,7 @@ void PushIntake::join(Assembly of_stage) {
 }
 
 bool PushIntake::expects(int stage) const {
-  return shard_.server() == 0 || slices_[static_cast<size_t>(stage)] > 0;
+  return shard_.server() == 0 || records_ || slices_[static_cast<size_t>(stage)] > 0;
 }
 
 void PushIntake::for_waiting(const std::function<void(PartialSum&)>& visit) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -70,9 +71,15 @@ class EarlyPushes {
 
 class PushIntake {
  public:
-  // shares, micro_batches: of a step. grants: of the run. Borrows all references.
-  PushIntake(int shares, int64_t micro_batches, Grants grants, const Barriers& barriers,
-             const Shard& shard, Aggregation& aggregation);
+  struct Division {
+    int shares = 1;             // of a step
+    int64_t micro_batches = 1;  // of a step
+    // The run is recorded: every stage of a group names what it has read, also those without slices here.
+    bool records = false;
+  };
+  // grants: of the run. Borrows all references.
+  PushIntake(const Division& division, Grants grants, const Barriers& barriers, const Shard& shard,
+             Aggregation& aggregation);
 
   // Handles the steps at which the shares change. No push of these steps may have been taken yet.
   void on_cuts(const wire::State& state);
@@ -148,14 +155,16 @@ class PushIntake {
   size_t place(int slice) const;
 
   const int64_t micro_batches_;
+  const bool records_;
   std::vector<Cut> cuts_;  // by their first step
   const Grants grants_;
   const Barriers& barriers_;
   const Shard& shard_;
   Aggregation& aggregation_;
-  std::map<uint64_t, Worker> workers_;                   // by incarnation
-  std::vector<int64_t> slices_;                          // of this server, by stage
-  std::map<std::pair<int64_t, int64_t>, Group> groups_;  // by step and first micro-batch
+  std::map<uint64_t, Worker> workers_;  // by incarnation
+  std::vector<int64_t> slices_;         // of this server, by stage
+  // pushes of groups that lack stages, by step, first micro-batch and attempt
+  std::map<std::tuple<int64_t, int64_t, int64_t>, Group> groups_;
   int64_t bytes_ = 0;
 };
 

@@ -103,8 +103,8 @@ Server::Server(ServerSetup setup, TrainingObserver* observer, Parallel* parallel
       shard_(shard_of(setup_)),
       gate_(barriers_of(setup_.job, setup_.start_step, setup_.end_step), shard_, observer_),
       aggregation_(make_aggregation(aggregation_setup())),
-      pushes_(setup_.shares, setup_.job.micro_batches(), Grants(setup_.grant_key), gate_.barriers(),
-              shard_, *aggregation_),
+      pushes_({setup_.shares, setup_.job.micro_batches(), !setup_.job.record.empty()},
+              Grants(setup_.grant_key), gate_.barriers(), shard_, *aggregation_),
       early_(max_early_bytes(setup_, shard_)),
       pulls_(pull_setup(map_of(setup_)), *aggregation_, observer_,
              [this](uint64_t incarnation) { return pushes_.through(incarnation); }),
@@ -205,9 +205,15 @@ bool Server::takes_part(uint64_t incarnation) const {
   return member != members_.end() && member->second >= 0;
 }
 
-// All-reduce: the worker of rank r stores the slices s with s % workers = r.
+// All-reduce: see wire::Member.
 bool Server::keeps(uint64_t incarnation, int slice) const {
-  return takes_part(incarnation) && slice % setup_.shares == members_.at(incarnation);
+  const auto found = keepers_.find(incarnation);
+  if (found == keepers_.end() || !takes_part(incarnation)) return false;
+  const wire::Member& keeper = found->second;
+  const SliceMap& map = shard_.map();
+  if (slice < 0 || slice >= map.slices()) return true;  // the transfer is refused
+  if (map.stage_of(slice) != keeper.stage()) return false;
+  return (slice - map.slices_of_stage(keeper.stage()).lo) % setup_.shares == keeper.share() - 1;
 }
 
 Checked Server::on_exchange(const PeerId& peer, const wire::Exchange& exchange,
@@ -250,9 +256,14 @@ Checked Server::take_exchange(const PeerId& peer, const wire::Exchange& exchange
   return {};
 }
 
-// Returns true at a replacement server if the push must wait for its step.
+// Returns true if the push must wait for its step: at a replacement server, or if its stage reads no slice of this
+// server, which may then be behind. The rule of all-reduce, in which workers read nothing, takes pushes ahead.
 bool Server::is_early(const wire::Push& push) const {
-  return setup_.replays && (push.step() > aggregation_->floor() || !gate_.passed(push.step()));
+  const StrategyTraits& traits = setup_.job.strategy.traits();
+  const bool may_be_ahead = setup_.job.stages > 1 && !traits.workers_update;
+  if (!setup_.replays && !may_be_ahead) return false;
+  const bool in_steps = setup_.replays || traits.step_versions;
+  return !gate_.passed(push.step()) || (in_steps && push.step() > aggregation_->floor());
 }
 
 // Keeps the push for a later step. The caller handles the pull in the same message at once. A
@@ -294,8 +305,10 @@ Checked Server::on_received(const wire::Received& received) {
 void Server::on_state(const wire::State& state) {
   work();  // earlier messages count before members change
   members_.clear();
+  keepers_.clear();
   for (const wire::Member& member : state.workers()) {
     members_[member.incarnation()] = member.rank();
+    if (member.share() > 0) keepers_[member.incarnation()] = member;
   }
   pushes_.on_members(members_);
   pushes_.on_cuts(state);

@@ -139,7 +139,8 @@ class Server {
   EarlyPushes early_;
   PullQueue pulls_;
   SliceTransfers transfers_;
-  std::map<uint64_t, int> members_;  // workers that may push and pull: rank by incarnation
+  std::map<uint64_t, int> members_;           // workers that may push and pull: rank by incarnation
+  std::map<uint64_t, wire::Member> keepers_;  // those that store weights
   Outbox outbox_;
   std::vector<Dropped> dropped_;
   bool to_answer_ = false;

@@ -132,7 +132,9 @@ ordered_json member_row(const MembersView& view, const MemberInfo& member) {
   row["peak_rss_mib"] = static_cast<double>(member.stats.peak_rss_kib()) / 1024.0;
   add_resources(row, view, member);
   row["device"] = word(member.device);
-  row["address"] = word(worker ? member.peer_endpoint : member.data_endpoint);
+  const std::string& of_worker =
+      member.peer_endpoint.empty() ? member.group_endpoint : member.peer_endpoint;
+  row["address"] = word(worker ? of_worker : member.data_endpoint);
   if (!worker) row["listener"] = member.data_port().listener;
   return row;
 }

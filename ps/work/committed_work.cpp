@@ -48,7 +48,7 @@ CommittedWork::CommittedWork(const Job& job, int workers, const Barriers& barrie
     : micro_batch_(job.micro_batch),
       leaves_(job.micro_batches()),
       pushes_of_step_(!job.strategy.traits().whole_steps
-                          ? std::min<int64_t>(workers, leaves_) - job.strategy.backups
+                          ? std::min<int64_t>(workers / job.stages, leaves_) - job.strategy.backups
                           : 0),
       barriers_(barriers),
       counts_(std::move(counts)),

@@ -217,12 +217,30 @@ void FixedShares::add_to_server_state(wire::State* state) const {
 
 void AllReduceShares::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   FixedShares::add_to_worker_state(state, worker);
-  if (!has_work(setup().groups.unit_of(worker.incarnation)))
-    return;  // a worker without work needs no peers
+  const WorkGroups& groups = setup().groups;
+  if (!has_work(groups.unit_of(worker.incarnation))) return;  // it needs no peers
+  const int stage = groups.divides() ? groups.stage_of(worker.incarnation) : 0;
   for (const ShareOwner& share : table().all()) {
-    const MemberInfo* owner = setup().members.find(share.owner);
+    const std::vector<uint64_t> owners = groups.workers_of(share.owner);
+    const MemberInfo* owner =
+        owners.empty() ? nullptr : setup().members.find(owners[static_cast<size_t>(stage)]);
     state->add_peer_endpoints(owner == nullptr ? "" : owner->peer_endpoint);
-    state->add_peer_incarnations(owner == nullptr ? 0 : share.owner);
+    state->add_peer_incarnations(owner == nullptr ? 0 : owner->incarnation);
+    state->add_peer_ranks(owner == nullptr ? -1 : owner->rank);
+  }
+}
+
+// The owners of shares store the weights, each its part.
+void AllReduceShares::add_to_server_state(wire::State* state) const {
+  FixedShares::add_to_server_state(state);
+  const WorkGroups& groups = setup().groups;
+  for (wire::Member& worker : *state->mutable_workers()) {
+    const uint64_t unit = groups.unit_of(worker.incarnation());
+    for (const ShareOwner& share : table().all()) {
+      if (unit == 0 || share.owner != unit) continue;
+      worker.set_share(share.index + 1);
+      worker.set_stage(groups.divides() ? groups.stage_of(worker.incarnation()) : 0);
+    }
   }
 }
 
@@ -281,6 +299,7 @@ void BackupShares::find_evaluators() {
     if (share.owner != 0 || share.evaluator != 0) continue;
     share.evaluator = table().least_loaded(setup().groups, share.steps, INT64_MAX);
     if (share.evaluator == 0) return;
+    setup().groups.work_changed(share.evaluator);
     share.from_step = evaluated_barrier();
     setup().out.state_changed();
   }

@@ -63,7 +63,7 @@ class FixedShares : public WorkAssignment {
 };
 
 // Fixed shares with owners that exchange sums among themselves (allreduce): each owner learns the
-// addresses of the others. Part of the coordinator's state machine. Not thread-safe.
+// addresses of the others, a worker of a group those with its stage. Part of the coordinator's state machine. Not thread-safe.
 class AllReduceShares final : public FixedShares {
  public:
   explicit AllReduceShares(const WorkSetup& setup) : FixedShares(setup) {}
@@ -73,6 +73,7 @@ class AllReduceShares final : public FixedShares {
     return setup().barriers.next_checkpoint(setup().committed.floor());
   }
   void add_to_worker_state(wire::State* state, const MemberInfo& worker) const override;
+  void add_to_server_state(wire::State* state) const override;
   // Workers wait for each other, and for server 0 once kMaxReports of their loss reports are
   // unanswered. A worker is therefore less than kMaxReports + 2 steps ahead of the slowest one,
   // which is as close to server 0. Within that distance of a held step, servers put off losses.

@@ -115,7 +115,9 @@ std::vector<uint64_t> WorkGroups::workers_of(uint64_t unit) const {
 
 int WorkGroups::stage_of(uint64_t incarnation) const {
   const auto found = stage_of_.find(incarnation);
-  return found == stage_of_.end() ? -1 : found->second;
+  if (found != stage_of_.end()) return found->second;
+  const MemberInfo* member = members_.find(incarnation);
+  return member == nullptr ? -1 : member->stage;
 }
 
 std::map<uint64_t, GroupPlace> WorkGroups::places() const {
@@ -173,9 +175,10 @@ bool WorkGroups::add_to_worker_state(wire::State* state, uint64_t incarnation) c
   for (const uint64_t other : workers) {
     const MemberInfo* member = members_.find(other);
     wire::GroupMember* out = group->add_members();
-    out->set_endpoint(member->peer_endpoint);
+    out->set_endpoint(member->group_endpoint);
     out->set_incarnation(other);
     out->set_rank(member->rank);
+    out->set_port(member->port);
   }
   return true;
 }

@@ -24,14 +24,16 @@ struct GroupPlace {
 class WorkGroups {
  public:
   // Borrows the members.
-  WorkGroups(int64_t stages, const Membership& members) : stages_(stages), members_(members) {}
+  //   attempts: those before the first one. They are numbered through the terms of a run.
+  WorkGroups(int64_t stages, const Membership& members, int64_t attempts = 0)
+      : stages_(stages), members_(members), attempts_(attempts) {}
 
   // Returns true if units are groups.
   bool divides() const { return stages_ > 1; }
   int64_t stages() const { return stages_; }
   // Forms groups of workers that are in none, in the order of their ranks, each of workers on one
-  // host as far as there are enough. A worker that has had a stage keeps it, because its model has
-  // no other part.
+  // host as far as there are enough. A worker that has declared or had a stage keeps it, because its
+  // model has no other part.
   void form();
   // Handles the loss of a worker. Returns the unit that ends with it; the others of a group wait for
   // another worker.
@@ -52,7 +54,7 @@ class WorkGroups {
   uint64_t unit_at(int index) const;
   // Returns the unit's workers, by stage.
   std::vector<uint64_t> workers_of(uint64_t unit) const;
-  // Returns the stage that a worker computes, or computed last; -1 if it has had none.
+  // Returns the stage that a worker computes, or computed last, or has declared; -1 if there is none.
   int stage_of(uint64_t incarnation) const;
   // Returns the places of all workers with a rank if units are groups; otherwise nothing.
   std::map<uint64_t, GroupPlace> places() const;
@@ -84,7 +86,7 @@ class WorkGroups {
   // Units by attempt, for each worker with the last stage.
   std::map<uint64_t, std::map<int64_t, uint64_t>> reports_;
   uint64_t newest_ = 0;
-  int64_t attempts_ = 0;
+  int64_t attempts_;
 };
 
 }  // namespace pushpull

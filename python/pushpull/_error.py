@@ -16,3 +16,11 @@ class Error(RuntimeError):
     def __init__(self, text, code=FAILED):
         super().__init__(text)
         self.code = code
+
+
+class GroupChanged(Error):
+    """This worker's group has ended, since it has lost a member or its work has changed: its open task is void, and the next
+    group computes it again."""
+
+    def __init__(self):
+        super().__init__("[stages] the group of this worker has changed: compute its tasks in the next one of job.groups()")

@@ -48,6 +48,11 @@ class BaseJob:
         return self._session.facts.micro_batch
 
     @property
+    def stages(self):
+        """Returns the number of stages of the model, each of which one worker of a group computes; 1: it is not divided."""
+        return self._session.facts.stages
+
+    @property
     def workers(self):
         """Returns the number of workers that the job was started for."""
         return self._session.facts.workers
@@ -62,15 +67,18 @@ class BaseJob:
             if metric not in _library.METRICS:
                 raise Error(f"[attach] metric '{metric}' of head {name}: expected one of {', '.join(_library.METRICS)}", USAGE)
 
-    def _declare(self, entries, weights, train_samples, test_samples, digest, numerics):
+    def _declare(self, entries, weights, train_samples, test_samples, digest, numerics, stage=(0, 1, 0, ""),
+                 groups=()):
         """Declares the model.
 
         entries: (name, shape, group or None, average momentum or None) of each tensor.
         weights: address of the initial weights.
+        stage: as in Session.attach. groups: of the model, if it is a stage; some may be of other stages' tensors.
         """
         tensors = (_library.Tensor * len(entries))()
         keep = []  # memory that the array points to
-        groups_decide = any(group and group.weight_decay is not None for _, _, group, _ in entries)
+        used = list(groups) + [group for _, _, group, _ in entries if group]
+        groups_decide = any(group.weight_decay is not None for group in used)
         for tensor, (name, shape, group, momentum) in zip(tensors, entries):
             sizes = (ctypes.c_int64 * len(shape))(*shape)
             keep.append(sizes)
@@ -81,7 +89,7 @@ class BaseJob:
             tensor.is_average, tensor.average_momentum = int(momentum is not None), momentum or 0.0
         heads = (_library.Head * len(self._heads))(
             *(_library.Head(name.encode(), _library.METRICS.index(metric)) for name, metric in self._heads.items()))
-        self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics)
+        self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics, stage)
 
     def _sums(self, samples, results):
         """Returns the sums of an evaluation.
@@ -158,8 +166,11 @@ def find_group(groups, name):
     return next((group for group in groups if group.fits(name)), None)
 
 
-def check_groups(groups, names):
-    """Returns the groups as a list. Raises Error for one that is none, or fits no name."""
+def check_groups(groups, names, whole=True):
+    """Returns the groups as a list. Raises Error for one that is none, or fits no name.
+
+    whole: the names are those of the whole model; otherwise a group may be of others.
+    """
     groups = [groups] if isinstance(groups, Group) else list(groups)
     for group in groups:
         if not isinstance(group, Group):
@@ -167,6 +178,6 @@ def check_groups(groups, names):
         for value in (group.lr, group.weight_decay):
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise Error(f"[attach] a group's lr or weight_decay is {value}: expected a number from 0", USAGE)
-        if not any(group.fits(name) for name in names):
+        if whole and not any(group.fits(name) for name in names):
             raise Error(f"[attach] group '{group.pattern}' fits no parameter, of: {', '.join(list(names)[:8])}", USAGE)
     return groups

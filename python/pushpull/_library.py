@@ -8,7 +8,7 @@ from pushpull._error import USAGE, Error
 NAME = "libpushpull.so.0"
 VARIABLE = "PUSHPULL_LIBRARY"  # path of the library, in place of the package's own
 
-END, TRAIN, EVALUATE, NOTHING_YET = range(4)
+END, TRAIN, EVALUATE, NOTHING_YET, REGROUP = range(5)
 NO_LOSS = -3.4028234663852886e38  # PP_NO_LOSS
 METRICS = ("accuracy", "mean squared error", "exact match", "perplexity")  # pp_metric
 
@@ -23,7 +23,8 @@ class Options(ctypes.Structure):
 
 class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
-                ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int)]
+                ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int),
+                ("stages", _int), ("place", _int), ("loss_timeout", _double)]
 
 
 class Tensor(ctypes.Structure):
@@ -39,12 +40,16 @@ class Head(ctypes.Structure):
 class Model(ctypes.Structure):
     _fields_ = [("tensors", _pointer(Tensor)), ("tensor_count", _size), ("heads", _pointer(Head)), ("head_count", _size),
                 ("weights", ctypes.c_void_p), ("train_samples", _long), ("test_samples", _long), ("data_digest", _text),
-                ("numerics", _text)]
+                ("numerics", _text), ("stages", _int), ("stage", _int), ("port", _int), ("stage_digest", _text)]
 
 
 class Task(ctypes.Structure):
     _fields_ = [("kind", _int), ("step", _long), ("micro_batch", _long), ("epoch", _long), ("indices", _pointer(_long)),
                 ("samples", _size), ("same_weights", _int), ("rank", _int)]
+
+
+class StageGroup(ctypes.Structure):
+    _fields_ = [("number", _long), ("host", _text), ("port", _int), ("over", _int)]
 
 
 class Sums(ctypes.Structure):
@@ -59,6 +64,7 @@ _SIGNATURES = {
     "pp_join": (_int, [_session, _int, _pointer(JobFacts)]),
     "pp_attach": (_int, [_session, _pointer(Model)]),
     "pp_next": (_int, [_session, _int, _pointer(Task)]),
+    "pp_next_group": (_int, [_session, _int, _pointer(StageGroup)]),
     "pp_announced": (_int, [_session, _pointer(Task)]),
     "pp_all_weights": (_int, [_session, _int, _pointer(ctypes.c_void_p), _size, _pointer(_size)]),
     "pp_changed_weights": (_int, [_session, _pointer(ctypes.c_void_p), _size, _pointer(_size)]),

@@ -9,7 +9,7 @@ import types
 import weakref
 
 from pushpull import _library
-from pushpull._error import FAILED, STOPPED, USAGE, Error
+from pushpull._error import FAILED, STOPPED, USAGE, Error, GroupChanged
 from pushpull._interrupts import Uninterrupted
 from pushpull._watch import Watch
 
@@ -54,6 +54,7 @@ class Session:
             self.close()
             raise
         self.task = _library.Task()
+        self.group = _library.StageGroup()  # the last one; its number is 0 if it has ended
         self._hint = _library.Task()
         if self.facts.task_timeout > 0:
             self._watch = Watch(self, self.facts.task_timeout)
@@ -76,20 +77,22 @@ class Session:
         text = self._library.pp_error(self._handle)
         return text.decode(errors="replace")
 
-    def attach(self, tensors, heads, weights, train_samples, test_samples, data_digest, numerics):
+    def attach(self, tensors, heads, weights, train_samples, test_samples, data_digest, numerics, stage=(0, 1, 0, "")):
         """Declares the model.
 
         tensors, heads: arrays of _library.Tensor and _library.Head, kept by the caller during the call.
         weights: address of the initial weights of all tensors, or None.
+        stage: number, stages, port and digest, as in pp_model.
         """
+        number, stages, port, stage_digest = stage
         model = _library.Model(tensors, len(tensors), heads, len(heads), weights, train_samples, test_samples,
-                               data_digest.encode(), numerics.encode())
+                               data_digest.encode(), numerics.encode(), stages, number, port, stage_digest.encode())
         self.call("pp_attach", self._handle, ctypes.byref(model))
 
     def next(self, meanwhile=lambda: None):
         """Waits for the next task, which self.task then describes. Returns False after the end of the job.
 
-        A task that has not ended is the next one again.
+        A task that has not ended is the next one again. Raises GroupChanged if `poll_group` comes first.
         meanwhile: called before each wait.
         """
         self.check_process()
@@ -102,12 +105,24 @@ class Session:
                 if self.task.kind == _library.END:
                     self._ended = "[client] the job is over: it has no further task"
                     return False
+                if self.task.kind == _library.REGROUP:
+                    raise GroupChanged()
                 if self.task.kind != _library.NOTHING_YET:
                     self._holds_task = True
                     self._thread = threading.get_ident()
                     if self._watch:
                         self._watch.begin(self.task)
         return True
+
+    def poll_group(self):
+        """Waits a moment for another group than the last one; self.group then describes it, or the last one. Drops an open
+        task of a group that has ended. Returns False after the end of the job.
+        """
+        before = self.group.number
+        self.call("pp_next_group", self._handle, _WAIT_MS, ctypes.byref(self.group))
+        if self.group.over or self.group.number != before:
+            self._end_task()
+        return not self.group.over
 
     def announced(self):
         """Returns the next task that will probably come, as (kind, step, micro-batch, epoch, indices), or None."""

@@ -118,6 +118,14 @@ class Exchange:
         """Frees the gradients of a task that has ended."""
         self._lent.clear()
 
+    def abandon(self):
+        """Drops a task that the session has dropped, with its gradients."""
+        if self._copies:
+            self._copies.wait()
+        self.clear()
+        self._lent.clear()
+        self._takes = self._is_open = False
+
     def restore_averages(self):
         """Makes running statistics those of the open task's weights."""
         self._copy_weights(averages_only=True)

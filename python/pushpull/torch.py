@@ -19,7 +19,7 @@ from pushpull import Error, group
 from pushpull._batches import Batches, Split
 from pushpull._checkpoint import read_checkpoint
 from pushpull._digest import data_digest
-from pushpull._error import USAGE
+from pushpull._error import USAGE, GroupChanged
 from pushpull._job import BaseJob, check_groups, find_group, no_indices, size_of
 from pushpull._library import EVALUATE, NO_LOSS, TRAIN
 from pushpull._seeds import COMPUTE, seed_all
@@ -27,8 +27,9 @@ from pushpull._session import Session
 from pushpull._torch_exchange import BACKWARD, STEP, Exchange
 from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
+from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
 
-__all__ = ["DistributedModel", "Error", "Job", "Task", "group", "join", "read_checkpoint"]
+__all__ = ["DistributedModel", "Error", "GroupChanged", "Job", "Task", "group", "join", "read_checkpoint"]
 
 
 def join(address=None, **options):
@@ -53,11 +54,25 @@ class Job(BaseJob):
         self._open = None  # the task that is not ended
         self._over = False  # no task follows
         self._generation = 0  # of tasks()
+        self._stage = None  # number and stages, if the script has one
+        self._meeting = None
+        self._group = None  # the last one
+        self._group_ended = False
 
     # ---- the model and the data ----
 
+    @property
+    def stage(self):
+        """Returns the stage that this script computes: its number at its launcher, modulo the job's stages."""
+        if self.stages == 1:
+            return 0
+        if self._session.facts.place < 0:
+            raise Error("[stages] this script has no number: set PUSHPULL_RANK to 0, 1, ..., as pushpull run does, or choose the "
+                        "stages yourself", USAGE)
+        return self._session.facts.place % self.stages
+
     def attach(self, model, train, test=None, num_workers=0, groups=(), metric="accuracy", collate_fn=default_collate,
-               prefetch_factor=2, data_digest=None):
+               prefetch_factor=2, data_digest=None, stage=None):
         """Gives the job its model and data; call it once. They must be the same in all workers.
 
         model: the job trains what it has at the first task. The weights that it has then are the job's initial ones if this
@@ -67,8 +82,11 @@ class Job(BaseJob):
         groups: of `group`: rate and decay of some parameters.
         metric: accuracy, mean squared error, exact match or perplexity; or a dict of head names and their metrics.
         data_digest: text that differs if the data differ; None: a hash of some samples.
+        stage: (number from 0, stages) if the model is one stage of the job's, with the names of the whole one's tensors; the
+            job's is the stages' tensors one after the other. The loop is that of `groups` then.
         """
         self._check_new()
+        self._stage = None if stage is None else _checked_stage(stage, self.stages)
         sizes = _samples_of(train, "train"), 0 if test is None else _samples_of(test, "test")
         splits = {TRAIN: Split(train, collate_fn), EVALUATE: Split(test, collate_fn)}
         # before the digest: a file that a data set opens at its first sample is then each process's own
@@ -81,6 +99,61 @@ class Job(BaseJob):
             raise
         self._batches = batches
         self._session.when_closed(batches.close)
+
+    def groups(self):
+        """Yields the groups that this script computes its stage in, one after the other, until the job ends.
+
+        Another one begins after a member was lost or the group's work has changed: see StageGroup.
+        """
+        if self._stage is None:
+            raise Error("[stages] the script has no stage: call job.attach(..., stage=(number, stages)) first", USAGE)
+        self._declare_once()
+        while self._next_group():
+            self._group_ended = False
+            yield self._group
+            if not (self._over or self._group_ended or self._group_changes()):
+                raise Error(f"[stages] the loop over job.tasks() was left, and group {self._group.number} goes on: its scripts "
+                            f"wait for this one", USAGE)
+
+    def _group_changes(self):
+        """Returns whether the last group has ended."""
+        if self.stages == 1 or self._session.poll_group() and self._session.group.number == self._group.number:
+            return False
+        self._drop_task()
+        return True
+
+    def _next_group(self):
+        """Waits for the next group. Returns False at the end of the job."""
+        if self._over:
+            return False
+        number, stages = self._stage
+        facts = self._session.group
+        if stages == 1:
+            self._group = StageGroup(self, self._meeting, number, stages, 1, "localhost", self._meeting.port)
+            return True
+        last = self._group.number if self._group else 0
+        while facts.number in (0, last):
+            if not self._session.poll_group():
+                self._begin()  # takes the end
+                return False
+        self._group = StageGroup(self, self._meeting, number, stages, facts.number, facts.host.decode(), facts.port)
+        return True
+
+    def _leaves_group(self, error):
+        """Returns whether an error ends a loop because the group has changed. Drops the open task then."""
+        if self.stages == 1 or not may_be_lost_member(error):
+            return False
+        if not isinstance(error, GroupChanged) and not wait_for_change(self._session, self._group.number, error):
+            return False
+        self._drop_task()
+        self._group_ended = True
+        return True
+
+    def _drop_task(self):
+        """Forgets a task that the session has dropped."""
+        if self._open is not None:
+            self._open = None
+            self._exchange.abandon()
 
     def tasks(self):
         """Yields the tasks of this worker until the job ends: micro-batches to train, chunks of the test data to evaluate.
@@ -138,26 +211,36 @@ class Job(BaseJob):
         """Keeps what the first task declares, and checks what can be checked by now."""
         self._set_heads(metric)
         tensors = ModelTensors(model)
-        groups = check_groups(groups, [entry.name for entry in tensors.trained()])
+        groups = check_groups(groups, [entry.name for entry in tensors.trained()], self.stages == 1)
         self._tensors, self._declaration = tensors, (groups, sizes, digest)
 
     def _declare_model(self):
         groups, sizes, digest = self._declaration
         tensors = self._tensors = ModelTensors(self._tensors.module, self._tensors)
-        groups = check_groups(groups, [entry.name for entry in tensors.trained()])
+        groups = check_groups(groups, [entry.name for entry in tensors.trained()], self.stages == 1)
         entries = [(entry.name, entry.tensor.shape, None if entry.is_average else find_group(groups, entry.name),
                     entry.momentum) for entry in tensors.entries]
         self._threads = torch.get_num_threads()
         weights = tensors.flat_weights()
-        self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {tensors.local_digest()}",
-                      numerics(tensors.devices()))
+        local = tensors.local_digest()
+        stage = 0, 1, 0, ""
+        if self._stage is not None:
+            self._meeting = Meeting(self._stage[0])
+            if self.stages > 1:
+                stage = *self._stage, self._meeting.port, f"local tensors {local}"
+                local = "none"
+        self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {local}", numerics(tensors.devices()), stage,
+                      groups if self.stages > 1 else ())
         self._exchange = Exchange(self._session, tensors.entries, BACKWARD if self._batches else STEP)
         self._session.when_closed(self._exchange.close)
         self._declaration = None
 
-    def _enter(self):
+    def _declare_once(self):
         if self._declaration is not None:
             self._declare_model()
+
+    def _enter(self):
+        self._declare_once()
         self._generation += 1
         self._first = True
         self._tensors.enter()
@@ -228,8 +311,12 @@ class Job(BaseJob):
             self._session.end(loss)
             self._exchange.ended()
 
+    def _is_inner(self):
+        """Returns whether the script has a stage that is not the last one: it knows no loss."""
+        return self._stage is not None and self._stage[0] + 1 < self._stage[1]
+
     def _end_evaluation(self, task, results):
-        sums = self._sums(len(task.indices), results)
+        sums = [] if self._is_inner() else self._sums(len(task.indices), results)
         with self._session.uninterrupted():
             self._open = None
             self._session.report(sums)
@@ -239,6 +326,19 @@ def _samples_of(data, split):
     if isinstance(data, IterableDataset) and hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise no_indices(data, split)
     return size_of(data, split)
+
+
+def _checked_stage(stage, stages):
+    """Returns the stage of attach. Raises Error unless it is one of the job's."""
+    try:
+        number, given = (int(one) for one in stage)
+    except (TypeError, ValueError):
+        raise Error(f"[attach] stage is {stage!r}: expected (number, stages), as (0, 2)", USAGE) from None
+    if given != stages:
+        raise Error(f"[attach] the script has {given} stages, and the job has stages = {stages}: they must be equal", USAGE)
+    if not 0 <= number < stages:
+        raise Error(f"[attach] stage {number} of {stages}: expected 0 to {stages - 1}", USAGE)
+    return number, stages
 
 
 def _context():
@@ -273,23 +373,36 @@ class Task:
     def backward(self, loss, last=True, **options):
         """Computes gradients, which go to the servers while backward goes on, and ends the task.
 
-        loss: scalar, the mean over the micro-batch.
+        loss: scalar, the mean over the micro-batch; in a stage that is not the last one, what it has passed on, with
+            gradient=, what has come back.
         last: False: another backward of this micro-batch follows; gradients are added until the last one.
         options: of torch.Tensor.backward.
         """
         self._check(True, "backward")
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        inner = self._job._is_inner()
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 and not inner:
             shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise Error(f"[loss] {self}: the loss is {shape}, expected a scalar: take its mean", USAGE)
         with self._job._session.uninterrupted():  # a gradient counts as given if and only if it is
             self._job._exchange.take(last)
             loss.backward(**options)
-            self._loss = self._loss + loss.detach()
+            if not inner:
+                self._loss = self._loss + loss.detach()
             if last:
-                self._job._end_training(float(self._loss))
+                self._job._end_training(NO_LOSS if inner else float(self._loss))
+
+    def end(self, loss=None):
+        """Ends a micro-batch whose gradients are in the parameters: the script has called backward itself.
+
+        loss: mean over the micro-batch; None: not known, or of another stage.
+        """
+        self._check(True, "end")
+        with self._job._session.uninterrupted():
+            self._job._exchange.take(True)
+            self._job._end_training(NO_LOSS if loss is None or self._job._is_inner() else float(loss))
 
     def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
-        """Ends an evaluation's task.
+        """Ends an evaluation's task. A stage that is not the last one calls it without arguments.
 
         loss: mean over the counted targets.
         correct: number of correct targets; not for the metrics mean squared error and perplexity.
@@ -298,6 +411,9 @@ class Task:
         heads: a dict of these for each head, if the model has several.
         """
         self._check(False, "report")
+        if self._job._is_inner() and (heads or any(one is not None for one in (loss, correct, squared_error, count))):
+            raise Error(f"[report] {self} has results in a stage that is not the last one, which alone reports them: call "
+                        f"task.report()", USAGE)
         results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
         self._job._end_evaluation(self, results)
 

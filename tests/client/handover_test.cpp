@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -469,6 +470,97 @@ TEST_F(HandoverTest, AfterTheEndThereIsNoTask) {
 TEST_F(HandoverTest, AWaitWithALimitMayFindNothing) {
   HandedTask task;
   EXPECT_EQ(handover_.next(1, &task), Handover::Next::kNothingYet);
+}
+
+// ---- a caller with a stage of a model ----
+
+struct GroupIsOver {};
+
+TEST_F(HandoverTest, TheNextTaskNeedsThePresentGroup) {
+  handover_.set_group({3, "host", 7});
+  std::future<float> loss = train();
+  HandedTask task;
+  EXPECT_EQ(handover_.next(-1, &task), Handover::Next::kRegroup);
+  MeetingPlace place;
+  EXPECT_EQ(handover_.next_group(-1, &place), Handover::Next::kTask);
+  EXPECT_EQ(place.attempt, 3);
+  EXPECT_EQ(place.host, "host");
+  EXPECT_EQ(place.port, 7);
+  EXPECT_EQ(handover_.next(-1, &task), Handover::Next::kTask);
+  EXPECT_EQ(handover_.next_group(0, &place), Handover::Next::kNothingYet);
+  EXPECT_EQ(place.attempt, 3) << "it goes on, and its task stays open";
+  handover_.end_training(1.5F);
+  EXPECT_EQ(loss.get(), 1.5F);
+  handover_.set_group({});
+  EXPECT_EQ(handover_.next(-1, &task), Handover::Next::kRegroup);
+  EXPECT_EQ(handover_.next_group(0, &place), Handover::Next::kNothingYet);
+  EXPECT_EQ(place.attempt, 0);
+  handover_.end();
+  EXPECT_EQ(handover_.next_group(-1, &place), Handover::Next::kEnd);
+  EXPECT_EQ(handover_.next(-1, &task), Handover::Next::kEnd);
+}
+
+TEST_F(HandoverTest, AnOpenTaskOfAGroupThatHasEndedIsDropped) {
+  std::atomic<bool> over = false;
+  handover_.set_idle([&] {
+    if (over) throw GroupIsOver{};
+  });
+  handover_.set_group({3, "host", 7});
+  MeetingPlace place;
+  handover_.next_group(-1, &place);
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  over = true;
+  EXPECT_THROW(loss.get(), GroupIsOver);
+  handover_.set_gradient(1, std::array{0.5F});  // the caller does not know yet
+  over = false;
+  handover_.set_group({4, "host", 7});
+  loss = train();  // waits until the caller has dropped its task
+  EXPECT_EQ(handover_.next_group(-1, &place), Handover::Next::kTask);
+  EXPECT_EQ(place.attempt, 4);
+  ASSERT_TRUE(next());
+  handover_.set_gradient(1, std::array{0.25F});
+  handover_.end_training(2.0F);
+  EXPECT_EQ(loss.get(), 2.0F);
+  EXPECT_THAT(gradients_, ElementsAre(0.0F, 0.0F, 0.25F));
+}
+
+TEST_F(HandoverTest, ACallerThatEndsAVoidTaskHearsOfTheGroupThen) {
+  std::atomic<bool> over = false;
+  handover_.set_idle([&] {
+    if (over) throw GroupIsOver{};
+  });
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  over = true;
+  EXPECT_THROW(loss.get(), GroupIsOver);
+  handover_.set_group({4, "host", 7});
+  handover_.end_training(1.0F);
+  HandedTask task;
+  EXPECT_EQ(handover_.next(-1, &task), Handover::Next::kRegroup);
+}
+
+TEST_F(HandoverTest, AnEvaluationIsDroppedLikewise) {
+  std::atomic<bool> over = false;
+  handover_.set_idle([&] {
+    if (over) throw GroupIsOver{};
+  });
+  std::vector<HeadSums> none;
+  auto done = std::async(std::launch::async, [&] {
+    handover_.evaluate(table_, weights_, {-1, 0, indices_, {}}, none);
+  });
+  ASSERT_TRUE(next());
+  EXPECT_THAT(error_of([&] { handover_.end_evaluation(std::array<HeadSums, 1>{}); }),
+              HasSubstr("only the last stage reports an evaluation"));
+  over = true;
+  EXPECT_THROW(done.get(), GroupIsOver);
+  MeetingPlace place;
+  EXPECT_EQ(handover_.next_group(0, &place), Handover::Next::kNothingYet);
+  over = false;
+  std::future<float> loss = train();
+  ASSERT_TRUE(next());
+  handover_.end_training(1.0F);
+  EXPECT_EQ(loss.get(), 1.0F);
 }
 
 }  // namespace

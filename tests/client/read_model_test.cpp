@@ -190,5 +190,28 @@ TEST_F(ReadModelTest, SamplesAreNeeded) {
   EXPECT_THAT(mistake(), HasSubstr("got 10 + -1"));
 }
 
+TEST_F(ReadModelTest, AStageIsOneOfTheJobs) {
+  EXPECT_FALSE(read().own_stage);
+  job_.stages = 3;
+  EXPECT_EQ(mistake(),
+            "[client] the job has stages = 3: attach one stage of the model, got the whole model");
+  model_.stages = 2;
+  EXPECT_EQ(mistake(),
+            "[client] the model has 2 stages, and the job has stages = 3: they must be equal");
+  model_.stages = 3;
+  model_.stage = 3;
+  EXPECT_EQ(mistake(), "[client] stage 3 of 3: expected 0 to 2");
+  model_.stage = 2;
+  model_.port = 65'536;
+  EXPECT_EQ(mistake(), "[client] port 65536: expected 0 to 65535");
+  model_.port = 4000;
+  model_.stage_digest = "frozen";
+  const ExternalSpec spec = read();
+  ASSERT_TRUE(spec.own_stage);
+  EXPECT_EQ(spec.own_stage->stage, 2);
+  EXPECT_EQ(spec.own_stage->port, 4000);
+  EXPECT_EQ(spec.own_stage->digest, "frozen");
+}
+
 }  // namespace
 }  // namespace pushpull

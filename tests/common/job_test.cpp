@@ -224,6 +224,7 @@ TEST(Job, ConsistentKeysAreAccepted) {
   EXPECT_EQ(parse({{"global-batch", "4096"}, {"train-samples", "4096"}}).global_batch, 4096);
   EXPECT_EQ(parse({{"lr-schedule", "step"}, {"lr-step", "5"}}).schedule.step, 5);
   EXPECT_EQ(parse({{"dataset", "idx"}, {"data-dir", "mnist"}}).data_dir, "mnist");
+  EXPECT_EQ(parse({{"model", "external"}, {"stages", "2"}, {"strategy", "local:4"}}).stages, 2);
 }
 
 struct Contradiction {
@@ -259,6 +260,11 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"dataset", "text"}, {"data-dir", "a"}, {"sampler", "weighted"}},
             {"sampler", "dataset"}},
            {{{"model", "external"}, {"sampler", "weighted"}}, {"sampler", "model = external"}},
+           {{{"model", "external"}, {"stages", "2"}, {"balance", "1,1"}},
+            {"stages = 2", "balance = 1,1", "the programs divide the model"}},
+           {{{"model", "external"}, {"stages", "2"}, {"schedule", "gpipe"}}, {"schedule = gpipe"}},
+           {{{"model", "external"}, {"stages", "2"}, {"strategy", "allreduce:ring"}},
+            {"stages = 2", "allreduce:ring"}},
            {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
            {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
     const std::string text = error_of(flags);

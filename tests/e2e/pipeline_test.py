@@ -4,8 +4,10 @@ import os
 import signal
 
 import lab as base
-from lab import MLP, expect, first
+from all_reduce_test import built
+from lab import MLP, expect, first, free_port
 from models_test import BERT, RESNET
+from replay_test import record_of, replays
 from stuck_test import compute_thread_stopped
 from text_test import keys_in
 
@@ -54,6 +56,29 @@ def one_group_has_the_bits_of_one_worker(lab):
         group = lab.train(job, servers, 2, strategy=strategy, stages=2)
         expect(group["weights_sha256"] == whole["weights_sha256"], f"{strategy}: other bits")
         expect(group["staleness"]["max"] == 0, f"{strategy}: {group['staleness']}: a group sees its own pushes")
+
+
+def backup_goes_on_without_a_slow_group(lab):
+    job = lab.job(keys_of(lab.folder, steps=200, **{"on-worker-loss": "wait", "heartbeat-timeout": 2, "strategy": "backup:1", "eval-every": 20}))
+    slow = lab.train(job, 2, 6, stages=2, straggler="3:20")  # worker 3 has stage 1 of the second group
+    expect(slow["pushes_dropped"] > 0 and slow["pushes_applied"] == 2 * 200, f"{slow['pushes_dropped']} dropped, {slow['pushes_applied']} applied")
+    expect(len(slow["stages"]) == 2, slow["stages"])
+    cluster = lab.cluster(job, 2, 6, stages=2)
+    cluster.reaches(5)
+    os.kill(cluster.workers[3].pid, signal.SIGKILL)
+    cluster.add_worker()
+    run = cluster.ends_well(but=(cluster.workers[3],))
+    expect(run["pushes_applied"] == 2 * 200, run["pushes_applied"])
+
+
+def recorded_groups_replay_to_the_same_bits(lab):
+    job = lab.job(keys_of(lab.folder, **{"clip-norm": 0.5}))
+    for strategy, stages in (("async", 2), ("buffered:2", 3), ("ssp:2", 2), ("backup:1", 2)):
+        record = record_of(lab)
+        live = lab.train(job, 2, 2 * stages, strategy=strategy, stages=stages, record=record)
+        replays(lab, record, live)
+    code, text = lab.call("pushpull", "replay", record, "--device", "cuda:0")
+    expect(code != 0 and len(text.splitlines()) == 1, f"{code}, {text}")
 
 
 def leases_of_a_group_survive_its_workers(lab):
@@ -145,6 +170,111 @@ def a_run_of_groups_resumes_with_other_stages(lab):
     expect(last["weights_sha256"] == whole, "other bits")
 
 
+@first("P1: allreduce:tree in stages has the bits of sync")
+def all_reduce_in_stages_has_the_bits_of_sync(lab):
+    keys = keys_of(lab.folder, **{"eval-every": 5, "checkpoint-every": 4})  # clipped, with dropout and tied weights
+    sync = lab.train(lab.job(keys), 1, 2)
+    job = lab.job({**keys, "strategy": "allreduce:tree"})
+    for servers, workers, stages, more in ((1, 4, 2, {}), (2, 4, 4, {"slice_bytes": 4096, "transport": "tcp"}), (1, 6, 2, {"schedule": "gpipe"})):
+        tree = lab.train(job, servers, workers, stages=stages, **more)
+        for key in ("weights_sha256", "heads", "samples", "train_loss"):
+            expect(tree[key] == sync[key], f"{workers} workers, {stages} stages: {key} is {tree[key]}, {sync[key]} in sync")
+        found = tree["stages"]
+        expect(len(found) == stages and all(s["busy_seconds"] > 0 for s in found), found)
+
+
+def all_reduce_in_stages_sums_batch_statistics_like_sync(lab):
+    for keys in ({**RESNET, "global-batch": 16}, {**MLP, "model": "convnet", "lr": 0.05, "steps": 8, "optimizer": "adamw"}, {**BERT, "layers": 3}):
+        job = lab.job(keys)
+        whole = lab.train(job, 1, 1)["weights_sha256"]
+        for workers, stages in ((4, 2), (3, 3)):
+            tree = lab.train(job, 2, workers, stages=stages, strategy="allreduce:tree")
+            expect(tree["weights_sha256"] == whole, f"{keys['model']}: {workers} workers, {stages} stages")
+
+
+def ring_and_gloo_train_in_stages(lab):
+    job = lab.job(keys_of(lab.folder))
+    sync = lab.train(job, 1, 1)
+    for kind in built(lab)[1:]:
+        run = lab.train(job, 1, 6, stages=2, strategy=f"allreduce:{kind}")
+        expect(len(run["stages"]) == 2 and run["samples"] == sync["samples"], run["stages"])
+        gap = abs(run["train_loss"] - sync["train_loss"])
+        expect(gap < 1e-3, f"{kind}: loss {run['train_loss']}, {sync['train_loss']} in sync")
+
+
+@first("P6: all-reduce in stages names a lost worker")
+def a_lost_member_ends_an_all_reduce_in_one_line(lab):
+    def ends(kind, victim, number):
+        keys = keys_of(lab.folder, steps=10_000_000, **{"heartbeat-timeout": lab.seconds(2), "strategy": f"allreduce:{kind}"})
+        cluster = lab.cluster(lab.job(keys), 1, 4, stages=2)
+        cluster.reaches(3)
+        lost = cluster.workers[victim]
+        os.kill(lost.pid, number)
+        for process in cluster.all():
+            if process is lost:
+                continue
+            code = process.ends(30)
+            errors = [line for line in process.output().splitlines() if "error" in line]
+            expect(code == 5 and len(errors) == 1, f"{process.name} ended with {code}: {errors}")
+            for word in (f"lost worker {victim} ", f"pid {lost.pid}", "on-worker-loss=abort"):
+                expect(word in errors[0], f"{process.name} does not say {word}: {errors[0]}")
+        os.kill(lost.pid, signal.SIGKILL)
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        lab.side_by_side(ends, *((kind, victim, number) for kind in built(lab)[:2] for victim in (0, 3)))
+
+
+def an_all_reduce_resumes_with_other_stages(lab):
+    keys = keys_of(lab.folder, steps=40)
+    whole = lab.train(lab.job(keys), 1, 1)["weights_sha256"]
+    job = lab.job({**keys, "strategy": "allreduce:tree"})
+    out = lab.folder / "parts"
+    lab.train(job, 1, 4, out=out, stages=2, stop_after=10)
+    lab.train(job, 2, 3, out=out, stages=3, balance="parameters", stop_after=20, resume="true")
+    lab.train(job, 1, 2, out=out, stop_after=30, resume="true")
+    last = lab.train(job, 1, 4, out=out, stages=2, resume="true")
+    expect(last["weights_sha256"] == whole, "other bits")
+    # a run of one strategy goes on from the weights of another one
+    starts = []
+    for strategy, from_, stages in (("sync", "allreduce:tree", 1), ("allreduce:tree", "sync", 2)):
+        first_run = lab.folder / f"from-{stages}"
+        lab.train(lab.job({**keys, "strategy": from_}), 1, 4, out=first_run, stages=3 - stages, stop_after=8)
+        weights = first_run / "checkpoints" / "step-00000008" / "model.safetensors"
+        run = lab.train(lab.job({**keys, "strategy": strategy}), 1, 4, stages=stages, init_from=weights)
+        starts.append((run["initial_weights_sha256"], run["weights_sha256"]))
+    expect(starts[0] == starts[1], f"other bits: {starts}")
+
+
+def an_all_reduce_in_stages_stops_and_survives_a_server(lab):
+    keys = keys_of(lab.folder, steps=lab.steps(400), **{"heartbeat-timeout": lab.seconds(2), "checkpoint-every": 20, "strategy": "allreduce:tree"})
+    whole = lab.train(lab.job({**keys, "strategy": "sync"}), 1, 2)["weights_sha256"]
+    job = lab.job(keys)
+    cluster = lab.cluster(job, 2, 0, workers=4, stages=2, slice_bytes=4096)
+    for _ in range(4):
+        ports = sorted({free_port() for _ in range(3)})
+        cluster.add_worker("--listen", f"tcp://127.0.0.1:{ports[0]}-{ports[0] + 20}")
+    cluster.reaches(30)
+    os.kill(cluster.servers[1].pid, signal.SIGKILL)
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    cluster.servers[0].prints("training goes on")
+    step = cluster.step()
+    lab.until(lambda: cluster.step() > step + 5, 60, lambda: f"no step beyond {step}")
+    os.kill(cluster.servers[0].pid, signal.SIGINT)
+    expect(cluster.servers[0].ends(60) == 75, cluster.servers[0].output()[-600:])
+    for worker in cluster.workers:
+        expect(worker.ends(30) == 75, worker.output()[-600:])
+    last = lab.train(job, 1, 6, out=cluster.out, stages=3, slice_bytes=4096, resume="true")
+    expect(last["weights_sha256"] == whole, "other bits")
+
+
+def one_port_is_too_few_for_an_all_reduce_in_stages(lab):
+    cluster = lab.cluster(lab.job(keys_of(lab.folder, strategy="allreduce:ring")), 1, 0, workers=2, stages=2)
+    few = cluster.add_worker("--listen", f"tcp://127.0.0.1:{free_port()}")
+    expect(few.ends(20) == USAGE and "a worker needs two ports" in few.output(), few.output())
+    for _ in range(2):
+        cluster.add_worker()
+    cluster.ends_well(but=(few,))
+
+
 def what_passes_between_stages_is_what_the_plan_says(lab):
     keys = keys_of(lab.folder, **{"tie-embeddings": "false"})
     job = lab.job(keys)
@@ -200,7 +330,7 @@ def groups_that_cannot_be_are_refused_in_one_line(lab):
     keys = keys_of(lab.folder)
     job = lab.job(keys)
     for words, part in (({"stages": 5}, "stages = 5 needs as many workers, but there are 4 workers"),
-                        ({"stages": 2, "strategy": "backup:1"}, "stages"), ({"stages": 0}, "stages")):
+                        ({"stages": 2, "strategy": "backup:2"}, "backup:2"), ({"stages": 0}, "stages")):
         run = lab.run(job, 1, 4, **words)
         said = [line for line in run.text.splitlines() if part in line]
         expect(run.code == USAGE and said, f"{words}: {run.code}, {run.text[-600:]}")

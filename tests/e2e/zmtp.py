@@ -74,7 +74,7 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 15  # kProtocolVersion
+VERSION = 16  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):

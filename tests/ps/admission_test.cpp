@@ -328,7 +328,8 @@ TEST_F(AdmissionWithDataFolder, WorkerWithUnfitDataIsRefusedAlone) {
   EXPECT_EQ(members_.find(kAnna), nullptr);
   EXPECT_THAT(refused_text(), HasSubstr("5 training samples"));
   EXPECT_THAT(out_.take_notices().back(), HasSubstr("refused worker (node, pid 1101): [job]"));
-  EXPECT_FALSE(admission().declarations().any()) << "a refused declaration binds no other worker";
+  EXPECT_FALSE(admission().declarations().complete())
+      << "a refused declaration binds no other worker";
   join(kBert);
 }
 
@@ -350,6 +351,80 @@ TEST_F(AllReduceAdmission, WorkerMustDeclareItsAddress) {
   EXPECT_TRUE(declare_at(kAnna, "tcp://10.0.0.1:7000").admitted);
   EXPECT_FALSE(declare_at(kBert, "tcp://10.0.0.1:7000").admitted);
   EXPECT_THAT(refused_text(), HasSubstr("is the address of worker 0"));
+}
+
+class GroupsAllReduceAdmission : public AdmissionTest {
+ protected:
+  GroupsAllReduceAdmission() : AdmissionTest("strategy = allreduce:ring\nstages = 2\n") {}
+  Admission::Declared declare_at(uint64_t who, const std::string& peer, const std::string& group) {
+    hello(hello_of(who));
+    wire::Declare declaration = declaration_of(who);
+    declaration.set_peer_endpoint(peer);
+    declaration.set_group_endpoint(group);
+    return declare(declaration);
+  }
+};
+
+TEST_F(GroupsAllReduceAdmission, WorkerMustDeclareBothAddresses) {
+  const std::string at = "tcp://10.0.0.1:";
+  EXPECT_EQ(reason_of(declare_at(kAnna, at + "7000", "").refusal), "bad-endpoint");
+  EXPECT_EQ(reason_of(declare_at(kAnna, "", at + "7001").refusal), "bad-endpoint");
+  EXPECT_TRUE(declare_at(kAnna, at + "7000", at + "7001").admitted);
+  EXPECT_EQ(members_.find(kAnna)->peer_endpoint, at + "7000");
+  EXPECT_EQ(members_.find(kAnna)->group_endpoint, at + "7001");
+  EXPECT_FALSE(declare_at(kBert, at + "7001", at + "7002").admitted);
+  EXPECT_THAT(refused_text(), HasSubstr("is the address of worker 0"));
+}
+
+constexpr uint64_t kClara = 103;
+
+class StagesAdmission : public AdmissionTest {
+ protected:
+  StagesAdmission() : AdmissionTest("strategy = sync\n") {
+    options_.job.model = "external";
+    options_.job.stages = 2;
+    options_.servers = 1;
+    options_.workers = 3;
+  }
+  bool join_with(uint64_t who, int stage) {
+    hello(hello_of(who));
+    wire::Declare declare = declaration_of(who);
+    TensorTable table;
+    table.add({.name = "tensor" + std::to_string(stage), .shape = {3000}});
+    declare.clear_tensors();
+    to_wire(table, declare.mutable_tensors());
+    declare.set_group_endpoint("tcp://10.0.0.1:" + std::to_string(7000 + who));
+    declare.mutable_own_stage()->set_stage(stage);
+    declare.mutable_own_stage()->set_stages(2);
+    declare.mutable_own_stage()->set_port(9000);
+    return AdmissionTest::declare(declare).admitted;
+  }
+};
+
+TEST_F(StagesAdmission, TheJobWaitsForEachStage) {
+  for (const uint64_t who : {kAnna, kBert, kClara}) EXPECT_TRUE(join_with(who, 0));
+  EXPECT_EQ(members_.find(kBert)->stage, 0);
+  EXPECT_EQ(members_.find(kBert)->port, 9000);
+  EXPECT_EQ(members_.find(kClara)->rank, -1) << "two of three have stage 0";
+  EXPECT_FALSE(admission().complete());
+  EXPECT_EQ(admission().waiting_for(),
+            "waiting for members: 1 of 1 server, 3 of 3 workers, stage 1 lacks 1 worker");
+  EXPECT_TRUE(join_with(50, 1));
+  EXPECT_EQ(members_.find(50)->rank, 2);
+  EXPECT_TRUE(admission().complete());
+  EXPECT_FALSE(join_with(51, 2));
+}
+
+TEST_F(StagesAdmission, AStageWithoutWorkersIsForgotten) {
+  EXPECT_TRUE(join_with(kAnna, 0));
+  EXPECT_TRUE(join_with(kBert, 0));
+  EXPECT_TRUE(join_with(kClara, 1));
+  EXPECT_TRUE(admission().complete());
+  const MemberInfo gone = *members_.find(kClara);
+  members_.remove(kClara);
+  admission().forget(gone);
+  EXPECT_FALSE(admission().declarations().complete());
+  EXPECT_FALSE(admission().has_quorum());
 }
 
 }  // namespace

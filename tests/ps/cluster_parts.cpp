@@ -98,6 +98,7 @@ wire::State state_with_workers(std::initializer_list<uint64_t> incarnations,
     wire::Member* worker = state.add_workers();
     worker->set_rank(state.workers_size() - 1);
     worker->set_incarnation(incarnation);
+    worker->set_share(state.workers_size());
   }
   state.set_released_barrier(released_barrier);
   state.set_grant_key(kGrantKey);

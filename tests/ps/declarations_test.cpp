@@ -47,9 +47,9 @@ ErrorCode code_of(Declarations& declarations, const wire::Declare& declare) {
 TEST(Declarations, FirstDeclarationHoldsAndTheSameAgrees) {
   const Job job = job_of();
   Declarations declarations(job);
-  EXPECT_FALSE(declarations.any());
+  EXPECT_FALSE(declarations.complete());
   EXPECT_EQ(declarations.take(declaration()), "");
-  EXPECT_TRUE(declarations.any());
+  EXPECT_TRUE(declarations.complete());
   EXPECT_EQ(declarations.first().table, table_of(3000));
   EXPECT_EQ(declarations.first().train_samples, 64);
   EXPECT_EQ(declarations.first().tokenizer, "{}");
@@ -90,9 +90,9 @@ TEST(Declarations, LaterTermAcceptsOnlyTheDeclarationOfTheEarlierOnes) {
   other.set_numerics("cpu avx512");
   EXPECT_THAT(declarations.take(other),
               AllOf(HasSubstr("its numerics differ"), HasSubstr("an earlier term of the run")));
-  EXPECT_FALSE(declarations.any());
+  EXPECT_FALSE(declarations.complete());
   EXPECT_EQ(declarations.take(declaration()), "");
-  declarations.forget();
+  declarations.keep({});
   EXPECT_THAT(declarations.take(other), HasSubstr("its numerics differ"));
   EXPECT_EQ(declarations.take(declaration()), "");
 }
@@ -276,7 +276,7 @@ TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   bad = declaration();
   bad.mutable_tensors(0)->set_shape(0, INT64_MAX);
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
-  EXPECT_FALSE(declarations.any()) << "a refused declaration does not become the first";
+  EXPECT_FALSE(declarations.complete()) << "a refused declaration does not become the first";
 }
 
 TEST(Declarations, UnusableDataAreTheJobsFault) {
@@ -285,6 +285,101 @@ TEST(Declarations, UnusableDataAreTheJobsFault) {
   wire::Declare few = declaration();
   few.set_train_samples(5);
   EXPECT_EQ(code_of(declarations, few), ErrorCode::kUsage);
+}
+
+// ---- stages that workers declare one by one ----
+
+Job staged_job(int64_t stages = 2) {
+  Job job = job_of();
+  job.model = "external";
+  job.stages = stages;
+  return job;
+}
+
+// One tensor of stage `stage` with this name.
+wire::Declare stage_declaration(int stage, const std::string& name, int stages = 2) {
+  wire::Declare declare = declaration();
+  TensorTable table;
+  table.add({.name = name, .shape = {1500}});
+  table.add({.name = name + ".bias", .shape = {10}});
+  declare.clear_tensors();
+  to_wire(table, declare.mutable_tensors());
+  declare.mutable_own_stage()->set_stage(stage);
+  declare.mutable_own_stage()->set_stages(stages);
+  declare.mutable_own_stage()->set_digest("frozen " + std::to_string(stage));
+  return declare;
+}
+
+TEST(Declarations, TheModelIsTheStagesOneAfterTheOther) {
+  const Job job = staged_job(3);
+  Declarations declarations(job);
+  for (const int stage : {2, 0, 0}) {
+    EXPECT_EQ(declarations.take(stage_declaration(stage, "s" + std::to_string(stage), 3)), "");
+    EXPECT_FALSE(declarations.complete());
+  }
+  EXPECT_EQ(declarations.take(stage_declaration(1, "s1", 3)), "");
+  ASSERT_TRUE(declarations.complete());
+  const TensorTable& table = declarations.first().table;
+  EXPECT_EQ(table.total, 4530);
+  EXPECT_THAT(table.stage_begins(), ElementsAre(1510, 3020));
+  EXPECT_EQ(table.tensors[2].name, "s1");
+  EXPECT_EQ(declarations.first().train_samples, 64);
+  declarations.keep({0, 2});
+  EXPECT_FALSE(declarations.complete()) << "no worker with stage 1 is left";
+  EXPECT_EQ(declarations.take(stage_declaration(1, "other", 3)), "");
+  EXPECT_EQ(declarations.first().table.tensors[2].name, "other");
+}
+
+TEST(Declarations, AStageThatDiffersIsRefused) {
+  const Job job = staged_job();
+  Declarations declarations(job);
+  EXPECT_EQ(declarations.take(stage_declaration(0, "fc")), "");
+  wire::Declare other = stage_declaration(0, "fc");
+  other.mutable_tensors(0)->set_shape(0, 5);
+  EXPECT_THAT(declarations.take(other), HasSubstr("stage 0, tensor 0: the job has fc [1500]"));
+  other = stage_declaration(0, "fc");
+  other.mutable_own_stage()->set_digest("thawed");
+  EXPECT_THAT(declarations.take(other),
+              HasSubstr("stage 0, data of the stage alone: the job has frozen 0, this worker has "
+                        "thawed"));
+  EXPECT_THAT(declarations.take(stage_declaration(1, "fc")),
+              HasSubstr("stage 1 has a tensor fc, as stage 0 has: give tensors the names that they "
+                        "have in the whole model"));
+  other = stage_declaration(1, "out");
+  other.set_data_digest("fedcba9876543210");
+  EXPECT_THAT(declarations.take(other), HasSubstr("its data differ"));
+  other = stage_declaration(1, "out");
+  other.set_numerics("cpu avx512");
+  EXPECT_THAT(declarations.take(other), HasSubstr("its numerics differ"));
+  EXPECT_FALSE(declarations.complete());
+  EXPECT_EQ(declarations.take(stage_declaration(1, "out")), "");
+}
+
+TEST(Declarations, TheStagesOfAProgramAreThoseOfTheJob) {
+  const Job job = staged_job();
+  Declarations declarations(job);
+  EXPECT_EQ(declarations.take(stage_declaration(1, "fc", 3)),
+            "its program has stage 1 of 3, and the job has stages = 2: set stages = 3");
+  EXPECT_EQ(declarations.take(declaration()),
+            "its program has the whole model, and the job has stages = 2: attach a stage of it");
+  for (const int stage : {-1, 2}) {
+    EXPECT_EQ(code_of(declarations, stage_declaration(stage, "fc")), ErrorCode::kProtocol);
+  }
+  const Job whole = job_of();
+  Declarations undivided(whole);
+  EXPECT_THAT(undivided.take(stage_declaration(0, "fc")), HasSubstr("the job has stages = 1"));
+}
+
+TEST(Declarations, ALaterTermComparesTheWholeModel) {
+  const Job job = staged_job();
+  Declarations before(job);
+  before.take(stage_declaration(0, "fc"));
+  before.take(stage_declaration(1, "out"));
+  Declarations later(job, earlier_form(before.first()));
+  EXPECT_EQ(later.take(stage_declaration(0, "fc")), "");
+  EXPECT_THAT(later.take(stage_declaration(1, "other")), HasSubstr("an earlier term of the run"));
+  EXPECT_EQ(later.take(stage_declaration(1, "out")), "");
+  EXPECT_TRUE(later.complete());
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST_F(DeparturesTest, DeclarationIsDroppedWithItsLastWorker) {
   leave(kAnna, 5, "killed");
   EXPECT_EQ(admission_->declarations().first().train_samples, 64) << "kBert has declared the same";
   leave(kBert, 5, "killed");
-  EXPECT_FALSE(admission_->declarations().any());
+  EXPECT_FALSE(admission_->declarations().complete());
   join(103, 128);
   EXPECT_EQ(admission_->declarations().first().train_samples, 128);
   join(104, 64);

@@ -29,6 +29,34 @@ TEST_F(AllReduceSharesTest, AShareWithoutOwnerHasNoAddress) {
   ASSERT_EQ(state.peer_endpoints_size(), 2);
   EXPECT_EQ(state.peer_endpoints(1), "");
   EXPECT_EQ(state.peer_incarnations(1), 0U);
+  EXPECT_EQ(state.peer_ranks(1), -1);
+}
+
+TEST_F(AllReduceSharesTest, InGroupsOwnersGetThePeersOfTheirStage) {
+  make("strategy = allreduce:tree\nstages = 2\n", 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const wire::State state = state_of(rank);
+    ASSERT_EQ(state.assigned_size(), 1) << rank;
+    ASSERT_EQ(state.peer_endpoints_size(), 2) << rank;
+    for (int share = 0; share < 2; ++share) {
+      const int other = 2 * share + rank % 2;
+      EXPECT_EQ(state.peer_endpoints(share), "tcp://10.0.0.1:" + std::to_string(7000 + other));
+      EXPECT_EQ(state.peer_incarnations(share), worker(other));
+      EXPECT_EQ(state.peer_ranks(share), other);
+    }
+  }
+}
+
+TEST_F(AllReduceSharesTest, ServersLearnWhichWorkerStoresWhat) {
+  make("strategy = allreduce:tree\nstages = 2\n", 5);
+  wire::State state;
+  for (int rank = 0; rank < 5; ++rank) state.add_workers()->set_incarnation(worker(rank));
+  work_->add_to_server_state(&state);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(state.workers(rank).share(), rank / 2 + 1) << rank;
+    EXPECT_EQ(state.workers(rank).stage(), rank % 2) << rank;
+  }
+  EXPECT_EQ(state.workers(4).share(), 0) << "a spare stores nothing";
 }
 
 }  // namespace

@@ -175,5 +175,49 @@ TEST_F(OwnWeightsTest, WeightsThatAreNotFiniteAreNamed) {
                     HasSubstr("element 2 of fc.bias is nan")));
 }
 
+// fc.bias is stage 1: its worker knows no element before it.
+TEST_F(OwnWeightsTest, EachStageIsTakenFromAWorkerThatHasDeclaredIt) {
+  table_.tensors[1].begins_stage = true;
+  own_.begin(table_);
+  add(kEmil, 0, "anna");
+  add(kFrida, 1, "bert");
+  members_.find(kEmil)->stage = 0;
+  members_.find(kFrida)->stage = 1;
+  const auto take = [&](uint64_t who, int64_t at, int64_t offset, int64_t count) {
+    Message message = part(who, at, count);
+    message.header.mutable_own_weights()->set_offset(offset);
+    return own_.take(now_, members_.find(who), message);
+  };
+  EXPECT_THAT(ask(), ElementsAre(0));
+  EXPECT_TRUE(taken(take(kEmil, 0, 0, 64)));
+  EXPECT_THAT(ask(), ElementsAre(64, 128));
+  EXPECT_EQ(counts_[128], 22) << "to the end of the stage";
+  EXPECT_TRUE(taken(take(kEmil, 64, 64, 64)));
+  EXPECT_TRUE(taken(take(kEmil, 128, 128, 22)));
+  EXPECT_FALSE(own_.complete());
+  EXPECT_THAT(ask(), ElementsAre(0)) << "of its stage";
+  EXPECT_EQ(to_, "bert");
+  EXPECT_EQ(counts_[0], 50);
+  EXPECT_TRUE(taken(take(kEmil, 64, 64, 64))) << "a repetition";
+  EXPECT_EQ(reason_of(take(kFrida, 150, 64, 50)), "bad-weights");
+  EXPECT_TRUE(taken(take(kFrida, 150, 0, 50)));
+  EXPECT_TRUE(own_.complete());
+  EXPECT_THAT(ask(), ElementsAre());
+  EXPECT_EQ(own_.sha256(), sha256_hex(std::as_bytes(std::span<const float>(given_))));
+  EXPECT_EQ(own_.take_weights(), given_);
+}
+
+TEST_F(OwnWeightsTest, AStageWithoutAWorkerIsWaitedFor) {
+  table_.tensors[1].begins_stage = true;
+  own_.begin(table_);
+  add(kFrida, 1, "bert");
+  members_.find(kFrida)->stage = 1;
+  EXPECT_THAT(ask(), ElementsAre());
+  add(kEmil, 0, "anna");
+  members_.find(kEmil)->stage = 0;
+  EXPECT_THAT(ask(), ElementsAre(0));
+  EXPECT_EQ(to_, "anna");
+}
+
 }  // namespace
 }  // namespace pushpull

@@ -74,8 +74,8 @@ class PushIntakeTest : public RuleTest {
   PushIntakeTest() {
     make("strategy = async\n");
     setup_ = server_setup(job_, kElements);
-    intake_ = std::make_unique<PushIntake>(2, 4, Grants(setup_.grant_key), gate_->barriers(),
-                                           *shard_, *rule_);
+    intake_ = std::make_unique<PushIntake>(PushIntake::Division{2, 4}, Grants(setup_.grant_key),
+                                           gate_->barriers(), *shard_, *rule_);
     intake_->on_members({{kAnna, 0}, {kBert, 1}});
   }
   // Checks a message of kAnna and takes it if it is valid.

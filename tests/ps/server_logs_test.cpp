@@ -83,6 +83,29 @@ TEST(UpdateLog, PartsAreBounded) {
   EXPECT_GE(wide.part()->applied_size(), 1);
 }
 
+TEST(ServerLogs, PushesOfAGroupHaveVersionsOfEachStage) {
+  ServerLogs logs(2, 4, 2);
+  EXPECT_FALSE(taken(logs.take(0, part(0, {applied(0, 0, {0, 4}, {0, 0})}))));
+  EXPECT_TRUE(taken(logs.take(0, part(0, {applied(1, 0, {0, 4}, {0, 0, 0, -1})}))));
+  EXPECT_TRUE(taken(logs.take(
+      1, part(0, {applied(1, 0, {0, 4}, {0, 0, 0, -1}), applied(1, 1, {0, 4}, {0, 0, 1, -1})}))));
+  EXPECT_TRUE(taken(logs.take(0, part(1, {applied(1, 1, {0, 4}, {0, 0, 1, -1})}))));
+  const VersionRules rules{.servers = 2, .with_slices = 2};
+  RunRecord record;
+  record.servers = 2;
+  record.stages = 2;
+  EXPECT_EQ(merge_logs(logs, rules, record), 0);
+  ASSERT_EQ(record.pushes.size(), 2U);
+  std::vector<int> servers;
+  for (const RecordedUpdate& update : record.updates) servers.push_back(update.server);
+  EXPECT_EQ(servers[0], 0) << "stage 1 of the second push has read its update";
+  EXPECT_EQ(check_order(record, rules), "");
+  const std::vector<VersionRules::Read> reads = rules.reads_of(record.pushes[1]);
+  ASSERT_EQ(reads.size(), 3U) << "stage 1 has read nothing of server 1";
+  EXPECT_EQ(reads[2].version, 1);
+  EXPECT_EQ(reads[2].stage, 1U);
+}
+
 TEST(ServerLogs, TakesEachEntryOnceDespiteLossAndRepeats) {
   std::mt19937 random(4);
   UpdateLog log;
@@ -148,12 +171,12 @@ TEST(MergeLogs, PushComesAfterAllUpdatesThatItRead) {
   logs.take(0, part(0, {late, early, more}));
   logs.take(1, part(0, {early, more, late}));
   int64_t left = 0;
-  const RunRecord record = merged(logs, {false, 0, 2}, &left);
+  const RunRecord record = merged(logs, {false, 0, 2, 2}, &left);
   EXPECT_EQ(left, 0);
   EXPECT_EQ(record.pushes.size(), 3U) << "one push, however many servers apply it";
   EXPECT_EQ(order_of(record),
             (std::vector<std::pair<int, int64_t>>{{1, 1}, {1, 2}, {0, 9}, {0, 1}, {0, 2}, {1, 9}}));
-  EXPECT_EQ(check_order(record, {false, 0, 2}), "");
+  EXPECT_EQ(check_order(record, {false, 0, 2, 2}), "");
 }
 
 TEST(MergeLogs, PushesThatReadALostUpdateAreLeftOut) {
@@ -161,12 +184,12 @@ TEST(MergeLogs, PushesThatReadALostUpdateAreLeftOut) {
   logs.take(0, part(0, {applied(0, 0, {0, 2}, {0, 0}), applied(1, 0, {2, 4}, {1, 1}),
                         applied(0, 1, {0, 2}, {1, 0})}));
   int64_t left = 0;
-  const RunRecord record = merged(logs, {false, 0, 2}, &left);
+  const RunRecord record = merged(logs, {false, 0, 2, 2}, &left);
   EXPECT_EQ(left, 2) << "server 1 has reported nothing";
   EXPECT_EQ(record.updates.size(), 1U);
-  EXPECT_EQ(check_order(record, {false, 0, 2}), "");
+  EXPECT_EQ(check_order(record, {false, 0, 2, 2}), "");
   // A server without slices has no versions to read.
-  EXPECT_EQ(merged(logs, {false, 0, 1}, &left).updates.size(), 3U);
+  EXPECT_EQ(merged(logs, {false, 0, 2, 1}, &left).updates.size(), 3U);
   EXPECT_EQ(left, 0);
 }
 
@@ -174,10 +197,11 @@ TEST(MergeLogs, VersionsStartAtTheStartOfTheRun) {
   ServerLogs logs(1, 4);
   logs.take(0, part(0, {applied(0, 3, {0, 2}, {7}), applied(0, 4, {0, 2}, {8})}));
   int64_t left = 0;
-  const RunRecord record = merged(logs, {false, 7, 1}, &left);
+  const RunRecord record = merged(logs, {false, 7, 1, 1}, &left);
   EXPECT_EQ(left, 0);
-  EXPECT_NE(check_order(record, {false, 6, 1}), "");
-  EXPECT_NE(check_order(record, {false, 8, 1}), "") << "no push reads a version before the start";
+  EXPECT_NE(check_order(record, {false, 6, 1, 1}), "");
+  EXPECT_NE(check_order(record, {false, 8, 1, 1}), "")
+      << "no push reads a version before the start";
 }
 
 TEST(MergeLogs, BackupStepIsOneVersion) {
@@ -187,11 +211,11 @@ TEST(MergeLogs, BackupStepIsOneVersion) {
   const auto a1 = applied(0, 6, {0, 2}, {6, 6});
   for (const int server : {0, 1}) logs.take(server, part(0, {a0, b0, a1}));
   int64_t left = 0;
-  const RunRecord record = merged(logs, {true, 5, 2}, &left);
+  const RunRecord record = merged(logs, {true, 5, 2, 2}, &left);
   EXPECT_EQ(left, 0);
   EXPECT_EQ(order_of(record),
             (std::vector<std::pair<int, int64_t>>{{0, 5}, {0, 5}, {1, 5}, {1, 5}, {0, 6}, {1, 6}}));
-  EXPECT_EQ(check_order(record, {true, 5, 2}), "");
+  EXPECT_EQ(check_order(record, {true, 5, 2, 2}), "");
 }
 
 TEST(MergeLogs, MarkedPushesAreOneUpdateAndOneVersion) {
@@ -204,13 +228,14 @@ TEST(MergeLogs, MarkedPushesAreOneUpdateAndOneVersion) {
   third.set_more(true);
   logs.take(0, part(0, {first, second, third, fourth}));
   int64_t left = 0;
-  RunRecord record = merged(logs, {false, 0, 1}, &left);
+  RunRecord record = merged(logs, {false, 0, 1, 1}, &left);
   EXPECT_EQ(left, 0);
-  EXPECT_EQ(check_order(record, {false, 0, 1}), "");
-  EXPECT_EQ(ends_of_updates(record, {false, 0, 1}), (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(check_order(record, {false, 0, 1, 1}), "");
+  EXPECT_EQ(ends_of_updates(record, {false, 0, 1, 1}),
+            (std::vector<bool>{false, true, false, true}));
   record.updates[0].more = false;  // now version 1 exists before the second push
   record.pushes[1].reads = {2};
-  EXPECT_NE(check_order(record, {false, 0, 1}), "");
+  EXPECT_NE(check_order(record, {false, 0, 1, 1}), "");
 }
 
 TEST(MergeLogs, UpdateWithoutItsLastPushesIsLeftOut) {
@@ -219,7 +244,7 @@ TEST(MergeLogs, UpdateWithoutItsLastPushesIsLeftOut) {
   first.set_more(true);
   logs.take(0, part(0, {applied(0, 0, {0, 2}, {0}), first}));
   int64_t left = 0;
-  const RunRecord record = merged(logs, {false, 0, 1}, &left);
+  const RunRecord record = merged(logs, {false, 0, 1, 1}, &left);
   EXPECT_EQ(left, 1);
   EXPECT_EQ(record.updates.size(), 1U);
 }
@@ -228,8 +253,8 @@ TEST(EndsOfUpdates, OldRecordsOfBackupHaveNoMarks) {
   RunRecord record;
   record.pushes = {{0, 5, {0, 2}, {5}}, {1, 5, {2, 4}, {5}}, {0, 6, {0, 2}, {6}}};
   record.updates = {{0, 0}, {0, 1}, {0, 2}};
-  EXPECT_EQ(ends_of_updates(record, {true, 5, 1}), (std::vector<bool>{false, true, true}));
-  EXPECT_EQ(ends_of_updates(record, {false, 5, 1}), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(ends_of_updates(record, {true, 5, 1, 1}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(ends_of_updates(record, {false, 5, 1, 1}), (std::vector<bool>{true, true, true}));
 }
 
 // Random possible runs: pushes read existing versions and arrive at the servers in any order.
@@ -264,7 +289,7 @@ TEST(MergeLogs, RandomRunsKeepTheOrderOfEachServer) {
       }
     }
     int64_t left = 0;
-    const VersionRules rules{false, 0, servers};
+    const VersionRules rules{false, 0, servers, servers};
     const RunRecord record = merged(logs, rules, &left);
     ASSERT_EQ(left, 0);
     ASSERT_EQ(check_order(record, rules), "");

@@ -1,4 +1,5 @@
 // Groups of workers that divide the model, at a server: pushes of stages, and pulls of some slices.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -100,6 +101,16 @@ TEST_F(StagesServerTest, APullGetsNoOtherSlices) {
   EXPECT_EQ(answered(), (std::vector<int>{0, 2}));
 }
 
+TEST_F(StagesServerTest, AStageThatReadsNothingHereMayBeAStepAhead) {
+  make("sync");
+  EXPECT_TRUE(taken(take(push(kBert, 1, 2, 1)))) << "it waits for its step";
+  EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0))));
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0))));
+  EXPECT_EQ(server_->floor(), 1);
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 2, 1))));
+  EXPECT_EQ(server_->floor(), 2);
+}
+
 TEST_F(StagesServerTest, AGroupThatComputesAStepAgainChangesNothing) {
   make("sync");
   for (const int64_t number : {1, 2}) {
@@ -132,7 +143,9 @@ TEST_F(StagesServerTest, PushesOfTwoAttemptsAreNotOneUpdate) {
   EXPECT_EQ(observer_.commits[0].attempt, 4);
   EXPECT_TRUE(taken(take(push(kAnna, 0, 2, 1, 1.0F, 4))));
   EXPECT_TRUE(taken(take(push(kBert, 1, 3, 1, 1.0F, 3))));
-  EXPECT_EQ(server_->stats().updates(), 1) << "the push of the earlier attempt came late";
+  EXPECT_EQ(server_->stats().updates(), 1) << "they are of two attempts";
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 3, 1, 1.0F, 3))));
+  EXPECT_EQ(server_->stats().updates(), 2) << "another group, formed earlier, has the lease now";
 }
 
 TEST_F(StagesServerTest, APullWaitsForTheOtherStagesOfTheGroupsPush) {
@@ -183,6 +196,25 @@ TEST_F(StagesServerTest, ServerWithoutSlicesOfAStageDoesNotWaitForIt) {
   EXPECT_EQ(server_->floor(), 1);
 }
 
+TEST_F(StagesServerTest, ARecordHasTheVersionsThatEachStageHasRead) {
+  job_ = job_of("strategy = async\nstages = 2\nslice-bytes = 4096\nrecord = run.rec\n");
+  setup_ = server_setup(job_, 3072, 1, 2, 1);  // server 1 has slice 1, of stage 0
+  TensorTable table;
+  table.add({.name = "a", .shape = {2048}});
+  table.add({.name = "b", .shape = {1024}, .begins_stage = true});
+  setup_.table = table;
+  server_ = std::make_unique<Server>(setup_, &observer_);
+  server_->on_state(state_with_workers({kAnna, kBert}, 0));
+  EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0, 1.0F, 3))));
+  EXPECT_EQ(server_->log().size(), 0) << "stage 1 has no slice here, but its versions are needed";
+  Message last = push(kBert, 1, 1, 0, 1.0F, 3);
+  last.header.mutable_exchange()->mutable_push()->set_read_versions(0, 5);
+  last.header.mutable_exchange()->mutable_push()->set_read_versions(1, -1);
+  EXPECT_TRUE(taken(take(std::move(last))));
+  ASSERT_EQ(server_->log().size(), 1);
+  EXPECT_THAT(server_->log().part()->applied(0).read_versions(), testing::ElementsAre(0, 0, 5, -1));
+}
+
 TEST_F(StagesServerTest, PushesThatDoNotFitTheirStageAreRefused) {
   make("sync");
   Message wrong = push(kAnna, 0, 1, 0);
@@ -195,6 +227,55 @@ TEST_F(StagesServerTest, PushesThatDoNotFitTheirStageAreRefused) {
       << "the grant names the stage";
   Message slices = push_message(setup_, kAnna, 1, 0, {0, 4}, 1.0F);
   EXPECT_EQ(line_of(take(std::move(slices))).substr(0, 12), "[push-parts]");
+}
+
+// All-reduce: pushes have losses alone, and those of the last stage.
+TEST_F(StagesServerTest, LossesOfTheLastStageCountOnceAllStagesHaveReported) {
+  make("allreduce:tree");
+  const auto report = [&](uint64_t who, int stage) {
+    Message message = push(who, stage, 1, 0);
+    message.header.mutable_exchange()->mutable_push()->clear_parts();
+    message.header.mutable_exchange()->mutable_push()->set_parts_total(0);
+    message.payloads.clear();
+    return message;
+  };
+  EXPECT_TRUE(taken(take(report(kAnna, 0))));
+  EXPECT_TRUE(observer_.commits.empty());
+  Message without = report(kBert, 1);
+  without.header.mutable_exchange()->mutable_push()->clear_losses();
+  EXPECT_EQ(reason_of(take(without)), "push-losses");
+  EXPECT_TRUE(taken(take(report(kBert, 1))));
+  ASSERT_EQ(observer_.commits.size(), 1U);
+  EXPECT_EQ(observer_.commits[0].losses.size(), 4U);
+  EXPECT_EQ(server_->floor(), 1);
+}
+
+// Server 0 has slice 0 of stage 0, which the groups' workers with this stage store in turn, and slice 2 of stage 1.
+TEST_F(StagesServerTest, AWorkerStoresSlicesOfItsStageAlone) {
+  make("allreduce:tree\ncheckpoint-every = 1");
+  wire::State state = state_with_workers({kAnna, kBert}, 0);
+  for (int worker = 0; worker < 2; ++worker) {
+    state.mutable_workers(worker)->set_share(1);
+    state.mutable_workers(worker)->set_stage(worker);
+  }
+  server_->on_state(state);
+  const auto stores = [&](uint64_t who, int slice) {
+    Message message;
+    wire::Store* store = message.header.mutable_store();
+    store->mutable_sender()->set_term_id(kTermId);
+    store->mutable_sender()->set_incarnation(who);
+    store->set_slice(slice);
+    store->set_step(1);
+    store->set_updates(1);
+    message.payloads = {constant_payload(1024, 1.0F)};
+    EXPECT_TRUE(taken(take(std::move(message))));
+    const std::vector<Outgoing> out = server_->take_outgoing();
+    return out.size() == 1 && out.front().message.header.has_stored();
+  };
+  EXPECT_FALSE(stores(kBert, 0));
+  EXPECT_TRUE(stores(kAnna, 0));
+  EXPECT_FALSE(stores(kAnna, 2));
+  EXPECT_TRUE(stores(kBert, 2));
 }
 
 }  // namespace

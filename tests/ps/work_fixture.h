@@ -40,6 +40,7 @@ class WorkTest : public testing::Test {
                          .incarnation = worker(rank),
                          .host = "node",
                          .peer_endpoint = "tcp://10.0.0.1:" + std::to_string(7000 + rank),
+                         .group_endpoint = "tcp://10.0.0.1:" + std::to_string(8000 + rank),
                          .peer = "peer " + std::to_string(rank),
                          .declared = true});
   }

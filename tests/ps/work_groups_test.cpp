@@ -38,7 +38,7 @@ TEST_F(WorkGroupsTest, NeighbouringRanksComputeTheStagesOfAShare) {
       EXPECT_EQ(state.group().members(stage).incarnation(), worker(other));
       EXPECT_EQ(state.group().members(stage).rank(), other);
       EXPECT_EQ(state.group().members(stage).endpoint(),
-                "tcp://10.0.0.1:" + std::to_string(7000 + other));
+                "tcp://10.0.0.1:" + std::to_string(8000 + other));
     }
     EXPECT_TRUE(
         taken(grants_.check(state.assigned(0).grant(), worker(rank),
@@ -162,6 +162,27 @@ TEST_F(WorkGroupsTest, AnAttemptNamesTheUnitOfItsTime) {
   EXPECT_EQ(groups_->reports_for(worker(1), first), unit);
   EXPECT_EQ(groups_->reports_for(worker(1), first + 1), unit);
   EXPECT_EQ(groups_->reports_for(worker(1), first + 2), renewed);
+}
+
+// Its program has no other part of the model.
+TEST_F(WorkGroupsTest, AWorkerThatHasDeclaredAStageGetsNoOther) {
+  job_ = job_of("strategy = sync\nstages = 2\n");
+  for (int rank = 0; rank < 4; ++rank) {
+    join(rank);
+    MemberInfo& member = *members_.find(worker(rank));
+    member.stage = rank < 3 ? 1 : 0;
+    member.port = 9000 + rank;
+  }
+  WorkGroups groups(2, members_, 1'000'000);
+  groups.form();
+  ASSERT_EQ(groups.units().size(), 1U);
+  EXPECT_THAT(groups.workers_of(groups.units().front()), ElementsAre(worker(3), worker(0)));
+  EXPECT_EQ(groups.missing(), "stage 0");
+  EXPECT_EQ(groups.stage_of(worker(2)), 1);
+  wire::State state;
+  EXPECT_TRUE(groups.add_to_worker_state(&state, worker(0)));
+  EXPECT_EQ(state.group().members(0).port(), 9003);
+  EXPECT_EQ(state.group().attempt(), 1'000'001) << "above those of earlier terms";
 }
 
 }  // namespace

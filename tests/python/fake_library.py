@@ -13,13 +13,20 @@ TRAIN, EVALUATE = _library.TRAIN, _library.EVALUATE
 
 
 class FakeLibrary:
-    """tasks: (kind, step, micro-batch, indices) in order. All are announced at first if `announces`."""
+    """tasks: (kind, step, micro-batch, indices) in order. All are announced at first if `announces`.
 
-    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4):
+    stages: of the model; groups: the numbers that pp_next_group returns one after the other, the last one for ever. A task that is
+    "regroup" makes pp_next ask for the next group.
+    """
+
+    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4, stages=1, place=-1, groups=()):
         self.process = os.getpid()
         self.tasks = list(tasks)
         self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
-                          weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers)
+                          weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers, stages=stages,
+                          place=place, loss_timeout=0.2)
+        self.groups = list(groups)
+        self.port = 0  # of the script with stage 0, if it is another one
         self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []
         self.tensors = []  # (name, shape, lr, weight_decay, momentum or None)
         self.undecayed = []  # names of tensors without weight decay
@@ -68,6 +75,7 @@ class FakeLibrary:
             self.weights.append(flat[place:place + elements])
             place += elements
         self.heads = [(head.name.decode(), head.metric) for head in model.heads[:model.head_count]]
+        self.stage = model.stage, model.stages, model.port, model.stage_digest.decode()
         self.data = model.train_samples, model.test_samples, model.data_digest.decode(), model.numerics.decode()
         self.on_attach()
         return 0
@@ -85,9 +93,22 @@ class FakeLibrary:
             task._obj.kind, task._obj.same_weights = _library.END, int(self.final is None)
             self.weights = self.final or self.weights
             return 0
+        if self.tasks[0] == "regroup":
+            task._obj.kind = _library.REGROUP
+            return 0
         kind, step, micro_batch, indices = self.tasks.pop(0)
         self._fill(task._obj, kind, step, micro_batch, 0, indices)
         self.given.append({})
+        return 0
+
+    def pp_next_group(self, handle, timeout, group):
+        """With a new group, pp_next has tasks again."""
+        number = self.groups[0]
+        if len(self.groups) > 1:
+            self.groups.pop(0)
+        if self.tasks and self.tasks[0] == "regroup" and number != group._obj.number and number != 0:
+            self.tasks.pop(0)
+        group._obj.number, group._obj.host, group._obj.port, group._obj.over = number, b"localhost", self.port or self.stage[2], int(not self.tasks)
         return 0
 
     def pp_announced(self, handle, task):

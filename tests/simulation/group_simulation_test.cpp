@@ -145,6 +145,40 @@ TEST(GroupSimulation, NoMemberIsLostInAShortPartition) {
   }
 }
 
+TEST(GroupSimulation, LeasesOfGroupsCountOnce) {
+  constexpr const char* kStrategies[] = {"async", "buffered:2", "async", "buffered:3"};
+  for (const uint64_t seed : seeds(3000)) {
+    Scenario scenario = draw_groups(seed, kStrategies[seed % 4]);
+    if (seed % 3 > 0) add_faults(scenario);
+    if (seed % 5 > 0) add_accidents(scenario, loss_of(seed / 5));
+    if (seed % 7 == 0) add_server_losses(scenario);
+    if (seed % 11 < 3) add_sharing(scenario);
+    if (seed % 13 == 0) add_short_peer_partitions(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+// Stage 0 tells the others which step is next, because the servers do not wait for the group.
+TEST(GroupSimulation, BackupTakesOneSetOfPushesOfWholeGroups) {
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = draw_groups(seed, backups_of(seed));
+    if (seed % 3 > 0) add_faults(scenario);
+    if (seed % 4 == 0) add_sharing(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+TEST(GroupSimulation, BackupTakesOneSetOfPushesWhenMembersAndServersDie) {
+  for (const uint64_t seed : seeds(3000)) {
+    Scenario scenario = draw_groups(seed, backups_of(seed));
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 4 > 0) add_accidents(scenario, loss_of(seed));
+    if (seed % 5 == 0) add_server_losses(scenario);
+    if (seed % 7 < 3) add_short_peer_partitions(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
 // Checkpoints are asked for, and some jobs told to end, at random moments.
 TEST(GroupSimulation, StopAndWriteCheckpointsWithTheBitsOfTheirSteps) {
   int stopped = 0;

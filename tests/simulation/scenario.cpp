@@ -157,16 +157,29 @@ Scenario draw(uint64_t seed, const std::string& strategy) {
   return s;
 }
 
-Scenario draw_groups(uint64_t seed, const std::string& strategy) {
-  Scenario s = draw(seed, strategy);
-  Dice dice = dice_for(seed, Part::kGroups);
+namespace {
+
+void divide(Scenario& s) {
+  Dice dice = dice_for(s.seed, Part::kGroups);
   s.job.stages = dice.between(2, 3);
   s.servers = static_cast<int>(dice.between(1, 3));
-  const auto groups = dice.between(1, 3);
+  int64_t groups = dice.between(1, 3);
+  if (s.job.strategy.backups > 0) {
+    groups = std::max<int64_t>(groups, 2);
+    const int64_t shares = std::min(groups, s.job.micro_batches());
+    s.job.strategy.backups = std::min(s.job.strategy.backups, shares - 1);
+  }
   s.workers = static_cast<int>(groups * s.job.stages);
   s.spares = dice.chance(0.2) ? 1 : 0;
   if (dice.chance(0.7)) s.elements += s.counting ? 2048 : 3000;
   if (s.job.strategy.traits().single_pushes) s.job.clip_norm = 0;  // no worker knows the norm
+}
+
+}  // namespace
+
+Scenario draw_groups(uint64_t seed, const std::string& strategy) {
+  Scenario s = draw(seed, strategy);
+  divide(s);
   return s;
 }
 
@@ -186,6 +199,13 @@ Scenario draw_recorded(uint64_t seed, const std::string& strategy) {
   if (!s.job.strategy.traits().single_pushes) return s;
   s.job.staleness_aware = aware;
   s.job.delay_compensation = compensates ? 0.1 : 0.0;
+  return s;
+}
+
+Scenario draw_recorded_groups(uint64_t seed, const std::string& strategy) {
+  Scenario s = draw_recorded(seed, strategy);
+  s.job.delay_compensation = 0;
+  divide(s);
   return s;
 }
 

@@ -132,6 +132,8 @@ Scenario draw_groups(uint64_t seed, const std::string& strategy);
 // Draws a job with a real optimizer and a record, in which weights depend on the order. strategy:
 // "async", "ssp:S" or "backup:B".
 Scenario draw_recorded(uint64_t seed, const std::string& strategy);
+// The same for groups that divide the model.
+Scenario draw_recorded_groups(uint64_t seed, const std::string& strategy);
 // Lets servers share memory with some workers, from the start or later, permanently or not.
 void add_sharing(Scenario& scenario);
 // Adds faults: messages are lost, repeated or late, and connections break.

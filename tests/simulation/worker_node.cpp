@@ -52,7 +52,7 @@ void WorkerNode::run_terms() {
     term_id_ = member_.term_id();
     thread_.sleep(cluster_.dice().between(0, 50'000));  // reads the data
     wire::Declare declaration = cluster_.declaration(newcomer_.digest);
-    if (model_.group_stage() != nullptr) declaration.set_peer_endpoint(peer_endpoint_of(number_));
+    if (model_.group_stage() != nullptr) declaration.set_group_endpoint(peer_endpoint_of(number_));
     peer_inbox_.clear();
     member_.declare(term_id_, declaration);
     member_.offer_weights(model_.own_weights());

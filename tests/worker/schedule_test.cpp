@@ -89,6 +89,91 @@ TEST(Schedule, InLockstepAGroupBeginsAtTheStepThatItHasAgreedOn) {
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 4, {0, 2}, 1})) << "its weights are here";
 }
 
+wire::State state_of_stage(int stage, int64_t attempt) {
+  wire::State state = state_with({0});
+  state.mutable_group()->set_attempt(attempt);
+  state.mutable_group()->set_stage(stage);
+  return state;
+}
+
+TEST(Schedule, UnderBackupStage0LeadsItsGroup) {
+  const auto schedule = make("backup:1", 4);
+  EXPECT_FALSE(schedule->leads());
+  schedule->on_shares(state_of_stage(0, 7));
+  EXPECT_TRUE(schedule->leads());
+  EXPECT_FALSE(schedule->awaits_task());
+  EXPECT_EQ(schedule->proposed_step(), 0) << "no step is agreed on";
+  EXPECT_TRUE(schedule->next().pull->is_newest());
+  answer_pull(*schedule, 3, 3);
+  EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 3, {0, 2}}));
+  EXPECT_TRUE(schedule->on_shares(state_of_stage(0, 8)));
+  EXPECT_TRUE(schedule->next().pull->is_newest()) << "the group begins anew at the newest step";
+}
+
+TEST(Schedule, UnderBackupTheOtherStagesComputeWhatStage0Tells) {
+  const auto schedule = make("backup:1", 4);
+  schedule->on_shares(state_of_stage(1, 7));
+  EXPECT_TRUE(schedule->awaits_task());
+  const Task third{Task::kCompute, 3, {0, 2}};
+  schedule->follow(third);
+  EXPECT_FALSE(schedule->awaits_task());
+  EXPECT_EQ(schedule->wanted(), third);
+  EXPECT_EQ(schedule->next().pull->clock, 3);
+  EXPECT_FALSE(answer_pull(*schedule, 3, 5)) << "the step drops the push: any weights do";
+  EXPECT_EQ(schedule->next().task, third);
+  schedule->on_pushed(3, {0, 2});
+  EXPECT_TRUE(schedule->awaits_task());
+  EXPECT_EQ(schedule->next().pull->clock, 4) << "the answer confirms the push";
+  const Task evaluation{Task::kEvaluate, 4, {0, 3}};
+  schedule->follow(evaluation);
+  EXPECT_TRUE(schedule->next().pull->at_barrier);
+  EXPECT_FALSE(answer_pull(*schedule, 5, 6, false));
+  EXPECT_EQ(schedule->next().task, evaluation);
+  EXPECT_TRUE(schedule->is_past_barrier()) << "its chunks were evaluated";
+  schedule->on_evaluated();
+  EXPECT_FALSE(schedule->is_past_barrier());
+  schedule->follow({Task::kCompute, 4, {0, 2}});
+  EXPECT_TRUE(schedule->next().pull) << "these were not to train with";
+  EXPECT_TRUE(schedule->on_shares(state_of_stage(1, 8)));
+  EXPECT_TRUE(schedule->awaits_task()) << "what an earlier group was told is void";
+}
+
+TEST(Schedule, UnderBackupAStagePullsTheNextWeightsUntilItIsTold) {
+  const auto schedule = make("backup:1", 4);
+  schedule->on_shares(state_of_stage(1, 7));
+  answer_pull(*schedule, 2, 2);
+  EXPECT_FALSE(schedule->next().pull) << "stage 0 may choose them";
+  EXPECT_EQ(schedule->next().task.kind, Task::kWait);
+  schedule->follow({Task::kCompute, 2, {0, 2}});
+  EXPECT_EQ(schedule->next().task.step, 2);
+  schedule->on_pushed(2, {0, 2});
+  const PullAim third = *schedule->next().pull;
+  EXPECT_EQ(third.clock, 3);
+  EXPECT_TRUE(schedule->gives_up(third)) << "another group has begun";
+  schedule->follow({Task::kCompute, 5, {0, 2}});
+  EXPECT_FALSE(schedule->gives_up(third)) << "it may bring the weights of step 5";
+  EXPECT_FALSE(schedule->on_weights({third, 4, 4, false}));
+  EXPECT_EQ(schedule->next().pull->clock, 5);
+  answer_pull(*schedule, 5, 6);
+  EXPECT_EQ(schedule->next().task.step, 5);
+  schedule->on_pushed(5, {0, 2});
+  const PullAim sixth = *schedule->next().pull;
+  schedule->follow({Task::kEvaluate, 4, {0, 3}});
+  EXPECT_TRUE(schedule->gives_up(sixth)) << "it may wait for this evaluation";
+  EXPECT_TRUE(schedule->next().pull->at_barrier);
+}
+
+TEST(Schedule, UnderBackupATaskThatTheGroupDoesNotHaveIsRefused) {
+  const auto schedule = make("backup:1", 4);
+  schedule->on_shares(state_of_stage(1, 7));
+  for (const Task& task : {Task{Task::kCompute, 10, {0, 2}}, Task{Task::kCompute, -1, {0, 2}},
+                           Task{Task::kCompute, 3, {0, 1}}, Task{Task::kCompute, 3, {}},
+                           Task{Task::kEvaluate, 11, {0, 1}}, Task{Task::kEvaluate, 4, {0, 99}},
+                           Task{Task::kEvaluate, 4, {2, 1}}}) {
+    EXPECT_THROW(schedule->follow(task), Error) << task.step << ", " << task.range.hi;
+  }
+}
+
 TEST(Schedule, InLockstepEachStepIsComputedOnItsVersion) {
   const auto schedule = make("sync");
   schedule->on_shares(state_with({0}));

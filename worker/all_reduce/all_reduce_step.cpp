@@ -30,7 +30,8 @@ const wire::Share& only_share(const wire::State& state, const Job& job) {
            share.lo() < share.hi() && share.hi() <= job.micro_batches();
   };
   const bool complete = state.peer_endpoints_size() == state.shares() &&
-                        state.peer_incarnations_size() == state.shares();
+                        state.peer_incarnations_size() == state.shares() &&
+                        state.peer_ranks_size() == state.shares();
   if (state.assigned_size() != 1 || !fits(state.assigned(0)) || !complete) {
     throw Error(ErrorCode::kProtocol, "[state] the coordinator has assigned no valid share");
   }
@@ -46,6 +47,7 @@ PeersSetup peers_of(const JobView& view, const Credentials& credentials) {
   for (int i = 0; i < view.state.peer_endpoints_size(); ++i) {
     setup.all.push_back({view.state.peer_endpoints(i), view.state.peer_incarnations(i)});
   }
+  setup.workers = {view.state.peer_ranks().begin(), view.state.peer_ranks().end()};
   return setup;
 }
 
@@ -60,20 +62,25 @@ AllReduceStep::AllReduceStep(const JobView& view, Model& model, const StepParts&
       total_steps_(view.state.total_steps()),
       shares_(view.state.shares()),
       share_(only_share(view.state, job_).index()),
+      ranks_(view.state.peer_ranks().begin(), view.state.peer_ranks().end()),
       map_(parts.slices),
+      part_(parts.part),
+      owned_(map_.elements_of_stage(part_.stage)),
       compute_(parts.compute),
       update_(model.table(), {0, model.table().total}, job_.optimizer),
-      buckets_(map_, kFirstBucketBytes, kBucketBytes),
+      buckets_(map_, part_.stage, kFirstBucketBytes, kBucketBytes),
       weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
-      sums_(new float[static_cast<size_t>(map_.total())]()),
+      sums_(heap_floats(static_cast<size_t>(map_.total()))),
       client_(view.term_id, view.incarnation, map_, update_.state_vectors()),
       heard_ms_(static_cast<size_t>(map_.servers())),
       peers_(context, std::move(router), peers_of(view, credentials),
              [this] { return coordinator_.over(); }),
       collective_(make_collective(job_.strategy.algorithm, peers_, job_.micro_batches(),
                                   job_.heartbeat_timeout_s * kPatience)),
-      communication_(
-          peers_, *collective_, [this] { return coordinator_.over(); }, coordinator.activity()) {
+      communication_(peers_, *collective_, coordinator.activity()) {
+  for (size_t i = 0; i < update_.state_vectors(); ++i) {
+    slots_.push_back(heap_floats(static_cast<size_t>(map_.total())));
+  }
   on_state(view.state);
 }
 
@@ -83,12 +90,24 @@ void AllReduceStep::on_state(const wire::State& state) {
 }
 
 void AllReduceStep::start(StepHost& host) {
-  client_.fetch(barriers_.start_step, true, clock_.now_ms());
+  std::vector<int> slices;
+  for (int slice = 0; slice < map_.slices(); ++slice) {
+    if (part_.needs(slice)) slices.push_back(slice);
+  }
+  client_.fetch(barriers_.start_step, std::move(slices), clock_.now_ms());
   transfer(host, "the first weights");
-  FlatState start = flatten(*client_.take_fetched());
-  std::copy(start.weights.begin(), start.weights.end(), weights_.get());
-  slots_ = std::move(start.slots);
+  GatheredState start = *client_.take_fetched();
   updates_ = start.updates;
+  for (int slice = 0; slice < map_.slices(); ++slice) {
+    std::vector<Payload>& from = start.slices[static_cast<size_t>(slice)];
+    const Range elements = map_.elements(slice);
+    const size_t vectors = map_.stage_of(slice) == part_.stage ? from.size() : 1;
+    for (size_t v = 0; v < std::min(vectors, from.size()); ++v) {
+      float* const to = v == 0 ? weights_.get() : slots_[v - 1].get();
+      std::copy_n(from[v].floats(), elements.size(), to + elements.lo);
+    }
+    from.clear();  // so that memory never holds two whole copies
+  }
 }
 
 // ---- a step ----
@@ -114,19 +133,18 @@ std::optional<Step::Result> AllReduceStep::run(const Task& task, StepHost& host)
     if (!compute_.node(ready, result.losses)) return std::nullopt;
   }
   PP_ASSERT(std::ssize(tickets_) == buckets_.count());
+  update(task, host);
   host.begin_push();
   return result;
 }
 
-// This bounds the worker's lead over server 0.
+// The wait bounds the worker's lead over server 0.
 void AllReduceStep::pushed(const Task& task, StepHost& host) {
   host.await([&] { return host.unacknowledged() <= kMaxReports; }, "an acknowledgement of losses");
-  update(task.step, host.split());
-  coordinator_.set_traffic(peers_.bytes_sent(), peers_.bytes_received(), peers_.rejected());
   host.await([] { return true; }, "news");  // of a checkpoint that the coordinator has chosen
   const int64_t barrier = task.step + 1;
   if (!barriers_.is_barrier(barrier)) return;
-  check_equal(barrier);
+  check_equal(barrier, host);
   if (barriers_.store_due(barrier)) store(barrier, host);
 }
 
@@ -141,35 +159,41 @@ void AllReduceStep::post_sum(int bucket, const std::vector<SumPart>& parts) {
   }));
 }
 
-void AllReduceStep::update(int64_t step, TimeSplit& split) {
+void AllReduceStep::wait(int64_t ticket, StepHost& host) {
+  const TimeSplit::Phase phase = host.split().phase();
+  host.split().enter(TimeSplit::kWait);
+  while (!communication_.wait(ticket)) {
+    host.await([] { return true; }, "the sums of the other workers");
+  }
+  host.split().enter(phase);
+}
+
+void AllReduceStep::update(const Task& task, StepHost& host) {
   UpdateInfo info;
-  info.learning_rate = learning_rate(job_.schedule, step, total_steps_);
+  info.learning_rate = learning_rate(job_.schedule, task.step, total_steps_);
   info.divisor = static_cast<double>(job_.micro_batches());
-  const auto wait = [this, &split](int64_t ticket) {
-    split.enter(TimeSplit::kWait);
-    communication_.wait(ticket);
-    split.enter(TimeSplit::kCompute);
-  };
   if (job_.clip_norm > 0) {
-    wait(tickets_.back());
-    info.clip = clip();
+    if (!tickets_.empty()) wait(tickets_.back(), host);
+    info.clip = clip(task.step);
   }
   for (int bucket = 0; bucket < buckets_.count(); ++bucket) {
-    wait(tickets_[static_cast<size_t>(bucket)]);
+    wait(tickets_[static_cast<size_t>(bucket)], host);
     apply(buckets_.elements(bucket), info);
   }
   ++updates_;
+  compute_.share_weights(task.step, task.range, weights_.get());
 }
 
 // Adds squares along the tree that servers and coordinator use in `sync`.
-double AllReduceStep::clip() const {
-  const double total = update_.all_squares(sums_.get(), static_cast<double>(job_.micro_batches()));
-  return clip_factor(std::sqrt(total), job_.clip_norm);
+double AllReduceStep::clip(int64_t step) {
+  const std::span<const float> sums(sums_.get(), static_cast<size_t>(map_.total()));
+  return clip_factor(std::sqrt(compute_.squares(sums, step, {0, job_.micro_batches()})),
+                     job_.clip_norm);
 }
 
 void AllReduceStep::apply(Range elements, const UpdateInfo& info) {
   std::array<float*, 2> slots{};
-  for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].data();
+  for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].get();
   for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
     const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};
     update_.apply(stride, info, updates_ + 1, weights_.get(), sums_.get() + lo,
@@ -179,32 +203,43 @@ void AllReduceStep::apply(Range elements, const UpdateInfo& info) {
 
 // ---- barriers ----
 
-// All workers must have the same weights: a difference would grow unnoticed.
-void AllReduceStep::check_equal(int64_t step) {
+// All workers that sum must have the same weights: a difference would grow unnoticed.
+void AllReduceStep::check_equal(int64_t step, StepHost& host) {
   Sha256 hash;
-  hash.update(std::as_bytes(own_weights()));
+  hash.update(std::as_bytes(
+      std::span<const float>(weights_.get() + owned_.lo, static_cast<size_t>(owned_.size()))));
   const std::string mine = hash.hex();
-  std::vector<std::string> all;
+  const auto gathered = std::make_shared<std::vector<std::string>>();
   const int64_t operation = next_operation_++;
-  communication_.wait(communication_.post([&] {
+  // by value: the wait may end before the work does, with the job
+  wait(communication_.post([this, operation, mine, gathered] {
     peers_.begin(operation);
-    all = peers_.gather(mine);
-  }));
+    *gathered = peers_.gather(mine);
+  }),
+       host);
+  const std::vector<std::string>& all = *gathered;
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& h) { return h != mine; });
   if (other == all.end()) return;
   throw Error(ErrorCode::kFailed,
               "[all-reduce] after step " + std::to_string(step) + " worker " +
-                  std::to_string(share_) + " has weights " + mine.substr(0, 12) + ", worker " +
-                  std::to_string(other - all.begin()) + " " + printable(other->substr(0, 12)) +
-                  "; resume from the last checkpoint");
+                  std::to_string(ranks_[static_cast<size_t>(share_)]) + " has weights " +
+                  mine.substr(0, 12) + ", worker " +
+                  std::to_string(ranks_[static_cast<size_t>(other - all.begin())]) + " " +
+                  printable(other->substr(0, 12)) + "; resume from the last checkpoint");
 }
 
-// Each of n workers stores every n-th slice.
+// Each of the n workers that sum stores every n-th slice.
 void AllReduceStep::store(int64_t step, StepHost& host) {
+  const Range slices = map_.slices_of_stage(part_.stage);
   std::vector<int> mine;
-  for (int slice = share_; slice < map_.slices(); slice += shares_) mine.push_back(slice);
-  client_.store({step, updates_, own_weights(), {slots_.begin(), slots_.end()}}, std::move(mine),
-                clock_.now_ms());
+  for (auto slice = static_cast<int>(slices.lo) + share_; slice < slices.hi; slice += shares_) {
+    mine.push_back(slice);
+  }
+  FlatStateView state{step, updates_, own_weights(), {}};
+  for (const auto& slot : slots_) {
+    state.slots.emplace_back(slot.get(), static_cast<size_t>(map_.total()));
+  }
+  client_.store(std::move(state), std::move(mine), clock_.now_ms());
   transfer(host, "the checkpoint to be stored");
 }
 
@@ -232,10 +267,11 @@ void AllReduceStep::transfer(StepHost& host, const char* what) {
   host.await(done, what);
 }
 
-Buckets::Buckets(const SliceMap& map, int64_t first_bytes, int64_t max_bytes)
-    : bucket_of_slice_(static_cast<size_t>(map.slices())) {
-  for (int slice = map.slices() - 1; slice >= 0; --slice) {
-    const Range e = map.elements(slice);
+Buckets::Buckets(const SliceMap& map, int stage, int64_t first_bytes, int64_t max_bytes)
+    : first_slice_(map.slices_of_stage(stage).lo),
+      bucket_of_slice_(static_cast<size_t>(map.slices_of_stage(stage).size())) {
+  for (int64_t i = std::ssize(bucket_of_slice_) - 1; i >= 0; --i) {
+    const Range e = map.elements(static_cast<int>(first_slice_ + i));
     const int64_t most =
         (count() <= 1 ? first_bytes : max_bytes) / static_cast<int64_t>(sizeof(float));
     if (elements_.empty() || elements_.back().hi - e.lo > most) {
@@ -244,7 +280,7 @@ Buckets::Buckets(const SliceMap& map, int64_t first_bytes, int64_t max_bytes)
     }
     elements_.back().lo = e.lo;
     ++slices_in_.back();
-    bucket_of_slice_[static_cast<size_t>(slice)] = count() - 1;
+    bucket_of_slice_[static_cast<size_t>(i)] = count() - 1;
   }
   begin();
 }
@@ -255,7 +291,8 @@ void Buckets::begin() {
 }
 
 void Buckets::mark(int slice) {
-  int& missing = missing_[static_cast<size_t>(bucket_of_slice_.at(static_cast<size_t>(slice)))];
+  const int bucket = bucket_of_slice_.at(static_cast<size_t>(slice - first_slice_));
+  int& missing = missing_[static_cast<size_t>(bucket)];
   PP_ASSERT(missing > 0);
   --missing;
 }

@@ -32,10 +32,11 @@ namespace pushpull {
 // single-threaded.
 class Buckets {
  public:
+  // stage: whose slices are grouped; without elements it has no bucket.
   // first_bytes: limit of the first bucket; small, so that communication starts early.
   // max_bytes: limit of the others.
   // A bucket holds at least one slice.
-  Buckets(const SliceMap& map, int64_t first_bytes, int64_t max_bytes);
+  Buckets(const SliceMap& map, int stage, int64_t first_bytes, int64_t max_bytes);
 
   int count() const { return static_cast<int>(elements_.size()); }
   // Returns the elements of a bucket. Bucket 0 is sent first.
@@ -50,7 +51,8 @@ class Buckets {
 
  private:
   std::vector<Range> elements_;
-  std::vector<int> bucket_of_slice_;
+  const int64_t first_slice_;
+  std::vector<int> bucket_of_slice_;  // from first_slice_
   std::vector<int> slices_in_;
   std::vector<int> missing_;
   int next_ = 0;
@@ -58,6 +60,9 @@ class Buckets {
 
 // The steps of a worker that updates by itself: every worker keeps the weights and the optimizer's
 // state, sums gradients with the others (worker/all_reduce/collective.h) and applies the same update.
+// A worker of a group that divides the model does so for the elements of its stage, with the workers
+// of other groups that have this stage. The flat vectors are whole, but it touches no pages of other
+// stages, except those with weights that its stage reads; the group passes these on.
 // Servers provide the first weights, collect losses, which are pushes without parts, and keep
 // checkpoints. Runs on the trainer's thread, and the sums on another.
 class AllReduceStep final : public Step {
@@ -71,20 +76,26 @@ class AllReduceStep final : public Step {
 
   void start(StepHost& host) override;
   std::optional<Result> run(const Task& task, StepHost& host) override;
-  // Updates the weights. At a barrier all workers compare theirs, and store them if it is due.
+  // At a barrier all workers with these weights compare theirs, and store them if it is due.
   void pushed(const Task& task, StepHost& host) override;
   std::span<const float> own_weights() const override {
     return {weights_.get(), static_cast<size_t>(map_.total())};
   }
   void on_message(int server, const Message& message) override;
   void on_state(const wire::State& state) override;
+  Traffic traffic() const override {
+    return {peers_.bytes_sent(), peers_.bytes_received(), peers_.rejected()};
+  }
 
  private:
   void post_sum(int bucket, const std::vector<SumPart>& parts);
-  void update(int64_t step, TimeSplit& split);
-  double clip() const;
+  void update(const Task& task, StepHost& host);
+  double clip(int64_t step);
   void apply(Range elements, const UpdateInfo& info);
-  void check_equal(int64_t step);
+  // Waits for posted work. Serves the host meanwhile: members of the group may need parts of this
+  // worker before they can take part in the sum.
+  void wait(int64_t ticket, StepHost& host);
+  void check_equal(int64_t step, StepHost& host);
   void store(int64_t step, StepHost& host);
   // Waits for the answers of a transfer. what: its name, for messages.
   void transfer(StepHost& host, const char* what);
@@ -95,14 +106,17 @@ class AllReduceStep final : public Step {
   const int64_t total_steps_;
   const int shares_;
   const int share_;
+  const std::vector<int> ranks_;  // in the job, of the workers that sum, by share
   const SliceMap map_;
+  const SlicePart part_;
+  const Range owned_;  // elements that this worker updates
   Compute& compute_;
   RangeUpdate update_;
   Buckets buckets_;
-  std::shared_ptr<float[]> weights_;       // flat, in memory that the model's device copies from
-  std::vector<std::vector<float>> slots_;  // optimizer state
+  std::shared_ptr<float[]> weights_;  // flat, in memory that the model's device copies from
+  std::vector<std::shared_ptr<float[]>> slots_;  // optimizer state, flat
   int64_t updates_ = 0;
-  std::shared_ptr<float[]> sums_;  // of the gradients, flat vector
+  std::shared_ptr<float[]> sums_;  // of the gradients, flat
 
   ShardClient client_;
   AwakeClock clock_;

@@ -8,17 +8,11 @@ namespace pushpull {
 namespace {
 
 constexpr int kServeMs = 200;
-constexpr std::chrono::milliseconds kLookMs{50};  // between two looks at the end of the job
 
 }  // namespace
 
-Communication::Communication(Peers& peers, Collective& collective, std::function<bool()> over,
-                             Activity& activity)
-    : peers_(peers),
-      collective_(collective),
-      over_(std::move(over)),
-      activity_(activity),
-      thread_([this] { loop(); }) {}
+Communication::Communication(Peers& peers, Collective& collective, Activity& activity)
+    : peers_(peers), collective_(collective), activity_(activity), thread_([this] { loop(); }) {}
 
 Communication::~Communication() {
   stopping_.store(true);
@@ -34,18 +28,15 @@ int64_t Communication::post(std::function<void()> work) {
   return ++posted_;
 }
 
-void Communication::wait(int64_t ticket) {
+bool Communication::wait(int64_t ticket) {
   std::unique_lock lock(mutex_);
-  while (finished_ < ticket && !error_) {
-    if (done_.wait_for(lock, kLookMs) == std::cv_status::timeout) {
-      activity_.wait([] { return std::string("the sums of the other workers"); });
-    }
-    if (!over_()) continue;
-    lock.unlock();
-    collective_.abort();
-    lock.lock();
+  const auto ended = [&] { return finished_ >= ticket || error_; };
+  if (!done_.wait_for(lock, std::chrono::milliseconds(kLookMs), ended)) {
+    activity_.wait([] { return std::string("the sums of the other workers"); });
+    return false;
   }
   if (finished_ < ticket) std::rethrow_exception(error_);
+  return true;
 }
 
 std::function<void()> Communication::take() {

@@ -20,10 +20,9 @@ namespace pushpull {
 
 class Communication {
  public:
-  // over: returns true once the job is over. activity: told the reasons for waits. Borrows all
-  // references; `peers` and `collective` belong to this thread from now on.
-  Communication(Peers& peers, Collective& collective, std::function<bool()> over,
-                Activity& activity);
+  // activity: told the reasons for waits. Borrows all references; `peers` and `collective` belong to
+  // this thread from now on.
+  Communication(Peers& peers, Collective& collective, Activity& activity);
   // Aborts the running work and joins the thread.
   ~Communication();
   Communication(const Communication&) = delete;
@@ -32,8 +31,11 @@ class Communication {
   // ---- the trainer's thread ----
   // Queues `work` and returns a ticket for it.
   int64_t post(std::function<void()> work);
-  // Waits until the work is done. Rethrows the first exception of any work; later work is not run.
-  void wait(int64_t ticket);
+  // Waits for at most kLookMs until the work is done, and returns true once it is. Rethrows the first exception of
+  // any work; later work is not run.
+  bool wait(int64_t ticket);
+
+  static constexpr int kLookMs = 50;
 
  private:
   void loop();
@@ -43,7 +45,6 @@ class Communication {
 
   Peers& peers_;
   Collective& collective_;
-  const std::function<bool()> over_;
   Activity& activity_;
   std::atomic<bool> stopping_ = false;
   WakeFd wake_;

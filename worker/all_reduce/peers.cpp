@@ -116,7 +116,9 @@ void Peers::wait_for_proofs() {
 }
 
 std::string Peers::name(int rank) const {
-  return "worker " + std::to_string(rank) + " at " + setup_.all[static_cast<size_t>(rank)].endpoint;
+  const auto at = static_cast<size_t>(rank);
+  const int worker = setup_.workers.empty() ? rank : setup_.workers[at];
+  return "worker " + std::to_string(worker) + " at " + setup_.all[at].endpoint;
 }
 
 void Peers::send(int to, int stage, int index, Payload payload) {

@@ -1,7 +1,10 @@
-// The connections of one worker to all others: one Router for incoming messages and one Dealer per
-// worker. Sends and receives parts of sums (PeerChunk) and short texts (PeerText), drops messages
-// that do not belong to this term, and detects a dead worker or a lost message. Blocking;
-// single-threaded.
+// The connections of one worker to all others that sum with it: one Router for incoming messages and
+// one Dealer per worker. Sends and receives parts of sums (PeerChunk) and short texts (PeerText),
+// drops messages that do not belong to this term, and detects a dead worker or a lost message.
+// Blocking; single-threaded.
+//
+// Ranks are counted among these workers: the share of each. If groups divide the model, they are
+// those with one stage, and have other ranks in the job.
 //
 // Messages are not resent: a broken connection counts as a lost worker, which ends the job. A
 // waiting worker asks the peers with missing messages once a second, or more often if the timeout is
@@ -44,8 +47,9 @@ Message peer_answer(const wire::PeerSender& sender, int64_t sent);
 struct PeersSetup {
   uint64_t term_id = 0;
   int rank = 0;
-  std::vector<PeerAddress> all;  // by rank, including this worker
-  double timeout_s = 10.0;       // without an answer to questions
+  std::vector<PeerAddress> all;   // by rank, including this worker
+  std::vector<int> workers = {};  // their ranks in the job, for messages; empty: the same
+  double timeout_s = 10.0;        // without an answer to questions
   int64_t max_frame_bytes = int64_t{17} << 20;
   Credentials credentials = {};  // of this worker; Credentials::to names another one
 };

@@ -31,8 +31,15 @@ void Compute::begin(int64_t step, std::vector<Range> nodes, std::span<const floa
   task_ = {step, std::move(nodes)};
   next_ = 0;
   weights_ = weights;
+  stage_weights_ = {};
   hinted_ = {};
   batches_.loader().announce(step, task_.nodes);
+}
+
+void Compute::begin(int64_t step, std::vector<Range> nodes,
+                    std::span<const std::vector<float>> weights) {
+  begin(step, std::move(nodes), std::span<const float>(weights.front()));
+  stage_weights_ = weights;
 }
 
 void Compute::hint(int64_t step, std::vector<Range> nodes) {
@@ -69,6 +76,7 @@ bool Compute::node(const GradientSum::SliceReady& ready, std::vector<float>& los
                       range,
                       task_.nodes.front().lo,
                       weights_,
+                      stage_weights_,
                       then.step,
                       then.nodes.empty() ? Range{} : then.nodes[index],
                       checked,

@@ -47,6 +47,9 @@ class Compute {
   //   weights: the flat vector. It must not change until the last node() has returned, because a
   //   device copies it only once.
   void begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights);
+  // The same for a model in stages on the processor (Model::pipeline) that read different weights.
+  //   weights: by stage; one without stages. They must not change, as above.
+  void begin(int64_t step, std::vector<Range> nodes, std::span<const std::vector<float>> weights);
   // Announces the nodes that probably come next: prefetches their data, and copies the first
   // micro-batch to the device while that computes the current task's last one. Call after begin().
   // A wrong guess costs only time.
@@ -101,6 +104,7 @@ class Compute {
   Task task_;                           // given to begin()
   size_t next_ = 0;                     // index in task_.nodes
   std::span<const float> weights_;
+  std::span<const std::vector<float>> stage_weights_;  // empty unless stages read different ones
   Task hinted_;
 };
 

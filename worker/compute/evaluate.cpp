@@ -58,12 +58,18 @@ std::span<const HeadSums> Evaluator::run(std::span<const float> weights, int64_t
   return sums_;
 }
 
+bool Evaluator::is_last_stage() const {
+  const GroupStage* const stage = group();
+  return stage == nullptr || stage->stage() + 1 == stage->stages();
+}
+
 std::span<const HeadSums> Evaluator::run_stage(std::span<const float> weights, int64_t chunk,
-                                               const float* input, float* output) {
+                                               const float* input, float* output,
+                                               bool same_weights) {
   PP_ASSERT(std::ssize(weights) == model_.table().total);
   std::span<HeadSums> sums = sums_;
-  if (output != nullptr) sums = {};
-  group()->planned().evaluate(weights, read(chunk, false), input, output, sums);
+  if (!is_last_stage()) sums = {};
+  group()->planned().evaluate(weights, read(chunk, same_weights), input, output, sums);
   return sums;
 }
 
@@ -96,7 +102,26 @@ Payload one_float(float value) {
 
 }  // namespace
 
-// This goes ahead of the chunks, with a number that no chunk has.
+bool EvaluationShare::programs_pass() const {
+  return evaluator_.group() != nullptr && evaluator_.group()->own_stage() != nullptr;
+}
+
+// These go ahead of the chunks, with a number that no chunk has.
+bool EvaluationShare::all_evaluate(int64_t step, Range chunks, bool evaluates) {
+  const GroupStage& group = *evaluator_.group();
+  const int64_t number = this->chunks() + chunks.lo;
+  for (int stage = 0; stage < group.stages(); ++stage) {
+    if (stage == group.stage()) continue;
+    exchange_->send({stage, kEvaluated, step, number}, one_float(evaluates ? 1.0F : 0.0F));
+  }
+  for (int stage = 0; stage < group.stages(); ++stage) {
+    if (stage == group.stage()) continue;
+    const Payload told = exchange_->receive({stage, kEvaluated, step, number}, 1);
+    evaluates = evaluates && *told.floats() != 0.0F;
+  }
+  return evaluates;
+}
+
 void EvaluationShare::tell(int64_t step, Range chunks, bool evaluates) {
   GroupStage* const group = evaluator_.group();
   if (group == nullptr || group->stage() + 1 == group->stages()) return;
@@ -119,6 +144,10 @@ void EvaluationShare::send_taken(int64_t step, int64_t chunk, Range chunks) {
 
 wire::EvalResult EvaluationShare::skip(int64_t step, Range chunks) {
   if (chunks.size() == 0) return {};
+  if (programs_pass()) {
+    all_evaluate(step, chunks, false);
+    return {};
+  }
   tell(step, chunks, false);
   for (int64_t chunk = chunks.lo; chunk < chunks.hi && evaluator_.group()->stage() > 0; ++chunk) {
     send_taken(step, chunk, chunks);
@@ -128,7 +157,7 @@ wire::EvalResult EvaluationShare::skip(int64_t step, Range chunks) {
 
 Payload EvaluationShare::input_of(int64_t step, int64_t chunk, Range chunks) {
   GroupStage* const group = evaluator_.group();
-  if (group == nullptr || group->stage() == 0) return {};
+  if (group == nullptr || group->stage() == 0 || programs_pass()) return {};
   const int before = group->stage() - 1;
   Payload input =
       exchange_->receive({before, kEvaluated, step, chunk}, group->planned().input_floats());
@@ -138,7 +167,7 @@ Payload EvaluationShare::input_of(int64_t step, int64_t chunk, Range chunks) {
 
 std::shared_ptr<float[]> EvaluationShare::output_of(int64_t step, int64_t chunk, Range chunks) {
   GroupStage* const group = evaluator_.group();
-  if (group == nullptr || group->stage() + 1 == group->stages()) return nullptr;
+  if (evaluator_.is_last_stage() || programs_pass()) return nullptr;
   if (chunk - kAhead >= chunks.lo) {
     exchange_->receive({group->stage() + 1, kEvaluated, step, chunk - kAhead}, kTaken);
   }
@@ -153,8 +182,12 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
   wire::EvalResult result;
   result.set_incarnation(incarnation_);
   result.set_step(step);
-  if (chunks.size() > 0 && !stages_before_evaluate(step, chunks)) return skip(step, chunks);
-  if (chunks.size() > 0) tell(step, chunks, true);
+  if (chunks.size() > 0 && programs_pass()) {
+    if (!all_evaluate(step, chunks, true)) return wire::EvalResult{};
+  } else if (chunks.size() > 0) {
+    if (!stages_before_evaluate(step, chunks)) return skip(step, chunks);
+    tell(step, chunks, true);
+  }
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) evaluator_.announce(chunk);
   for (int64_t chunk = chunks.lo; chunk < chunks.hi; ++chunk) {
     if (over_()) return std::nullopt;
@@ -165,12 +198,13 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
         evaluator_.group() == nullptr
             ? evaluator_.run(weights, chunk, chunk > chunks.lo)
             : evaluator_.run_stage(weights, chunk, input.owner ? input.floats() : nullptr,
-                                   output.get());
+                                   output.get(), chunk > chunks.lo);
     if (output) {
       const std::span<const float> floats(output.get(), outputs_->floats());
       exchange_->send({evaluator_.group()->stage() + 1, kEvaluated, step, chunk},
                       {output, std::as_bytes(floats)});
-    } else {
+    }
+    if (evaluator_.is_last_stage()) {
       wire::ChunkResult* out = result.add_chunks();
       out->set_chunk(chunk);
       to_wire(sums, out);

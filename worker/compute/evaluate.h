@@ -41,9 +41,11 @@ class Evaluator {
                                 bool same_weights = false);
   // Returns the model if a group of workers divides it, or null. It has `run_stage` in place of `run`.
   GroupStage* group() const { return model_.group_stage(); }
+  // Returns true if this worker has the last stage, or the whole model.
+  bool is_last_stage() const;
   // The same of the group's stage, see PipelineStage::evaluate. Returns nothing but in the last stage.
   std::span<const HeadSums> run_stage(std::span<const float> weights, int64_t chunk,
-                                      const float* input, float* output);
+                                      const float* input, float* output, bool same_weights = false);
 
  private:
   void find_indices(int64_t chunk);
@@ -80,6 +82,11 @@ class EvaluationShare {
   wire::EvalResult skip(int64_t step, Range chunks);
 
  private:
+  // Returns true if the workers' programs pass activations, and not `exchange`.
+  bool programs_pass() const;
+  // Tells all other stages whether this one evaluates. Returns whether all do: a program whose neighbour
+  // does not would wait for it.
+  bool all_evaluate(int64_t step, Range chunks, bool evaluates);
   // Tells the stage behind whether this one evaluates. Nothing in the last stage.
   void tell(int64_t step, Range chunks, bool evaluates);
   // Returns whether the stages before evaluate.

@@ -105,11 +105,12 @@ class MicroBatches {
 // A node of a task, to be computed.
 struct NodeWork {
   int64_t step = 0;
-  Range range;                     // micro-batches
-  int64_t first = 0;               // micro-batch of the task
-  std::span<const float> weights;  // flat; the same in all nodes of the task
-  int64_t next_step = 0;           // of `next`
-  Range next;                      // the node that probably follows; empty if unknown
+  Range range;                                        // micro-batches
+  int64_t first = 0;                                  // micro-batch of the task
+  std::span<const float> weights;                     // flat; the same in all nodes of the task
+  std::span<const std::vector<float>> stage_weights;  // by stage, if they differ; otherwise empty
+  int64_t next_step = 0;                              // of `next`
+  Range next;  // the node that probably follows; empty if unknown
   const GradientSum::SliceReady& ready;
   const WeightsNeeded& needed;  // may be empty
 

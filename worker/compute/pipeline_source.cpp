@@ -227,7 +227,8 @@ void PipelineSource::run(size_t s) {
 PipelineStage::Pass PipelineSource::pass(size_t stage, int64_t micro_batch) const {
   const Leaf& leaf = leaves_[static_cast<size_t>(micro_batch)];
   const auto slots = static_cast<int64_t>(stages_[stage].model->slots());
-  return {work_->weights,
+  const bool differ = !work_->stage_weights.empty();
+  return {differ ? std::span<const float>(work_->stage_weights[stage]) : work_->weights,
           {leaf.gradient.get(), leaf.gradient ? pool_.floats() : 0},
           leaf.batch.get(),
           static_cast<size_t>(micro_batch % slots)};

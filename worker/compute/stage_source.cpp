@@ -116,7 +116,7 @@ void StageSource::forward(const NodeWork& work, int64_t m, std::vector<float>& l
   // each sample counts once in the hash of a group
   const MicroBatch& samples = is_last() ? batches_.get(work.step, m) : batches_.read(work.step, m);
   InFlight& micro_batch = in_flight_.emplace_back();
-  micro_batch.batch = model.prepare(samples.view());
+  micro_batch.batch = model.prepare(samples.view(m != work.first));
   figures_.slots_max = std::max(figures_.slots_max, std::ssize(in_flight_));
   Payload input;
   if (input_gradients_) {
@@ -132,7 +132,8 @@ void StageSource::forward(const NodeWork& work, int64_t m, std::vector<float>& l
   count(Trace::kDeviceForward, work, m, begin_s);
   if (output) {
     send({stage_ + 1, Kind::KIND_ACTIVATIONS, work.step, m}, output, outputs_->floats());
-  } else {
+  }
+  if (is_last()) {
     losses.push_back(batches_.checked_loss(work.step, m, model.loss(pass_of)));
   }
 }

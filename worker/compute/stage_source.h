@@ -31,7 +31,7 @@ class StageSource final : public GradientSource {
   bool node(const NodeWork& work, std::vector<float>& losses) override;
   void abandon() override { in_flight_.clear(); }
   std::vector<StageTotals> stages() const override {
-    return stage_ < 0 ? std::vector<StageTotals>{} : std::vector{figures_};
+    return figures_.layers == 0 ? std::vector<StageTotals>{} : std::vector{figures_};
   }
   // Only the elements that the stage owns.
   std::span<const float> sum() const override { return sum_->sum(); }

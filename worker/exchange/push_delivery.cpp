@@ -66,8 +66,8 @@ void PushDelivery::open(Pending& pending, int server) {
   push->set_step(head_.step);
   push->set_lo(static_cast<int32_t>(head_.range.lo));
   push->set_hi(static_cast<int32_t>(head_.range.hi));
+  push->set_stage(connections_.part().stage);
   if (!options_.reports) {
-    push->set_stage(connections_.part().stage);
     push->set_parts_total(connections_.pushed(server) * head_.parts_each);
     push->mutable_read_versions()->Assign(head_.read_versions.begin(), head_.read_versions.end());
   }

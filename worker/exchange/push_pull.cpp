@@ -106,6 +106,11 @@ void PushPull::give_up_pull() {
   if (releases) schedule_->on_weights_released();
 }
 
+void PushPull::follow(const Task& task) {
+  schedule_->follow(task);
+  give_up_pull();
+}
+
 Task PushPull::next(int64_t now_ms) {
   if (pull_.running()) return {};
   const Schedule::Decision decision = schedule_->next();

@@ -83,6 +83,9 @@ class PushPull {
   // In a group of workers that divides the model: see Schedule.
   std::optional<int64_t> proposed_step() const { return schedule_->proposed_step(); }
   void begin_at(int64_t step) { schedule_->begin_at(step); }
+  bool leads() const { return schedule_->leads(); }
+  bool awaits_task() const { return schedule_->awaits_task(); }
+  void follow(const Task& task);
   // Returns the task that will probably follow, so that its data can be prefetched.
   std::optional<Task> upcoming() const { return schedule_->upcoming(); }
   // The weights for the task that `next` returned. Valid until the next call of on_message.

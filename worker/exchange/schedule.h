@@ -71,12 +71,18 @@ class Schedule {
   virtual void on_pushed(int64_t step, Range range) = 0;
   virtual void on_evaluated() = 0;
 
-  // ---- a group of workers that divides the model, after each change of the group ----
-  // Returns the step of the newest weights at the servers, once it is known, if the group must begin
-  // its share again: the lowest one of all members counts. Without it, the coordinator names the step.
-  virtual std::optional<int64_t> proposed_step() const { return std::nullopt; }
+  // ---- a group of workers that divides the model ----
+  // After each change of the group: returns the step from which this worker can begin, once it is known. The lowest
+  // one of all members counts. 0: the coordinator, or stage 0, names the steps.
+  virtual std::optional<int64_t> proposed_step() const { return 0; }
   // The group begins at this step.
   virtual void begin_at(int64_t /*step*/) {}
+  // Returns true at stage 0 if it tells the others each task, because they cannot know which is next.
+  virtual bool leads() const { return false; }
+  // Returns true if this worker needs stage 0 to tell it the next task.
+  virtual bool awaits_task() const { return false; }
+  // Stage 0 has told this task. Throws Error(kProtocol) if the group has no such task.
+  virtual void follow(const Task& /*task*/) {}
 
   // ---- queries ----
   virtual Decision next() const = 0;

@@ -90,13 +90,82 @@ std::vector<Range> LockstepSchedule::nodes(Range range) const {
 }
 
 bool NewestSchedule::on_shares(const wire::State& state) {
-  return shares_.assign(
+  const int64_t attempt = state.group().attempt();
+  const bool anew = std::exchange(attempt_, attempt) != attempt;
+  stage_ = state.group().stage();
+  if (anew) {
+    told_.reset();
+    past_barrier_ = false;
+    clock_ = -1;
+  }
+  const bool grown = shares_.assign(
       state, [this](int64_t /*from_step*/) { return clock_; }, true);
+  return grown || anew;
 }
 
-// Without weights, a worker is asking for the current step; that answer serves a new share, too.
+// A change of shares begins another attempt, so the share is here. Other workers may evaluate its chunks.
+void NewestSchedule::follow(const Task& task) {
+  const WorkPlan& plan = shares_.plan();
+  const auto is_mine = [&](const OwnedShare& share) { return share.range == task.range; };
+  const bool evaluates = task.kind == Task::kEvaluate;
+  const bool has_range =
+      evaluates
+          ? task.range.lo >= 0 && task.range.lo <= task.range.hi && task.range.hi <= plan.chunks
+          : task.range.size() > 0 && std::ranges::any_of(shares_.all(), is_mine);
+  const int64_t last = plan.barriers.end_step - (evaluates ? 0 : 1);
+  if (!has_range || task.step < plan.barriers.start_step || task.step > last) {
+    throw Error(ErrorCode::kProtocol,
+                "[stages] stage 0 has named a task that the group does not have: step " +
+                    std::to_string(task.step) + ", " + std::to_string(task.range.lo) + " to " +
+                    std::to_string(task.range.hi));
+  }
+  told_ = task;
+}
+
+// Until it is told, a worker pulls the next weights: the answer also shows that its last push has arrived, which may
+// be what the step waits for.
+Schedule::Decision NewestSchedule::next_to_follow() const {
+  if (told_ && weights_fit(*told_)) return {*told_, std::nullopt};
+  if (told_) {
+    return {{},
+            PullAim{.versions = PullAim::kNewest,
+                    .clock = told_->step,
+                    .at_barrier = told_->kind == Task::kEvaluate}};
+  }
+  const bool has_next = clock_ >= 0 && !used_;
+  if (has_next || newest_ == shares_.plan().barriers.end_step) return {};
+  return {
+      {},
+      PullAim{.versions = PullAim::kNewest, .clock = clock_ == newest_ ? newest_ + 1 : newest_}};
+}
+
+bool NewestSchedule::weights_fit(const Task& task) const {
+  if (clock_ < 0) return false;
+  if (follows() && task.kind == Task::kCompute) return clock_ >= task.step;
+  return clock_ == task.step;
+}
+
+void NewestSchedule::take_to_follow(const PulledWeights& weights) {
+  const bool same = weights.min_version == weights.max_version;
+  used_ = false;
+  newest_ = std::max(newest_, weights.min_version);
+  past_barrier_ = weights.aim.at_barrier && !weights.at_barrier;
+  if (weights.aim.at_barrier) {
+    clock_ = weights.aim.clock;
+  } else if (same) {
+    clock_ = weights.min_version;
+  } else {
+    const bool enough = told_ && weights.min_version >= told_->step;
+    clock_ = enough ? told_->step : -1;
+  }
+}
+
+// Without weights, a worker is asking for the current step; that answer serves a new share, too. One that follows
+// keeps a pull that the task needs.
 bool NewestSchedule::gives_up(const PullAim& pull) const {
-  return !(pull.is_newest() && clock_ < 0);
+  if (!pull.is_newest()) return true;
+  if (!follows()) return clock_ >= 0;
+  return !told_ || told_->kind == Task::kEvaluate || pull.clock > told_->step;
 }
 
 OwnedShare& NewestSchedule::own(const OwnedShare* share) {
@@ -123,6 +192,7 @@ const OwnedShare* NewestSchedule::share_to_compute() const {
 }
 
 Schedule::Decision NewestSchedule::next() const {
+  if (follows()) return next_to_follow();
   if (shares_.empty()) return {};
   const Barriers& barriers = shares_.plan().barriers;
   if (const std::optional<Task> task = wanted()) {
@@ -140,6 +210,7 @@ Schedule::Decision NewestSchedule::next() const {
 }
 
 std::optional<Task> NewestSchedule::wanted() const {
+  if (follows()) return told_;
   if (clock_ < 0) return std::nullopt;
   const Barriers& barriers = shares_.plan().barriers;
   if (const OwnedShare* share = evaluation()) {
@@ -160,6 +231,10 @@ std::optional<Task> NewestSchedule::upcoming() const {
 // Servers may be a version apart. Then all of them are asked for exactly the lower one, which they
 // still have, except a server that has moved on once more.
 std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) {
+  if (follows()) {
+    take_to_follow(weights);
+    return std::nullopt;
+  }
   if (weights.aim.at_barrier) {
     finish_barrier(weights);
     return std::nullopt;
@@ -191,6 +266,10 @@ void NewestSchedule::finish_barrier(const PulledWeights& weights) {
 }
 
 void NewestSchedule::on_pushed(int64_t step, Range range) {
+  if (follows()) {
+    used_ = true;
+    return told_.reset();
+  }
   OwnedShare& share = own(share_to_compute());
   PP_ASSERT(share.range == range && clock_ == step);
   share.clock = step + 1;
@@ -198,6 +277,10 @@ void NewestSchedule::on_pushed(int64_t step, Range range) {
 }
 
 void NewestSchedule::on_evaluated() {
+  if (follows()) {
+    if (std::exchange(past_barrier_, false)) clock_ = -1;
+    return told_.reset();
+  }
   OwnedShare& share = own(evaluation());
   share.evaluated_through = shares_.plan().barriers.next_evaluation(share.evaluated_through);
 }

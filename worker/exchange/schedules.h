@@ -54,7 +54,9 @@ class LockstepSchedule : public Schedule {
 
 // Schedule of backup:B (Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981). A
 // step may end without this worker, so it always computes on the newest version. It still evaluates
-// its chunks of every evaluation that it has passed.
+// its chunks of every evaluation that it has passed. In a group, stage 0 does so, and the others compute the tasks
+// that it tells them. If servers have reached a later version meanwhile, the step's set of pushes was chosen without
+// this group, and will drop this one: then any weights do.
 class NewestSchedule : public Schedule {
  public:
   explicit NewestSchedule(const WorkPlan& plan) : shares_(plan) {}
@@ -67,15 +69,23 @@ class NewestSchedule : public Schedule {
 
   Decision next() const override;
   std::optional<Task> wanted() const override;
-  bool weights_fit(const Task& task) const override { return clock_ >= 0 && clock_ == task.step; }
+  bool weights_fit(const Task& task) const override;
   std::optional<Task> upcoming() const override;
+  bool is_past_barrier() const override { return past_barrier_; }
   bool gives_up(const PullAim& pull) const override;
   bool idle() const override { return shares_.empty(); }
   wire::Grant grant(Range range) const override { return shares_.grant(range); }
 
+  bool leads() const override { return attempt_ > 0 && stage_ == 0; }
+  bool awaits_task() const override { return follows() && !told_; }
+  void follow(const Task& task) override;
+
   bool acknowledged_is_applied() const override { return false; }
 
  private:
+  bool follows() const { return attempt_ > 0 && stage_ > 0; }
+  Decision next_to_follow() const;
+  void take_to_follow(const PulledWeights& weights);
   const OwnedShare* evaluation() const;
   const OwnedShare* share_to_compute() const;
   OwnedShare& own(const OwnedShare* share);
@@ -84,6 +94,13 @@ class NewestSchedule : public Schedule {
   ShareList shares_;
   int64_t clock_ = -1;  // of the weights in use; -1 if there are none
   int64_t newest_ = 0;  // newest version received
+
+  // in a group
+  int64_t attempt_ = 0;  // of the group; 0 without one
+  int stage_ = 0;
+  std::optional<Task> told_;   // by stage 0, and not done
+  bool used_ = false;          // the weights, by a push
+  bool past_barrier_ = false;  // servers are past that of told_
 };
 
 // Schedule of ssp:S (Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel

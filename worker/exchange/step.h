@@ -86,6 +86,14 @@ class Step {
   // Returns true if the task pushes nothing before the host has the whole gradient in its memory.
   virtual bool holds_back_pushes() const { return false; }
 
+  // What has passed between this worker and others so far.
+  struct Traffic {
+    int64_t sent = 0;      // payload bytes
+    int64_t received = 0;  // payload bytes
+    int64_t rejected = 0;  // messages
+  };
+  virtual Traffic traffic() const { return {}; }
+
   // ---- a worker that keeps the weights itself ----
   // Returns its weights; empty if they are the servers'.
   virtual std::span<const float> own_weights() const { return {}; }
@@ -115,6 +123,7 @@ struct StepParts {
   const Encoder& encoder;  // the host encodes slices with it
   const SliceMap& slices;
   FloatAllocator gradients;  // memory that servers read
+  SlicePart part = {};       // that the worker updates and reads
 };
 using MakeStep = std::function<std::unique_ptr<Step>(const StepParts&)>;
 

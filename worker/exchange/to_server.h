@@ -18,6 +18,13 @@ namespace pushpull {
 struct SlicePart {
   int stage = 0;                   // whose slices it pushes
   std::vector<Range> pulled = {};  // slices that it needs, ascending; empty: all
+  bool reports = false;            // pushes go to all servers with slices: the run is recorded
+
+  bool needs(int slice) const {
+    return pulled.empty() || std::ranges::any_of(pulled, [slice](const Range& range) {
+             return range.lo <= slice && slice < range.hi;
+           });
+  }
 };
 
 // Maps slices to connections. A worker has `connections` connections to each server (a key of the
@@ -31,9 +38,10 @@ class ConnectionMap {
     for (int server = 0; server < servers(); ++server) {
       Server& to = servers_[static_cast<size_t>(server)];
       const std::vector<int> all = map.slices_of(server);
+      to.has_slices = !all.empty();
       to.connections = static_cast<int>(std::clamp<int64_t>(std::ssize(all), 1, connections));
       for (const int slice : all) {
-        if (is_pulled(slice)) to.pulled.push_back(slice);
+        if (part_.needs(slice)) to.pulled.push_back(slice);
         if (map.stage_of(slice) == part_.stage) ++to.pushed;
       }
     }
@@ -46,7 +54,9 @@ class ConnectionMap {
   const std::vector<int>& pulled(int server) const { return at(server).pulled; }
   int pushed(int server) const { return at(server).pushed; }
   // Returns true if the server counts the worker's pushes, also those without slices.
-  bool counts_pushes(int server) const { return pushed(server) > 0 || server == 0; }
+  bool counts_pushes(int server) const {
+    return pushed(server) > 0 || server == 0 || (part_.reports && at(server).has_slices);
+  }
   // The number of connections to the server.
   int count(int server) const { return at(server).connections; }
   // The index of the slice's connection among those to its server.
@@ -56,14 +66,10 @@ class ConnectionMap {
   struct Server {
     std::vector<int> pulled;
     int pushed = 0;
+    bool has_slices = false;
     int connections = 1;
   };
   const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
-  bool is_pulled(int slice) const {
-    return part_.pulled.empty() || std::ranges::any_of(part_.pulled, [slice](const Range& range) {
-             return range.lo <= slice && slice < range.hi;
-           });
-  }
 
   const SliceMap map_;
   const SlicePart part_;

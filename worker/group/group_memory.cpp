@@ -19,7 +19,7 @@ constexpr size_t kMaxPools = 16;  // members send parts of a few sizes
 
 GroupMemory::GroupMemory(const Job& job, int64_t max_part_bytes)
     : wanted_(job.transport == Transport::kShm), max_part_bytes_(max_part_bytes) {
-  if (!shares_memory(job)) return;
+  if (!workers_share_memory(job)) return;
   pool_ = std::make_shared<SegmentPool>([wanted = wanted_](const std::string& why) {
     wanted ? Log("worker").warn(why) : Log("worker").info(why);
   });

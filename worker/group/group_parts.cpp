@@ -33,6 +33,8 @@ std::string text_of(const StageExchange::Part& part) {
       return "the squares of the gradient of step " + step;
     case wire::StagePart::KIND_WEIGHTS:
       return "the weights after step " + step;
+    case wire::StagePart::KIND_TASK:
+      return "its next task";
     default:
       return "a part";
   }
