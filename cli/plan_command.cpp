@@ -5,9 +5,11 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "cli/commands.h"
+#include "cli/plan_measure.h"
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
 #include "common/base/text.h"
@@ -16,6 +18,7 @@
 #include "common/job/program_help.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
+#include "models/stages.h"
 
 namespace pushpull {
 namespace {
@@ -25,6 +28,10 @@ using nlohmann::ordered_json;
 const std::vector<KeyHelp>& plan_options() {
   static const std::vector<KeyHelp> options = {
       takes("FILE", {"job", "", "job file (INI) whose model is divided; keys as flags do as well"}),
+      {"measure", "",
+       "measure the pieces of the model on this processor, and balance by that where balance = "
+       "auto",
+       "", false},
       {"json", "", "print JSON", "", false},
   };
   return options;
@@ -37,6 +44,96 @@ std::string fixed(double value, int digits) {
 }
 
 std::string in_mib(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 20), 1); }
+
+// What was measured of a division into stages.
+struct Measured {
+  std::string balance;            // as a value of the key
+  std::vector<PassCosts> passes;  // seconds, by stage
+  std::vector<double> bubbles;    // by stage
+  // Returns the seconds of a micro-batch in the stage that takes longest: a pipeline is as fast as this one.
+  double slowest() const {
+    double most = 0.0;
+    for (const PassCosts& pass : passes) most = std::max(most, pass.forward + pass.backward);
+    return most;
+  }
+};
+
+// The division that the FLOP suggest, or the job, and, where balance = auto, the one by measured times.
+struct Measurement {
+  Measured predicted;
+  Measured measured;
+};
+
+Measured measured_of(const Job& job, const std::vector<PassCosts>& pieces,
+                     const std::vector<int64_t>& pieces_of_stages) {
+  Measured out;
+  size_t piece = 0;
+  for (const int64_t count : pieces_of_stages) {
+    out.balance += (out.balance.empty() ? "" : ",") + std::to_string(count);
+    PassCosts stage;
+    for (const size_t end = piece + static_cast<size_t>(count); piece < end; ++piece) {
+      stage.forward += pieces[piece].forward;
+      stage.backward += pieces[piece].backward;
+    }
+    out.passes.push_back(stage);
+  }
+  out.bubbles = stage_bubbles(job.stage_schedule, out.passes, job.micro_batches());
+  return out;
+}
+
+Measurement measure(const Job& job, const Dataset& dataset, const std::vector<StagePlan>& plan) {
+  const std::vector<PassCosts> pieces = measure_pieces(job, dataset);
+  std::vector<int64_t> planned;
+  for (const StagePlan& stage : plan) planned.push_back(stage.pieces);
+  Measurement out{measured_of(job, pieces, planned), {}};
+  out.measured = out.predicted;
+  if (job.balance != "auto") return out;
+  std::vector<int64_t> nanoseconds;
+  for (const PassCosts& piece : pieces) {
+    nanoseconds.push_back(static_cast<int64_t>(1e9 * (piece.forward + piece.backward)));
+  }
+  out.measured = measured_of(job, pieces, balanced(nanoseconds, std::ssize(plan)));
+  return out;
+}
+
+void print_measured(std::ostream& out, const Job& job, const Measurement& measurement) {
+  const auto ms = [](double seconds) { return fixed(1e3 * seconds, 2); };
+  const Measured& best = measurement.measured;
+  constexpr int kWidth = 13;
+  out << "\nmeasured, balance = " << best.balance << "\n" << std::setw(5) << "stage";
+  for (const char* title : {"forward ms", "backward ms", "bubble %"}) {
+    out << " " << std::setw(kWidth) << title;
+  }
+  out << "\n";
+  for (size_t s = 0; s < best.passes.size(); ++s) {
+    out << std::setw(5) << s;
+    for (const std::string& cell : {ms(best.passes[s].forward), ms(best.passes[s].backward),
+                                    fixed(100 * best.bubbles[s], 1)}) {
+      out << " " << std::setw(kWidth) << cell;
+    }
+    out << "\n";
+  }
+  const auto slowest = [&](const Measured& of) {
+    return "balance = " + of.balance + ", whose slowest stage takes " + ms(of.slowest()) +
+           " ms for a micro-batch\n";
+  };
+  out << (job.balance == "auto" ? "by FLOP:     " : "the job's:   ")
+      << slowest(measurement.predicted);
+  if (job.balance == "auto") out << "by the time: " << slowest(best);
+}
+
+ordered_json json_of(const Measured& measured) {
+  ordered_json j;
+  j["balance"] = measured.balance;
+  j["slowest_seconds"] = measured.slowest();
+  j["stages"] = ordered_json::array();
+  for (size_t s = 0; s < measured.passes.size(); ++s) {
+    j["stages"].push_back({{"forward_seconds", measured.passes[s].forward},
+                           {"backward_seconds", measured.passes[s].backward},
+                           {"bubble", measured.bubbles[s]}});
+  }
+  return j;
+}
 
 void print_table(std::ostream& out, const std::vector<StagePlan>& stages) {
   constexpr int kWidth = 13;
@@ -60,7 +157,8 @@ void print_table(std::ostream& out, const std::vector<StagePlan>& stages) {
   }
 }
 
-void print_json(std::ostream& out, const Job& job, const std::vector<StagePlan>& stages) {
+void print_json(std::ostream& out, const Job& job, const std::vector<StagePlan>& stages,
+                const std::optional<Measurement>& measurement) {
   ordered_json j;
   j["model"] = job.model;
   j["schedule"] = job.stage_schedule;
@@ -68,7 +166,8 @@ void print_json(std::ostream& out, const Job& job, const std::vector<StagePlan>&
   j["micro_batches"] = job.micro_batches();
   j["stages"] = ordered_json::array();
   for (const StagePlan& stage : stages) {
-    j["stages"].push_back({{"layers", stage.layers},
+    j["stages"].push_back({{"pieces", stage.pieces},
+                           {"layers", stage.layers},
                            {"parameters", stage.parameters},
                            {"flops", stage.flops},
                            {"memory_bytes", 2 * stage.weights_bytes + stage.arena_bytes},
@@ -77,6 +176,10 @@ void print_json(std::ostream& out, const Job& job, const std::vector<StagePlan>&
                            {"arena_bytes", stage.arena_bytes},
                            {"bytes_out", stage.bytes_out},
                            {"bubble", stage.bubble}});
+  }
+  if (measurement) {
+    j["measured"] = {{"predicted", json_of(measurement->predicted)},
+                     {"balanced", json_of(measurement->measured)}};
   }
   out << json_text(j) << "\n";
 }
@@ -87,7 +190,7 @@ const ProgramHelp& plan_help() {
   static const ProgramHelp help = {
       .name = "pushpull plan",
       .summary = "what each stage of a divided model has and costs",
-      .usage = {"pushpull plan --job FILE [--stages N] [--KEY VALUE ...] [--json]"},
+      .usage = {"pushpull plan --job FILE [--stages N] [--KEY VALUE ...] [--measure] [--json]"},
       .options = plan_options(),
       .job_flags = JobFlags::kAccept};
   return help;
@@ -118,10 +221,13 @@ int plan_command(int argc, const char* const* argv) {
                   "the programs that are its workers divide it themselves");
   const std::unique_ptr<Dataset> dataset = open_dataset(job);
   const std::vector<StagePlan> plan = plan_stages(job, dataset->fields(), *stages);
+  std::optional<Measurement> measurement;
+  if (line.local.contains("measure")) measurement = measure(job, *dataset, plan);
   if (line.local.contains("json")) {
-    print_json(std::cout, job, plan);
+    print_json(std::cout, job, plan, measurement);
   } else {
     print_table(std::cout, plan);
+    if (measurement) print_measured(std::cout, job, *measurement);
   }
   return 0;
 }

@@ -80,12 +80,6 @@ void GraphModel::evaluate(std::span<const float> weights, const Samples& samples
              sums);
 }
 
-std::span<const float> GraphModel::scores() const {
-  const ops::Backend& backend = graph_->backend();
-  if (backend.device() != nullptr || backend.activation_bytes() != sizeof(float)) return {};
-  return graph_->scores();
-}
-
 void GraphModel::evaluate_on_device(std::span<const float> weights, const Samples& samples) {
   const Copies& copy = copies();
   ops::Backend& backend = graph_->backend();

@@ -21,7 +21,7 @@ class GraphModel final : public Model {
               const GradientReady& ready, const WeightsNeeded& needed = {}) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
-  std::span<const float> scores() const override;
+  std::span<const float> scores() const override { return graph_->scores(); }
   double gradient_bound(size_t tensor) const override { return graph_->gradient_bound(tensor); }
   size_t arena_bytes() const override { return graph_->arena_bytes(); }
   size_t slots() const override { return graph_->slots(); }

@@ -22,10 +22,12 @@ GroupModel::GroupModel(Graph graph, std::vector<Range> nodes, MakeBackend backen
   const std::unique_ptr<ops::Backend> described = backend_();
   const ops::Backend::Scope scope(*described);
   numerics_ = described->numerics();
+  is_on_device_ = described->device() != nullptr;
   for (size_t s = 0; s + 1 < nodes_.size(); ++s) {
     const Graph stage = stage_graph(graph_, nodes_, s);
     const ops::ValueType& output = stage.values[static_cast<size_t>(stage.edges.output)];
     boundary_floats_ = std::max(boundary_floats_, ops::floats_of(*described, output));
+    if (output.layout == ops::Layout::kNative) passes_images_ = true;
   }
 }
 
@@ -41,20 +43,28 @@ void GroupModel::evaluate(std::span<const float> /*weights*/, const Samples& /*s
   PP_ASSERT(false);
 }
 
+void GroupModel::choose(const std::string& choices) {
+  if (choices.empty() || choices == choices_) return;
+  choices_ = choices;
+  if (planned_) planned_->choose(choices);
+}
+
 void GroupModel::take_stage(int stage, int64_t micro_batches) {
   PP_ASSERT(stage >= 0 && stage < stages());
   const auto slots = static_cast<size_t>(stage_slots(schedule_, stages(), stage, micro_batches));
   if (stage == stage_ && planned_->slots() >= slots) return;
   planned_.reset();  // its arena goes before the next one comes
   stage_ = -1;
-  planned_.emplace(std::make_unique<PlannedGraph>(
-                       backend_(), stage_graph(graph_, nodes_, static_cast<size_t>(stage)), slots),
-                   PlannedStage::Place{schedule_, stages(), stage}, seed_);
+  std::unique_ptr<ops::Backend> backend = backend_();
+  if (!choices_.empty()) backend->choose(choices_);
+  planned_ = make_planned_stage(std::move(backend),
+                                stage_graph(graph_, nodes_, static_cast<size_t>(stage)), slots,
+                                {schedule_, stages(), stage}, seed_);
   stage_ = stage;
 }
 
 PipelineStage& GroupModel::planned() {
-  PP_ASSERT(planned_.has_value());
+  PP_ASSERT(planned_ != nullptr);
   return *planned_;
 }
 

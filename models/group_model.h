@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,7 @@ namespace pushpull {
 
 class GroupModel final : public Model, public GroupStage {
  public:
-  // Makes a backend on the processor, for a stage.
+  // Makes the backend of a stage; called again for another stage.
   using MakeBackend = std::function<std::unique_ptr<ops::Backend>()>;
   // nodes: of stage_nodes. schedule: see stage_actions. seed: as GraphModel.
   // Throws as mark_stages does.
@@ -36,8 +35,14 @@ class GroupModel final : public Model, public GroupStage {
   size_t arena_bytes() const override { return planned_ ? planned_->graph().arena_bytes() : 0; }
   size_t slots() const override { return planned_ ? planned_->slots() : 0; }
   std::string numerics() const override { return numerics_; }
-  void choose(const std::string& /*choices*/) override {}
+  // Those that were chosen for it: a stage alone has not all.
+  std::string choices() const override { return choices_; }
+  void choose(const std::string& choices) override;
   GroupStage* group_stage() override { return this; }
+
+  bool is_on_device() const { return is_on_device_; }
+  // Returns whether an image passes from one stage to another, in the layout of a backend.
+  bool passes_images() const { return passes_images_; }
 
   // ---- GroupStage ----
   int stages() const override { return static_cast<int>(nodes_.size()); }
@@ -54,10 +59,17 @@ class GroupModel final : public Model, public GroupStage {
   const std::string schedule_;
   const uint64_t seed_;
   std::string numerics_;
+  std::string choices_;
   std::vector<std::vector<size_t>> read_;  // tensors, by stage
   size_t boundary_floats_ = 0;
+  bool is_on_device_ = false;
+  bool passes_images_ = false;
   int stage_ = -1;
-  std::optional<PlannedStage> planned_;
+  std::unique_ptr<PlannedStage> planned_;
 };
+
+// Creates the model of make_group_model on these backends.
+std::unique_ptr<Model> make_group_model_on(GroupModel::MakeBackend backend, const Job& job,
+                                           const FieldTable& fields);
 
 }  // namespace pushpull

@@ -12,6 +12,7 @@
 #include "models/graph_model.h"
 #include "models/group_model.h"
 #include "models/models.h"
+#include "models/ops/choices.h"
 #include "models/staged_model.h"
 #include "models/stages.h"
 
@@ -129,44 +130,15 @@ ModelFigures figures_of_model(const Job& job, const FieldTable& fields) {
 
 namespace {
 
-// Sets the bubbles: runs the schedules with a forward pass of a third of a stage's FLOP, and a backward
-// pass of the rest.
+// A forward pass takes a third of a stage's FLOP, a backward pass the rest.
 void set_bubbles(const Job& job, std::vector<StagePlan>& stages) {
-  const auto count = static_cast<int64_t>(stages.size());
-  const int64_t micro_batches = job.micro_batches();
-  const auto size = static_cast<size_t>(micro_batches);
-  std::vector<std::vector<StageAction>> actions;
-  for (int64_t s = 0; s < count; ++s) {
-    actions.push_back(stage_actions(job.stage_schedule, count, s, micro_batches));
+  std::vector<PassCosts> costs;
+  for (const StagePlan& stage : stages) {
+    const auto flops = static_cast<double>(stage.flops);
+    costs.push_back({flops / 3.0, flops * 2.0 / 3.0});
   }
-  std::vector<std::vector<double>> forward(stages.size(), std::vector<double>(size, -1.0));
-  std::vector<std::vector<double>> backward = forward;  // when a pass ended; -1: it has not
-  std::vector<size_t> next(stages.size());
-  std::vector<double> now(stages.size());
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t s = 0; s < stages.size(); ++s) {
-      while (next[s] < actions[s].size()) {
-        const StageAction action = actions[s][next[s]];
-        const auto m = static_cast<size_t>(action.micro_batch);
-        const double fed = action.forward           ? (s == 0 ? 0.0 : forward[s - 1][m])
-                           : s + 1 == stages.size() ? forward[s][m]
-                                                    : backward[s + 1][m];
-        if (fed < 0.0) break;
-        const double cost =
-            static_cast<double>(stages[s].flops) * (action.forward ? 1.0 : 2.0) / 3.0;
-        now[s] = std::max(now[s], fed) + cost;
-        (action.forward ? forward : backward)[s][m] = now[s];
-        ++next[s];
-        moved = true;
-      }
-    }
-  }
-  const double end = *std::ranges::max_element(now);
-  for (StagePlan& stage : stages) {
-    const double busy = static_cast<double>(stage.flops * micro_batches);
-    stage.bubble = end > 0.0 ? 1.0 - busy / end : 0.0;
-  }
+  const std::vector<double> bubbles = stage_bubbles(job.stage_schedule, costs, job.micro_batches());
+  for (size_t s = 0; s < stages.size(); ++s) stages[s].bubble = bubbles[s];
 }
 
 }  // namespace
@@ -174,12 +146,14 @@ void set_bubbles(const Job& job, std::vector<StagePlan>& stages) {
 std::vector<StagePlan> plan_stages(const Job& job, const FieldTable& fields, int64_t stages) {
   const Graph graph = graph_of(job, fields);
   const std::vector<Range> nodes = stage_nodes(graph, stages, Balance::parse(job.balance));
+  const std::vector<int64_t> pieces = pieces_in(graph, nodes);
   std::vector<StagePlan> out;
   for (int64_t s = 0; s < stages; ++s) {
     const PlannedGraph planned(planning_backend(job),
                                stage_graph(graph, nodes, static_cast<size_t>(s)), 0);
     const StageCost cost = cost_of(planned.graph());
     StagePlan plan;
+    plan.pieces = pieces[static_cast<size_t>(s)];
     plan.layers = cost.layers;
     plan.parameters = cost.parameters;
     plan.flops = cost.flops;
@@ -215,26 +189,74 @@ ops::BackendOptions backend_options(const Job& job, const device::DeviceName& de
           .measure = job.timed_algorithms};
 }
 
-std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages) {
+// Each stage takes the algorithms of those before, so that equal operations have equal bits.
+std::unique_ptr<Model> make_staged_model_on(
+    const std::function<std::unique_ptr<ops::Backend>(int64_t stage)>& backend, const Job& job,
+    const FieldTable& fields, int64_t stages) {
   Graph graph = graph_of(job, fields);
   const std::vector<Range> nodes = stage_nodes(graph, stages, Balance::parse(job.balance));
   if (stages == job.stages) mark_stages(graph.table, tensors_read_by(graph, nodes));
-  std::vector<std::unique_ptr<PlannedGraph>> planned;
+  std::vector<std::unique_ptr<PlannedStage>> planned;
+  ops::Choices choices;
   for (int64_t s = 0; s < stages; ++s) {
     const int64_t slots = stage_slots(job.stage_schedule, stages, s, job.micro_batches());
-    planned.push_back(std::make_unique<PlannedGraph>(
-        ops::make_backend(backend_options(job, {})),
-        stage_graph(graph, nodes, static_cast<size_t>(s)), static_cast<size_t>(slots)));
+    std::unique_ptr<ops::Backend> its_own = backend(s);
+    if (!choices.empty()) its_own->choose(choices.text());
+    planned.push_back(
+        make_planned_stage(std::move(its_own), stage_graph(graph, nodes, static_cast<size_t>(s)),
+                           static_cast<size_t>(slots), {job.stage_schedule, stages, s}, job.seed));
+    choices.add(ops::Choices::parse(planned.back()->graph().backend().choices()));
   }
-  return std::make_unique<StagedModel>(std::move(planned), job.stage_schedule, job.seed);
+  return std::make_unique<StagedModel>(std::move(planned));
 }
 
-std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields) {
+std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages,
+                                         std::span<const device::DeviceName> devices) {
+  PP_ASSERT(devices.size() <= 1 || std::ssize(devices) == stages);
+  const auto backend = [&](int64_t stage) {
+    const size_t index = devices.size() > 1 ? static_cast<size_t>(stage) : 0;
+    return ops::make_backend(
+        backend_options(job, devices.empty() ? device::DeviceName{} : devices[index]));
+  };
+  return make_staged_model_on(backend, job, fields, stages);
+}
+
+namespace {
+
+// Refuses what workers of groups cannot agree on, as they know neither each other's algorithms nor devices.
+void check_agreement(const GroupModel& model, const Job& job) {
+  if (!model.is_on_device()) return;
+  if (job.timed_algorithms) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] algorithms = timed: with stages = " + std::to_string(job.stages) +
+                    " each group on GPUs would choose others; use algorithms = library");
+  }
+  const bool may_differ = !job.strategy.traits().same_bits || job.mixed_numerics;
+  if (may_differ && model.passes_images()) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --device: stages of model = " + job.model +
+                    " pass images in the layout of their device, and the devices of a group may "
+                    "differ in this job; use strategy = sync with numerics = same, or --stages of "
+                    "one worker");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_group_model_on(GroupModel::MakeBackend backend, const Job& job,
+                                           const FieldTable& fields) {
   Graph graph = graph_of(job, fields);
   std::vector<Range> nodes = stage_nodes(graph, job.stages, Balance::parse(job.balance));
-  const auto backend = [options = backend_options(job, {})] { return ops::make_backend(options); };
-  return std::make_unique<GroupModel>(std::move(graph), std::move(nodes), backend,
-                                      job.stage_schedule, job.seed);
+  auto model = std::make_unique<GroupModel>(std::move(graph), std::move(nodes), std::move(backend),
+                                            job.stage_schedule, job.seed);
+  check_agreement(*model, job);
+  return model;
+}
+
+std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields,
+                                        const device::DeviceName& device) {
+  const ops::BackendOptions options = backend_options(job, device);
+  return make_group_model_on([options] { return ops::make_backend(options); }, job, fields);
 }
 
 std::unique_ptr<Model> make_model(const Job& job, const FieldTable& fields,

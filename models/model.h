@@ -141,6 +141,7 @@ ModelFigures figures_of_model(const Job& job, const FieldTable& fields);
 
 // The cost of a stage of a job's model.
 struct StagePlan {
+  int64_t pieces = 0;      // between the cuts of the model
   int64_t layers = 0;      // operations with parameters
   int64_t parameters = 0;  // that are trained; of a tensor that several stages read, in the first
   int64_t flops = 0;       // of forward and backward of a micro-batch
@@ -160,14 +161,20 @@ std::vector<StagePlan> plan_stages(const Job& job, const FieldTable& fields, int
 // arithmetic.
 ops::BackendOptions backend_options(const Job& job, const device::DeviceName& device);
 
-// Creates the model divided into stages on the processor, with job.threads compute threads for each. If the job has
-// as many, to replay what its groups did, the table says where stages begin.
-// Throws Error(kUsage) as make_model does, and for a number of stages that does not fit.
-std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages);
+// Creates the model divided into stages. If the job has as many, to replay what its groups did, the table says where
+// stages begin.
+//   devices: of each stage, or one for all, on which each stage has a stream of its own; empty: the
+//   CPU, with job.threads compute threads for each stage.
+// Throws Error as make_model does; Error(kUsage) for a number of stages that does not fit, and for
+// devices of different kinds.
+std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages,
+                                         std::span<const device::DeviceName> devices = {});
 
-// Creates the model divided among a group of job.stages workers, on the processor with job.threads compute
-// threads. Its table says where stages begin. Throws Error(kUsage) as make_staged_model does.
-std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields);
+// Creates the model divided among a group of job.stages workers, for one of them.
+//   device: as in make_model. Opened here.
+// Its table says where stages begin. Throws Error as make_staged_model does.
+std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields,
+                                        const device::DeviceName& device = {});
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.

@@ -16,6 +16,10 @@
 
 namespace pushpull {
 
+namespace device {
+class Device;
+}
+
 // A pass of one micro-batch through one stage.
 struct StageAction {
   bool forward = true;
@@ -58,6 +62,10 @@ class PipelineStage {
 
   // Checks and copies a micro-batch, for this stage and those before it.
   virtual std::unique_ptr<Batch> prepare(const Samples& samples) const = 0;
+  // Says that later passes have other weights than those before. A stage on a device copies its
+  // weights once after each call, when a pass first needs them; they must not change until all
+  // passes before the next call have returned. Call while no pass runs.
+  virtual void new_weights() {}
   // Computes forward in training mode.
   //   input: of the stage before; null in the first. output: for the stage behind; null in the last.
   //   needed: see Model::train; called for the tensors that this stage reads.
@@ -82,6 +90,9 @@ class Pipeline {
   virtual ~Pipeline() = default;
   virtual size_t stages() const = 0;
   virtual PipelineStage& stage(size_t index) = 0;
+  // Returns a device that copies from the worker's weights, or null if the stages are on the
+  // processor. Memory that one device of a worker has registered is registered with all.
+  virtual std::shared_ptr<device::Device> device() const { return nullptr; }
 };
 
 // The part of a model that a worker's program has, where the programs have divided it. They also pass

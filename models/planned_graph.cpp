@@ -126,6 +126,7 @@ const int32_t* PlannedGraph::predictions(size_t slot) const {
 }
 
 std::span<const float> PlannedGraph::scores() const {
+  if (backend_->device() != nullptr || backend_->activation_bytes() != sizeof(float)) return {};
   const size_t value = index(graph_.heads.front().scores);
   return {static_cast<const float*>(at(memory_.values[value], 0)),
           static_cast<size_t>(graph_.values[value].shape.size())};

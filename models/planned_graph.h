@@ -80,7 +80,7 @@ class PlannedGraph {
   // Results of the latest call in a slot, see batch_results.h.
   const float* losses(size_t slot = 0) const;
   const int32_t* predictions(size_t slot = 0) const;
-  // Returns the scores of the first head after `evaluate`, on the CPU in f32.
+  // Returns the scores of the first head after `evaluate`; empty on a device and in bf16.
   std::span<const float> scores() const;
   size_t result_words() const { return memory_.result_words; }
 

@@ -1,9 +1,11 @@
-// A stage of a model (models/stages.h), planned on the processor: a part of a StagedModel, or what a
-// worker of a group computes.
+// A stage of a model (models/stages.h), planned on a backend: a part of a StagedModel, or what a worker of
+// a group computes. This file has what does not depend on the backend's memory; see host_stage.h and
+// device_stage.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,7 @@
 
 namespace pushpull {
 
-class PlannedStage final : public PipelineStage {
+class PlannedStage : public PipelineStage {
  public:
   // Where a stage is among all, and the order in which they compute (see stage_actions).
   struct Place {
@@ -20,8 +22,6 @@ class PlannedStage final : public PipelineStage {
     int64_t stages = 1;
     int64_t stage = 0;
   };
-  // graph: of stage_graph. seed: as GraphModel.
-  PlannedStage(std::unique_ptr<PlannedGraph> graph, Place place, uint64_t seed);
 
   std::vector<size_t> tensors() const override;
   int64_t layers() const override;
@@ -31,24 +31,45 @@ class PlannedStage final : public PipelineStage {
   size_t output_floats() const override { return graph_->output_bytes() / sizeof(float); }
   bool forward_writes() const override;
   std::unique_ptr<Batch> prepare(const Samples& samples) const override;
-  void forward(const Pass& pass, const float* input, float* output,
-               const WeightsNeeded& needed) override;
-  void backward(const Pass& pass, const float* output_gradient, float* input_gradient,
-                const GradientReady& ready) override;
-  float loss(const Pass& pass) const override;
-  void evaluate(std::span<const float> weights, const Samples& samples, const float* input,
-                float* output, std::span<HeadSums> sums) override;
 
   const PlannedGraph& graph() const { return *graph_; }
+  // Returns the table of the whole model.
+  const TensorTable& table() const { return table_; }
+  // Plans again with these algorithms (Model::choose). No micro-batch may be between forward and
+  // backward.
+  void choose(const std::string& choices) { graph_->choose(choices); }
+
+ protected:
+  // A micro-batch for this stage and those before it, in host memory.
+  struct Prepared final : Batch {
+    std::vector<float> block;
+    std::vector<uint64_t> keys;        // of the random operations
+    std::vector<double> denominators;  // of the heads
+    std::vector<float> scales;
+  };
+
+  // table: of the whole model. seed: as GraphModel.
+  PlannedStage(std::unique_ptr<PlannedGraph> graph, TensorTable table, Place place, uint64_t seed);
+
+  PlannedGraph& planned() { return *graph_; }
+  static const Prepared& prepared(const Pass& pass);
+  // Returns the keys of this stage.
+  std::span<const uint64_t> keys_of(const Prepared& batch) const;
+  // losses: of a micro-batch, in host memory.
+  float mean_loss(const float* losses, const Pass& pass) const;
 
  private:
-  PlannedGraph::Batch view(const Pass& pass) const;
-  void put_input(const float* input, size_t slot);
-  void take_output(float* output, size_t slot) const;
-
   const std::unique_ptr<PlannedGraph> graph_;
+  const TensorTable table_;
   const Place place_;
   const uint64_t seed_;
 };
+
+// Plans a stage where its backend computes.
+//   graph: of stage_graph. slots: see PlannedGraph.
+// Throws as PlannedGraph does.
+std::unique_ptr<PlannedStage> make_planned_stage(std::unique_ptr<ops::Backend> backend, Graph graph,
+                                                 size_t slots, PlannedStage::Place place,
+                                                 uint64_t seed);
 
 }  // namespace pushpull

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/device/device_name.h"
+#include "models/ops/choices.h"
 
 namespace pushpull {
 
@@ -12,17 +14,19 @@ float* floats_or_null(std::vector<float>& floats) {
   return floats.empty() ? nullptr : floats.data();
 }
 
+std::string numerics_of(const PlannedGraph& graph) {
+  const ops::Backend::Scope scope(graph.backend());
+  return graph.backend().numerics();
+}
+
 }  // namespace
 
-StagedModel::StagedModel(std::vector<std::unique_ptr<PlannedGraph>> stages,
-                         const std::string& schedule, uint64_t seed) {
-  const auto count = std::ssize(stages);
-  for (auto& graph : stages) {
-    const PlannedStage::Place place{schedule, count, std::ssize(stages_)};
-    stages_.push_back(std::make_unique<PlannedStage>(std::move(graph), place, seed));
-  }
-  table_ = last().graph().table();
+StagedModel::StagedModel(std::vector<std::unique_ptr<PlannedStage>> stages)
+    : stages_(std::move(stages)) {
+  table_ = last().table();
   heads_ = head_infos(last().graph().graph());
+  for (const auto& stage : stages_)
+    device::check_same_kind(numerics(), numerics_of(stage->graph()));
 }
 
 size_t StagedModel::arena_bytes() const {
@@ -31,10 +35,19 @@ size_t StagedModel::arena_bytes() const {
   return bytes;
 }
 
-std::string StagedModel::numerics() const {
-  ops::Backend& backend = last().graph().backend();
-  const ops::Backend::Scope scope(backend);
-  return backend.numerics();
+std::string StagedModel::numerics() const { return numerics_of(stages_.front()->graph()); }
+
+std::string StagedModel::choices() const {
+  ops::Choices all;
+  for (const auto& stage : stages_) {
+    all.add(ops::Choices::parse(stage->graph().backend().choices()));
+  }
+  return all.text();
+}
+
+void StagedModel::choose(const std::string& choices) {
+  if (choices.empty() || choices == this->choices()) return;
+  for (const auto& stage : stages_) stage->choose(choices);
 }
 
 float StagedModel::train(std::span<const float> weights, const Samples& samples,
@@ -42,6 +55,7 @@ float StagedModel::train(std::span<const float> weights, const Samples& samples,
                          const WeightsNeeded& needed) {
   const std::unique_ptr<PipelineStage::Batch> batch = last().prepare(samples);
   const PipelineStage::Pass pass{weights, gradients, batch.get(), 0};
+  for (const auto& stage : stages_) stage->new_weights();
   std::vector<float> between;
   for (const auto& stage : stages_) {
     std::vector<float> output(stage->output_floats());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,9 +16,9 @@ namespace pushpull {
 
 class StagedModel final : public Model, public Pipeline {
  public:
-  // stages: on the processor, in order. schedule: see stage_actions. seed: as GraphModel.
-  StagedModel(std::vector<std::unique_ptr<PlannedGraph>> stages, const std::string& schedule,
-              uint64_t seed);
+  // stages: all, in order; on the processor, or on devices of one kind.
+  // Throws Error(kUsage) if their numerics differ.
+  explicit StagedModel(std::vector<std::unique_ptr<PlannedStage>> stages);
 
   float train(std::span<const float> weights, const Samples& samples, std::span<float> gradients,
               const GradientReady& ready, const WeightsNeeded& needed = {}) override;
@@ -27,16 +28,27 @@ class StagedModel final : public Model, public Pipeline {
   size_t arena_bytes() const override;
   size_t slots() const override { return stages_.front()->slots(); }
   std::string numerics() const override;
-  void choose(const std::string& /*choices*/) override {}
+  // Those of all stages.
+  std::string choices() const override;
+  void choose(const std::string& choices) override;
   Pipeline* pipeline() override { return this; }
 
   size_t stages() const override { return stages_.size(); }
   PipelineStage& stage(size_t index) override { return *stages_.at(index); }
+  std::shared_ptr<device::Device> device() const override {
+    return last().graph().backend().device();
+  }
 
  private:
   const PlannedStage& last() const { return *stages_.back(); }
 
   std::vector<std::unique_ptr<PlannedStage>> stages_;
 };
+
+// Creates the model of make_staged_model on these backends.
+//   backend: makes that of a stage.
+std::unique_ptr<Model> make_staged_model_on(
+    const std::function<std::unique_ptr<ops::Backend>(int64_t stage)>& backend, const Job& job,
+    const FieldTable& fields, int64_t stages);
 
 }  // namespace pushpull

@@ -50,7 +50,8 @@ int64_t cost(const Graph& graph, Range nodes, Balance::Kind kind) {
   throw Error(ErrorCode::kUsage, "[stages] " + what);
 }
 
-// Returns the number of pieces of each stage.
+}  // namespace
+
 std::vector<int64_t> balanced(const std::vector<int64_t>& piece_costs, int64_t stages) {
   const int64_t pieces = std::ssize(piece_costs);
   std::vector<int64_t> sum(static_cast<size_t>(pieces) + 1);
@@ -85,6 +86,8 @@ std::vector<int64_t> balanced(const std::vector<int64_t>& piece_costs, int64_t s
   }
   return counts;
 }
+
+namespace {
 
 std::vector<int64_t> pieces_of_stages(const Graph& graph, const std::vector<int64_t>& bounds,
                                       int64_t stages, const Balance& balance) {
@@ -148,6 +151,16 @@ std::vector<Range> stage_nodes(const Graph& graph, int64_t stages, const Balance
     const size_t next = piece + static_cast<size_t>(count);
     out.push_back({bounds[piece], bounds[next]});
     piece = next;
+  }
+  return out;
+}
+
+std::vector<int64_t> pieces_in(const Graph& graph, const std::vector<Range>& stages) {
+  const std::vector<int64_t> bounds = piece_bounds(graph);
+  std::vector<int64_t> out;
+  for (const Range& stage : stages) {
+    out.push_back(std::ranges::count_if(
+        bounds, [&](int64_t bound) { return bound >= stage.lo && bound < stage.hi; }));
   }
   return out;
 }
@@ -331,6 +344,44 @@ std::vector<StageAction> stage_actions(const std::string& schedule, int64_t stag
     if (forward < micro_batches) actions.push_back({true, forward++});
   }
   return actions;
+}
+
+// Runs the schedules.
+std::vector<double> stage_bubbles(const std::string& schedule, const std::vector<PassCosts>& stages,
+                                  int64_t micro_batches) {
+  const auto size = static_cast<size_t>(micro_batches);
+  std::vector<std::vector<StageAction>> actions;
+  for (int64_t s = 0; s < std::ssize(stages); ++s) {
+    actions.push_back(stage_actions(schedule, std::ssize(stages), s, micro_batches));
+  }
+  std::vector<std::vector<double>> forward(stages.size(), std::vector<double>(size, -1.0));
+  std::vector<std::vector<double>> backward = forward;  // when a pass ended; -1: it has not
+  std::vector<size_t> next(stages.size());
+  std::vector<double> now(stages.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      while (next[s] < actions[s].size()) {
+        const StageAction action = actions[s][next[s]];
+        const auto m = static_cast<size_t>(action.micro_batch);
+        const double fed = action.forward           ? (s == 0 ? 0.0 : forward[s - 1][m])
+                           : s + 1 == stages.size() ? forward[s][m]
+                                                    : backward[s + 1][m];
+        if (fed < 0.0) break;
+        now[s] = std::max(now[s], fed) + (action.forward ? stages[s].forward : stages[s].backward);
+        (action.forward ? forward : backward)[s][m] = now[s];
+        ++next[s];
+        moved = true;
+      }
+    }
+  }
+  const double end = *std::ranges::max_element(now);
+  std::vector<double> out;
+  for (const PassCosts& stage : stages) {
+    const double busy = (stage.forward + stage.backward) * static_cast<double>(micro_batches);
+    out.push_back(end > 0.0 ? 1.0 - busy / end : 0.0);
+  }
+  return out;
 }
 
 }  // namespace pushpull

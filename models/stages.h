@@ -39,6 +39,15 @@ struct Balance {
 // pieces than stages, or if a list does not fit.
 std::vector<Range> stage_nodes(const Graph& graph, int64_t stages, const Balance& balance);
 
+// Returns how many pieces between cuts each stage has.
+//   stages: of stage_nodes.
+std::vector<int64_t> pieces_in(const Graph& graph, const std::vector<Range>& stages);
+
+// Returns how many pieces each stage has, with which the most expensive stage is as cheap as possible; of several ways,
+// the one with the earliest cuts.
+//   piece_costs: at least as many as stages.
+std::vector<int64_t> balanced(const std::vector<int64_t>& piece_costs, int64_t stages);
+
 // Returns a stage as a graph.
 //   all: of stage_nodes.
 Graph stage_graph(const Graph& whole, const std::vector<Range>& all, size_t stage);
@@ -71,5 +80,15 @@ std::vector<StageAction> stage_actions(const std::string& schedule, int64_t stag
 // Returns the most micro-batches between forward and backward in a stage.
 int64_t stage_slots(const std::string& schedule, int64_t stages, int64_t stage,
                     int64_t micro_batches);
+
+// What the passes of one micro-batch cost in a stage, in any unit.
+struct PassCosts {
+  double forward = 0.0;
+  double backward = 0.0;
+};
+
+// Returns the share of a step in which each stage waits, if its passes cost this and passing values on costs nothing.
+std::vector<double> stage_bubbles(const std::string& schedule, const std::vector<PassCosts>& stages,
+                                  int64_t micro_batches);
 
 }  // namespace pushpull

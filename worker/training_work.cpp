@@ -196,7 +196,7 @@ JobEnd TrainingWork::train(const JobView& view) {
   // this worker chose its kernels itself; the job may have begun with other choices
   if (view.state.choices() != model.choices()) model.choose(view.state.choices());
   const bool grouped = model.group_stage() != nullptr;
-  if (peers_ && !grouped && view.state.assigned_size() == 0) return wait_for_share();
+  if (peers_ && view.state.assigned_size() == 0) return wait_for_share();
   TrainerMakers make;
   SocketLinks* sockets = nullptr;
   make.links = [&](PushPull& push_pull) {

@@ -56,7 +56,7 @@ const std::vector<KeyHelp>& options() {
            "a list: cuda:0,cuda:1"}),
       {"stages", "1",
        "divide the model into so many stages, which compute at the same time, on threads of their "
-       "own; with --device cpu"},
+       "own; --device names one device for all, or one for each"},
       takes("none|cores|numa", {"bind", "none",
                                 "none, cores or numa: run only on this task's part of the host's "
                                 "cores, by its local rank"}),
@@ -114,16 +114,17 @@ Computation make_computation(const Job& job, const std::string& data_dir,
                                          "(stages = " +
                                          std::to_string(job.stages) + "): leave --stages out");
     }
-    if (devices.size() > 1 || devices.front().kind != device::DeviceName::kCpu) {
-      throw Error(ErrorCode::kUsage,
-                  "[usage] --device: a job with stages = " + std::to_string(job.stages) +
-                      " runs on the processor only: leave --device out");
+    if (devices.size() > 1) {
+      throw Error(ErrorCode::kUsage, "[usage] --device names " + std::to_string(devices.size()) +
+                                         " devices, but a worker of a job with stages = " +
+                                         std::to_string(job.stages) +
+                                         " computes one stage: name 1 device");
     }
-    out.model = make_group_model(job, out.dataset->fields());
+    out.model = make_group_model(job, out.dataset->fields(), devices.front());
     return out;
   }
   if (stages > 1) {
-    out.model = make_staged_model(job, out.dataset->fields(), stages);
+    out.model = make_staged_model(job, out.dataset->fields(), stages, devices);
     return out;
   }
   std::vector<std::unique_ptr<Model>> models;
@@ -183,9 +184,10 @@ int64_t stages_of(const CommandLine& line, const std::vector<device::DeviceName>
     throw Error(ErrorCode::kUsage,
                 "[usage] --stages " + text + ": must be a whole number from 1 on");
   }
-  if (*stages > 1 && (devices.size() > 1 || devices.front().kind != device::DeviceName::kCpu)) {
-    throw Error(ErrorCode::kUsage, "[usage] --stages " + text +
-                                       ": stages run on the processor only: leave --device out");
+  if (*stages > 1 && devices.size() > 1 && std::ssize(devices) != *stages) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --stages " + text + ": --device names " + std::to_string(devices.size()) +
+                    " devices: name 1 for all stages, or " + text + ", one for each");
   }
   return *stages;
 }

@@ -141,6 +141,7 @@ void Comparison::prepare() {
   result_.server_device = options_.server_device;
   result_.strategies = options_.strategies;
   if (!options_.codecs.front().empty()) result_.codecs = options_.codecs;
+  if (options_.stages.front() > 0) result_.stages = options_.stages;
   result_.workers = options_.workers;
   std::vector<Job> jobs;
   for (const PlannedRun& planned : plan_repeats(options_, {})) {
@@ -158,6 +159,10 @@ void Comparison::prepare_model() {
   steps_ = total_steps(job, dataset->size(Split::kTrain));
   const ModelFigures model = figures_of_model(job, dataset->fields());
   result_.model_parameters = model.table.trainable();
+  // refuses numbers that the model cannot be divided into
+  for (const int64_t stages : options_.stages) {
+    if (stages > 1) plan_stages(job, dataset->fields(), stages);
+  }
   if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
 }
 
@@ -217,7 +222,8 @@ void Comparison::describe() {
   const Job& job = options_.job;
   std::ostringstream text;
   text << "comparing " << joined(options_.strategies)
-       << (result_.codecs.empty() ? "" : "; codecs " + joined(result_.codecs)) << "\n"
+       << (result_.codecs.empty() ? "" : "; codecs " + joined(result_.codecs))
+       << (result_.stages.empty() ? "" : "; stages " + joined(result_.stages)) << "\n"
        << "  job         "
        << (options_.worker.empty() ? job.model + " on " + job.dataset + ", " +
                                          std::to_string(result_.model_parameters) + " parameters"
@@ -278,6 +284,7 @@ CompareRun Comparison::run_one(const PlannedRun& planned) {
   CompareRun run;
   run.strategy = planned.variant.strategy;
   run.codec = planned.variant.codec;
+  run.stages = planned.variant.stages;
   run.workers = planned.variant.workers;
   run.servers = options_.servers;
   run.seed = planned.seed;
@@ -337,7 +344,8 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
 void Comparison::announce(const PlannedRun& planned) {
   if (!terminal_) return;
   std::cout << kClear << "[" << runs_done_ + 1 << "/" << runs_planned_ << "] "
-            << variant_name(row_name(planned.variant.strategy, planned.variant.codec),
+            << variant_name(row_name(planned.variant.strategy, planned.variant.codec,
+                                     planned.variant.stages),
                             planned.variant.workers, planned.variant.link)
             << ", seed " << planned.seed << " ..." << std::flush;
 }

@@ -26,7 +26,7 @@ std::map<uint64_t, std::vector<const CompareRun*>> by_seed(const CompareResult& 
   return seeds;
 }
 
-// Groups the runs by strategy, codec, workers and link, in the order of their first run.
+// Groups the runs by strategy, codec, stages, workers and link, in the order of their first run.
 std::vector<std::vector<const CompareRun*>> by_variant(const CompareResult& result) {
   std::vector<std::vector<const CompareRun*>> variants;
   for (const CompareRun& run : result.runs) {
@@ -180,9 +180,13 @@ std::vector<std::string> notes_before(const CompareResult& result, int64_t serve
   }
   for (const std::string& strategy : result.strategies) {
     for (const int64_t workers : result.workers) {
-      if (can_have(strategy, workers)) continue;
-      notes.push_back(strategy + " with " + plural(workers, "worker") +
-                      " is left out: a step needs one that is not dropped");
+      for (const int64_t stages : result.stages.empty() ? std::vector<int64_t>{0} : result.stages) {
+        if (can_have(strategy, workers, stages)) continue;
+        notes.push_back(row_name(strategy, "", stages) + " with " + plural(workers, "worker") +
+                        " is left out: " +
+                        (workers < stages ? "a group needs one for each stage"
+                                          : "a step needs one that is not dropped"));
+      }
     }
   }
   for (const int64_t workers : result.workers) {

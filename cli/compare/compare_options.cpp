@@ -72,16 +72,16 @@ std::vector<std::string> parse_strategies(const std::string& text) {
   return strategies;
 }
 
-std::vector<int64_t> parse_workers(const std::string& text) {
-  std::vector<int64_t> workers;
+std::vector<int64_t> parse_counts(const std::string& flag, const std::string& text) {
+  std::vector<int64_t> counts;
   for (const std::string& word : split(text, ',')) {
-    const int64_t value = count("workers", word, kMaxWorkers);
-    if (std::ranges::count(workers, value) > 0) {
-      refuse_compare("--workers: " + word + " is given twice: remove one");
+    const int64_t value = count(flag, word, kMaxWorkers);
+    if (std::ranges::count(counts, value) > 0) {
+      refuse_compare("--" + flag + ": " + word + " is given twice: remove one");
     }
-    workers.push_back(value);
+    counts.push_back(value);
   }
-  return workers;
+  return counts;
 }
 
 std::optional<double> parse_target(const CommandLine& line) {
@@ -216,15 +216,23 @@ void check_server_device(const std::string& text) {
   }
 }
 
-// Cells that cannot be are left out, but each strategy needs one.
-void check_backups(const CompareOptions& options) {
+// Cells that cannot be are left out, but each strategy and number of stages needs one.
+void check_numbers_of_workers(const CompareOptions& options) {
   const int64_t most = std::ranges::max(options.workers);
-  for (const std::string& strategy : options.strategies) {
-    if (can_have(strategy, most)) continue;
-    const int64_t backups = Strategy::parse(strategy).backups;
-    refuse_compare(strategy + " drops the " + std::to_string(backups) +
-                   " slowest workers, and --workers has " + std::to_string(most) +
-                   " at most: it needs at least " + std::to_string(backups + 1));
+  const std::string have = "--workers has " + std::to_string(most) + " at most";
+  for (const int64_t stages : options.stages) {
+    if (stages > most) {
+      refuse_compare("--stages " + std::to_string(stages) +
+                     ": a group needs as many workers, and " + have);
+    }
+    for (const std::string& strategy : options.strategies) {
+      if (can_have(strategy, most, stages)) continue;
+      const int64_t backups = Strategy::parse(strategy).backups;
+      const int64_t each = std::max<int64_t>(1, stages);
+      refuse_compare(strategy + " drops the " + std::to_string(backups) + " slowest " +
+                     (each > 1 ? "groups of " + plural(each, "worker") : "workers") + ", and " +
+                     have + ": it needs at least " + std::to_string((backups + 1) * each));
+    }
   }
 }
 
@@ -280,6 +288,10 @@ void check_jobs(CompareOptions& options) {
   for (const std::string& strategy : options.strategies) {
     const std::string under = "strategy " + strategy;
     parse_with(options, strategy, {}, under);
+    for (const int64_t stages : options.stages) {
+      const std::string number = std::to_string(stages);
+      if (stages > 0) parse_with(options, strategy, {{"stages", number}}, "--stages " + number);
+    }
     for (const TuneKey& tune : options.tune) {
       for (const std::string& value : tune.values) {
         std::string where = under;
@@ -336,13 +348,14 @@ const ProgramHelp& compare_help() {
   static const ProgramHelp help = {
       .name = "pushpull compare",
       .summary = "the same job under several strategies, side by side",
-      .usage = {"pushpull compare --job FILE --strategies sync,async,ssp:4 --workers 1,2,4 "
-                "--seeds 5",
-                "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
-                "[--link RATE,DELAY[,LOSS]]",
-                "                 [--codecs fp32,int8,topk:0.05] [--tune lr=0.5,1,2] "
-                "[--device cuda] [--server-device cuda]",
-                "                 [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
+      .usage =
+          {"pushpull compare --job FILE --strategies sync,async,ssp:4 --workers 1,2,4 "
+           "--seeds 5",
+           "                 [--target-accuracy 0.97] [--straggler RANK:FACTOR] "
+           "[--link RATE,DELAY[,LOSS]]",
+           "                 [--codecs fp32,int8,topk:0.05] [--stages 1,2] [--tune lr=0.5,1,2] "
+           "[--device cuda] [--server-device cuda]",
+           "                 [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
       .options = compare_options(),
       .job_flags = JobFlags::kAccept};
   return help;
@@ -382,7 +395,11 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.keys = line.keys;
   options.job_file = line.own("job", "");
   options.strategies = parse_strategies(line.own("strategies", "sync,async,ssp:4"));
-  options.workers = parse_workers(line.own("workers", "1,2"));
+  options.workers = parse_counts("workers", line.own("workers", "1,2"));
+  // the job's key, here with several values
+  if (const auto stages = options.keys.extract("stages")) {
+    options.stages = parse_counts("stages", stages.mapped());
+  }
   options.servers = count("servers", line.own("servers", "1"), kMaxWorkers);
   options.target = parse_target(line);
   options.target_is_accuracy = line.local.contains("target-accuracy");
@@ -397,7 +414,7 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.insecure = line.local.contains("insecure");
   options.keep_checkpoints = line.local.contains("keep-checkpoints");
   const int64_t seeds = count("seeds", line.own("seeds", "3"), kMaxSeeds);
-  check_backups(options);
+  check_numbers_of_workers(options);
   check_jobs(options);
   worker_command(line, options.job, "compare");  // throws for a wrong one before any run
   options.worker = line.own("worker", "");

@@ -35,7 +35,8 @@ struct CompareOptions {
   std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty = this machine's
                                           // loopback
   std::vector<std::string> codecs = {
-      ""};  // as Codec::to_string() prints them; empty = the job's own
+      ""};                            // as Codec::to_string() prints them; empty = the job's own
+  std::vector<int64_t> stages = {0};  // of a group of workers; 0 = the job's own
   std::vector<TuneKey> tune;
   std::string worker;  // command of the workers, as typed; empty = pushpull-worker
   // Values of flags of `pushpull run`; empty = the CPU.

@@ -117,6 +117,7 @@ ordered_json run_json(const CompareResult& result, const CompareRun& run) {
   json["seed"] = run.seed;
   json["link"] = text_or_null(run.link);
   json["codec"] = text_or_null(run.codec);
+  json["stages"] = run.stages > 0 ? ordered_json(run.stages) : ordered_json(nullptr);
   json["tuned"] = text_or_null(run.tuned);
   json["out"] = run.out;
   json["failure"] = text_or_null(run.failure);
@@ -171,6 +172,7 @@ FieldRow settings_row(const CompareRun& run) {
           {"seed", std::to_string(run.seed)},
           {"link", run.link},
           {"codec", run.codec},
+          {"stages", run.stages > 0 ? std::to_string(run.stages) : ""},
           {"tuned", run.tuned},
           {"failure", run.failure},
           {"exit_code", std::to_string(run.exit_code)}};
@@ -252,6 +254,7 @@ ordered_json whole_json(const CompareResult& result) {
   json["links"] = links_json(result.links);
   json["strategies"] = result.strategies;
   json["codecs"] = result.codecs;
+  json["stages"] = result.stages;
   json["workers"] = result.workers;
   json["notes"] = result.notes;
   json["job_ini"] = result.job_ini;

@@ -24,7 +24,8 @@ std::string file_name(std::string text) {
 std::string name_of(const Variant& variant) {
   return file_name(variant.strategy) + "-w" + std::to_string(variant.workers) +
          (variant.link.empty() ? "" : "-" + file_name(variant.link)) +
-         (variant.codec.empty() ? "" : "-" + file_name(variant.codec));
+         (variant.codec.empty() ? "" : "-" + file_name(variant.codec)) +
+         (variant.stages == 0 ? "" : "-p" + std::to_string(variant.stages));
 }
 
 // Returns all combinations; the last key changes fastest.
@@ -43,16 +44,18 @@ std::vector<Tuned> combinations(const std::vector<TuneKey>& keys) {
   return all;
 }
 
-// Returns the strategies with their codecs, in the order given. All-reduce strategies have no
+// Returns the strategies with their stages and codecs, in the order given. All-reduce strategies have no
 // codec.
 std::vector<Variant> kinds_of(const CompareOptions& options) {
   std::vector<Variant> kinds;
   for (const std::string& strategy : options.strategies) {
     const bool pushes = !Strategy::parse(strategy).traits().workers_update;
     const bool swept = !options.codecs.front().empty();
-    for (const std::string& codec : options.codecs) {
-      kinds.push_back({strategy, 1, "", pushes || !swept ? codec : "fp32"});
-      if (!pushes) break;
+    for (const int64_t stages : options.stages) {
+      for (const std::string& codec : options.codecs) {
+        kinds.push_back({strategy, 1, "", pushes || !swept ? codec : "fp32", stages});
+        if (!pushes) break;
+      }
     }
   }
   return kinds;
@@ -67,7 +70,7 @@ std::vector<Variant> variants_of_round(const CompareOptions& options, size_t rou
     for (const int64_t workers : options.workers) {
       for (size_t k = 0; k < kinds.size(); ++k) {
         const Variant& kind = kinds[(k + turn) % kinds.size()];
-        if (!can_have(kind.strategy, workers)) continue;
+        if (!can_have(kind.strategy, workers, kind.stages)) continue;
         variants.push_back(kind);
         variants.back().workers = workers;
         variants.back().link = link;
@@ -80,8 +83,8 @@ std::vector<Variant> variants_of_round(const CompareOptions& options, size_t rou
 
 }  // namespace
 
-bool can_have(const std::string& strategy, int64_t workers) {
-  return Strategy::parse(strategy).backups < workers;
+bool can_have(const std::string& strategy, int64_t workers, int64_t stages) {
+  return Strategy::parse(strategy).backups < workers / std::max<int64_t>(1, stages);
 }
 
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
@@ -152,6 +155,7 @@ std::map<std::string, std::string> keys_of(const CompareOptions& options, const 
   keys["seed"] = std::to_string(run.seed);
   keys["eval-every"] = std::to_string(eval_every);
   if (!run.variant.codec.empty()) keys["codec"] = run.variant.codec;
+  if (run.variant.stages > 0) keys["stages"] = std::to_string(run.variant.stages);
   keys.merge(keys_of_strategy(run.variant.strategy));
   keys.insert(options.keys.begin(), options.keys.end());
   return keys;

@@ -23,9 +23,10 @@ struct Variant {
   int64_t workers = 1;
   std::string link = {};   // empty = this machine's loopback
   std::string codec = {};  // of --codecs; empty = the job's own
+  int64_t stages = 0;      // of --stages; 0 = the job's own
   friend bool operator<(const Variant& a, const Variant& b) {
-    return std::tie(a.strategy, a.workers, a.link, a.codec) <
-           std::tie(b.strategy, b.workers, b.link, b.codec);
+    return std::tie(a.strategy, a.workers, a.link, a.codec, a.stages) <
+           std::tie(b.strategy, b.workers, b.link, b.codec, b.stages);
   }
 };
 
@@ -36,11 +37,12 @@ struct PlannedRun {
   std::string name;  // of its folder
 };
 
-// Returns whether the strategy can run with so many workers: backup:B drops the B slowest, and one must remain.
-bool can_have(const std::string& strategy, int64_t workers);
+// Returns whether the strategy can run with so many workers: a group needs one for each stage, backup:B drops the B
+// slowest groups, and one must remain.
+bool can_have(const std::string& strategy, int64_t workers, int64_t stages);
 
 // Returns the repeats, interleaved: by seed, then by link, then by number of workers, then
-// strategies and codecs in turn. Each group starts with the next strategy, so that a drift of the
+// strategies, stages and codecs in turn. Each group starts with the next strategy, so that a drift of the
 // machine (heat, other load) affects all strategies equally.
 std::vector<PlannedRun> plan_repeats(const CompareOptions& options,
                                      const std::map<Variant, Tuned>& chosen);

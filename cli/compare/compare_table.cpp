@@ -103,25 +103,28 @@ bool has_links(const CompareResult& result) {
   return std::ranges::any_of(result.runs, [](const CompareRun& run) { return !run.link.empty(); });
 }
 
-// Returns the first cells of a row: strategy, workers, and link and codec if they vary.
+// Returns the first cells of a row: strategy, workers, and link, codec and stages if they vary.
 Row begin_row(const CompareResult& result, const Group& group) {
   const CompareRun& first = *group.all.front();
   Row row = {first.strategy, std::to_string(first.workers)};
   if (has_links(result)) row.push_back(first.link.empty() ? "loopback" : first.link);
   if (!result.codecs.empty()) row.push_back(first.codec);
+  if (!result.stages.empty()) row.push_back(std::to_string(first.stages));
   return row;
 }
 
 // Returns the number of these cells.
 size_t names_of(const CompareResult& result) {
-  return 2 + (has_links(result) ? 1 : 0) + (result.codecs.empty() ? 0 : 1);
+  return 2 + (has_links(result) ? 1 : 0) + (result.codecs.empty() ? 0 : 1) +
+         (result.stages.empty() ? 0 : 1);
 }
 
 // Inserts the headings of the columns that begin_row adds after the workers.
 void add_places(const CompareResult& result, Row& header, bool names) {
   auto at = header.begin() + 2;
   if (has_links(result)) at = header.insert(at, names ? "link" : "") + 1;
-  if (!result.codecs.empty()) header.insert(at, names ? "codec" : "");
+  if (!result.codecs.empty()) at = header.insert(at, names ? "codec" : "") + 1;
+  if (!result.stages.empty()) header.insert(at, names ? "stages" : "");
 }
 
 std::optional<double> positive(double value) {

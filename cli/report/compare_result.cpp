@@ -16,20 +16,30 @@ std::optional<Spread> spread(std::vector<double> values) {
   return Spread{median, values.front(), values.back(), static_cast<int64_t>(values.size())};
 }
 
-std::string row_name(const std::string& strategy, const std::string& codec) {
-  return codec.empty() ? strategy : strategy + " " + codec;
+std::string row_name(const std::string& strategy, const std::string& codec, int64_t stages) {
+  return strategy + (codec.empty() ? "" : " " + codec) +
+         (stages == 0 ? "" : ", " + plural(stages, "stage"));
 }
 
-std::string row_name(const CompareRun& run) { return row_name(run.strategy, run.codec); }
+std::string row_name(const CompareRun& run) {
+  return row_name(run.strategy, run.codec, run.stages);
+}
 
 std::vector<std::string> row_names(const CompareResult& result) {
   std::vector<std::string> names;
+  const bool swept = !result.codecs.empty() || !result.stages.empty();
+  const auto one = [](auto values) {
+    if (values.empty()) values.emplace_back();
+    return values;
+  };
   for (const std::string& strategy : result.strategies) {
-    if (result.codecs.empty()) names.push_back(strategy);
-    for (const std::string& codec : result.codecs) {
-      const std::string name = row_name(strategy, codec);
-      const auto is_it = [&](const CompareRun& run) { return row_name(run) == name; };
-      if (std::ranges::any_of(result.runs, is_it)) names.push_back(name);
+    if (!swept) names.push_back(strategy);
+    for (const int64_t stages : one(result.stages)) {
+      for (const std::string& codec : one(result.codecs)) {
+        const std::string name = row_name(strategy, codec, stages);
+        const auto is_it = [&](const CompareRun& run) { return row_name(run) == name; };
+        if (swept && std::ranges::any_of(result.runs, is_it)) names.push_back(name);
+      }
     }
   }
   for (const CompareRun& run : result.runs) {
@@ -71,7 +81,8 @@ std::optional<double> bytes_to_target(const CompareRun& run) {
 const CompareRun* sync_beside(const CompareResult& result, const CompareRun& run) {
   const auto sync = std::ranges::find_if(result.runs, [&](const CompareRun& other) {
     return other.strategy == "sync" && other.workers == run.workers && other.seed == run.seed &&
-           other.link == run.link && other.codec == run.codec && other.failure.empty();
+           other.link == run.link && other.codec == run.codec && other.stages == run.stages &&
+           other.failure.empty();
   });
   return sync == result.runs.end() ? nullptr : &*sync;
 }

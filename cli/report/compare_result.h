@@ -33,10 +33,11 @@ struct CompareRun {
   int64_t workers = 1;
   int64_t servers = 1;
   uint64_t seed = 0;
-  std::string link;   // "100mbit,5ms", as given; empty = this machine's loopback
-  std::string codec;  // from --codecs: "int8"; empty = the job's
-  std::string tuned;  // "lr=0.5", chosen by --tune; empty = the job's
-  std::string out;    // folder, relative to the comparison's
+  std::string link;    // "100mbit,5ms", as given; empty = this machine's loopback
+  std::string codec;   // from --codecs: "int8"; empty = the job's
+  int64_t stages = 0;  // from --stages; 0 = the job's
+  std::string tuned;   // "lr=0.5", chosen by --tune; empty = the job's
+  std::string out;     // folder, relative to the comparison's
 
   // Empty if the run succeeded. Otherwise one line, and the fields below are invalid.
   std::string failure;
@@ -97,6 +98,7 @@ struct CompareResult {
   std::vector<LinkMeasured> links;
   std::vector<std::string> strategies;  // in the order given
   std::vector<std::string> codecs;      // from --codecs, likewise; empty = the job's
+  std::vector<int64_t> stages;          // from --stages, likewise; empty = the job's
   std::vector<int64_t> workers;
   std::vector<std::string> notes;  // "more processes than cores: ..." and similar
   std::vector<CompareRun> runs;    // in the order of execution
@@ -115,13 +117,13 @@ struct Spread {
 // middle two.
 std::optional<Spread> spread(std::vector<double> values);
 
-// Returns the name of a row in tables and charts: "sync", with --codecs "sync int8".
-std::string row_name(const std::string& strategy, const std::string& codec);
+// Returns the name of a row in tables and charts: "sync", with --codecs "sync int8", with --stages "sync, 2 stages".
+std::string row_name(const std::string& strategy, const std::string& codec, int64_t stages);
 std::string row_name(const CompareRun& run);
 // Returns the rows in the order given, followed by others that occur in the runs.
 std::vector<std::string> row_names(const CompareResult& result);
 
-// Returns the speed relative to one worker with the same strategy, codec, seed and link. Empty if
+// Returns the speed relative to one worker with the same strategy, codec, stages, seed and link. Empty if
 // either run failed or does not exist.
 std::optional<double> scaling(const CompareResult& result, const CompareRun& run);
 
@@ -130,7 +132,7 @@ std::optional<double> scaling(const CompareResult& result, const CompareRun& run
 std::optional<double> cpu_seconds_to_target(const CompareRun& run);
 std::optional<double> bytes_to_target(const CompareRun& run);
 
-// Returns the run of sync with the same seed, workers, codec and link, or null if it failed or does
+// Returns the run of sync with the same seed, workers, codec, stages and link, or null if it failed or does
 // not exist.
 const CompareRun* sync_beside(const CompareResult& result, const CompareRun& run);
 

@@ -1,12 +1,18 @@
 // Computes the figures of a report. Runs that differ only in their seed form a cell; a cell has a median and a range.
 
 const data = JSON.parse(document.getElementById('data').textContent);
-const { metric, rows } = data;  // rows: strategies, with --codecs also the codec, in the order of their colours
+const { metric, rows } = data;  // rows: strategies, with --codecs and --stages also these, in the order of their colours
 const comparison = data.compare ?? { links: [], runs: [runOfFolder()] };
 const target = comparison.target ?? null;
 const runs = comparison.runs.map(run => (
-  { ...run, row: run.codec ? `${run.strategy} ${run.codec}` : run.strategy, link: run.link ?? '' }));
+  { ...run, row: rowOf(run), link: run.link ?? '' }));
 const links = [...new Set(runs.map(run => run.link))].sort((a, b) => (a !== '') - (b !== ''));  // loopback first
+
+// Returns the name of a run's row.
+function rowOf({ strategy, codec, stages }) {
+  const parts = Number.isFinite(stages) ? `, ${stages} ${stages === 1 ? 'stage' : 'stages'}` : '';
+  return (codec ? `${strategy} ${codec}` : strategy) + parts;
+}
 
 // Returns the run of `pushpull report` as an entry of compare.json.
 function runOfFolder() {
@@ -75,9 +81,10 @@ function sameBits(a, b) {
     run.weights_sha256 && run.weights_sha256 === other.weights_sha256);
 }
 
-// Returns the run of a strategy with the same seed, link and codec, if it succeeded.
+// Returns the run of a strategy with the same seed, link, codec and stages, if it succeeded.
 const partner = (run, strategy, workers) => runs.find(other => !other.failure && other.strategy === strategy &&
-  other.workers === workers && other.seed === run.seed && other.link === run.link && other.codec === run.codec);
+  other.workers === workers && other.seed === run.seed && other.link === run.link && other.codec === run.codec &&
+  other.stages === run.stages);
 
 // ---- measures ----
 

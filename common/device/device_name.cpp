@@ -80,4 +80,11 @@ std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices,
   return devices;
 }
 
+void check_same_kind(const std::string& numerics, const std::string& others) {
+  if (numerics == others) return;
+  throw Error(ErrorCode::kUsage, "[device] the devices of a worker must be of one kind: one is \"" +
+                                     numerics + "\", another \"" + others +
+                                     "\"; start a worker for each");
+}
+
 }  // namespace pushpull::device

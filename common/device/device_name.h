@@ -25,4 +25,7 @@ struct DeviceName {
 std::vector<DeviceName> parse_devices(const std::string& text, int cuda_devices,
                                       const std::string& flag = "device");
 
+// Throws Error(kUsage) if two devices of a worker have different numerics (Model::numerics).
+void check_same_kind(const std::string& numerics, const std::string& others);
+
 }  // namespace pushpull::device

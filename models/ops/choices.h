@@ -25,6 +25,9 @@ class Choices {
   // key, value: not empty, plain text; the key has no blanks.
   void set(const std::string& key, std::string value);
 
+  // Adds the choices for keys that have none.
+  void add(const Choices& more) { of_.insert(more.of_.begin(), more.of_.end()); }
+
   bool empty() const { return of_.empty(); }
 
  private:

@@ -82,10 +82,10 @@ int64_t FixedShares::first_unbegun_step() const {
 }
 
 void FixedShares::cut_anew() {
-  const bool may_grow =
-      continues() && setup().job.strategy.traits().same_bits && !setup().groups.divides();
+  const bool may_grow = continues() && setup().job.strategy.traits().same_bits;
   if (!may_grow || is_paused() || lacks_workers()) return;
-  const auto shares = static_cast<int>(std::min(workers_with_rank(), setup().job.micro_batches()));
+  const int64_t units = std::ssize(setup().groups.units());
+  const auto shares = static_cast<int>(std::min(units, setup().job.micro_batches()));
   const int64_t from = first_unbegun_step();
   if (shares <= table_.shares() || from >= setup().barriers.end_step) return;
   const size_t before = table_.all().size();
@@ -95,12 +95,15 @@ void FixedShares::cut_anew() {
   for (size_t i = 2 * before; i < table_.all().size(); ++i) {
     table_.give(i, table_.least_loaded(setup().groups, table_.at(i).steps, 1));
   }
+  std::set<uint64_t> owners;
+  for (const ShareOwner& share : table_.all()) owners.insert(share.owner);
+  for (const uint64_t unit : owners) setup().groups.work_changed(unit);
   wire::Cut cut;
   cut.set_from_step(from);
   cut.set_shares(shares);
   cuts_.push_back(cut);
   setup().out.notice("from step " + std::to_string(from) + " on " + std::to_string(shares) +
-                     " workers share each step");
+                     (setup().groups.divides() ? " groups" : " workers") + " share each step");
   setup().out.state_changed();
   announced_version_ = setup().out.state_version();
   held_ = true;

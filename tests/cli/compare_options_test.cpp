@@ -125,6 +125,11 @@ TEST(CompareOptions, RefusesAndNamesMistakes) {
                           {{"--codecs", "fp32,int4"}, "int4"},
                           {{"--codecs", "int8,topk:0.5,int8"}, "--codecs: int8"},
                           {{"--codecs", "int8", "--codec", "bf16"}, "--codec"},
+                          {{"--stages", "1,two"}, "--stages: 'two'"},
+                          {{"--stages", "1,0"}, "--stages: '0'"},
+                          {{"--stages", "2,2"}, "--stages: 2 is given twice"},
+                          {{"--stages", "1,4", "--workers", "1,2"},
+                           "--stages 4: a group needs as many workers, and --workers has 2"},
                           {{"--tune", "lr"}, "--tune: 'lr'"},
                           {{"--tune", "--out", "x"}, "tune"},
                           {{"--tune", "lr=0.5,fast"}, "--tune lr: 'fast'"},
@@ -170,6 +175,9 @@ TEST(CompareOptions, ReadsRepeatedLinks) {
 
 TEST(CompareOptions, ReadsCodecs) {
   EXPECT_THAT(parse({"--steps=10"}).codecs, ElementsAre(""));
+  EXPECT_THAT(parse({"--steps=10"}).stages, ElementsAre(0));
+  EXPECT_THAT(parse({"--steps=10", "--strategies", "sync", "--stages", "1, 2"}).stages,
+              ElementsAre(1, 2));
   EXPECT_THAT(parse({"--steps=10", "--codecs", "fp32,int8,topk:0.050"}).codecs,
               ElementsAre("fp32", "int8", "topk:0.05"));
 }

@@ -162,7 +162,7 @@ TEST(CompareOutput, CsvHasAHeaderAndOneRowPerRun) {
   EXPECT_EQ(std::ranges::count(csv, '\n'), 4);
   EXPECT_THAT(csv, StartsWith("strategy,workers,servers,seed,"));
   EXPECT_THAT(csv, HasSubstr("\"[train] loss, as \"\"seen\"\", is nan\""));
-  EXPECT_THAT(csv, HasSubstr("\nsync,1,2,18446744073709551615,,,,,0,1280.5,1,10,"));
+  EXPECT_THAT(csv, HasSubstr("\nsync,1,2,18446744073709551615,,,,,,0,1280.5,1,10,"));
 }
 
 TEST(CompareOutput, MissingValuesAreEmptyInCsv) {

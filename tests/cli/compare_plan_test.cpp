@@ -58,6 +58,24 @@ TEST(ComparePlan, CellsThatCannotBeAreLeftOut) {
   EXPECT_THAT(names, ::testing::UnorderedElementsAre("sync-w1-s7", "sync-w2-s7", "backup-1-w2-s7"));
 }
 
+TEST(ComparePlan, GroupsNeedAWorkerForEachStage) {
+  CompareOptions options = options_of({"sync", "backup:1"}, {1, 2, 4}, {7});
+  options.stages = {1, 2};
+  std::vector<std::string> names;
+  for (const PlannedRun& run : plan_repeats(options, {})) {
+    names.push_back(run.name);
+    EXPECT_EQ(keys_of(options, run, 5).at("stages"), std::to_string(run.variant.stages));
+  }
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre("sync-w1-p1-s7", "sync-w2-p1-s7", "sync-w4-p1-s7",
+                                              "sync-w2-p2-s7", "sync-w4-p2-s7", "backup-1-w2-p1-s7",
+                                              "backup-1-w4-p1-s7", "backup-1-w4-p2-s7"));
+  options.stages = {0};
+  for (const PlannedRun& run : plan_repeats(options, {})) {
+    EXPECT_FALSE(keys_of(options, run, 5).contains("stages")) << "not the job's own";
+  }
+}
+
 TEST(ComparePlan, EveryLinkGetsTheSameRuns) {
   CompareOptions options = options_of({"sync", "async"}, {1, 2}, {7});
   options.links = {"", "100mbit,5ms,0.1%"};

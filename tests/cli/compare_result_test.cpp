@@ -44,6 +44,21 @@ TEST(CompareResult, RowsAreStrategiesWithTheirCodecsInTheGivenOrder) {
   EXPECT_EQ(variant_name(result.runs[0]), "async fp32, 1 worker");
 }
 
+TEST(CompareResult, RowsNameTheStages) {
+  CompareResult result;
+  result.strategies = {"sync"};
+  result.stages = {2, 1};
+  for (const int64_t stages : {1, 2}) {
+    result.runs.push_back(run_of("sync", 2, 7, 100));
+    result.runs.back().stages = stages;
+  }
+  EXPECT_EQ(row_names(result), (std::vector<std::string>{"sync, 2 stages", "sync, 1 stage"}));
+  EXPECT_EQ(variant_name(result.runs[1]), "sync, 2 stages, 2 workers");
+  EXPECT_FALSE(scaling(result, result.runs[1])) << "one worker is no group of two";
+  result.runs[1].codec = "int8";
+  EXPECT_EQ(row_name(result.runs[1]), "sync int8, 2 stages");
+}
+
 TEST(CompareResult, ScalingComparesTheSameStrategyAndSeed) {
   CompareResult result;
   result.runs = {run_of("sync", 1, 7, 100), run_of("sync", 1, 8, 200), run_of("async", 1, 7, 50),

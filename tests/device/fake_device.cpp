@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
@@ -42,12 +43,15 @@ struct FakeDevice::State {
         mood(static_cast<int>(o.seed % 4)),
         pages(o.pages ? o.pages : std::make_shared<RegisteredPages>()) {}
 
-  FakeOptions options;
-  std::string name;
+  const FakeOptions options;
+  const std::string name;
+  // Guards all below, and work: a thread that waits also runs work of others. Recursive, for capture.
+  std::recursive_mutex mutex;
   std::mt19937_64 random;
   std::shared_ptr<FakeMemory> memory;
   std::vector<std::shared_ptr<Queue>> queues;
   int streams = 0;  // created so far
+  int events = 0;   // created so far
   int mood;         // 0: runs as late as possible; 1: at once; else: now and then, a part
   int64_t runs = 0;
   int64_t launches = 0;
@@ -134,22 +138,28 @@ using State = FakeDevice::State;
 class FakeEvent : public Event {
  public:
   FakeEvent(std::shared_ptr<State> state, bool is_timed)
-      : state_(std::move(state)), is_timed_(is_timed) {}
+      : state_(std::move(state)), is_timed_(is_timed) {
+    const std::lock_guard lock(state_->mutex);
+    is_unheard_ = state_->events++ == state_->options.unheard;
+  }
 
   bool done() override {
+    const std::lock_guard lock(state_->mutex);
     state_->check();
     if (latest && !latest->done) state_->progress();
     return !latest || latest->done;
   }
 
   void wait(int64_t /*deadline_ms*/) override {
+    const std::lock_guard lock(state_->mutex);
     state_->check();
-    if (!latest || state_->options.fault == Fault::kHostDoesNotWait) return;
+    if (!latest || state_->options.fault == Fault::kHostDoesNotWait || is_unheard_) return;
     state_->run_until([mark = latest] { return mark->done; });
   }
 
   double seconds_since(const Event& earlier) const override {
     const auto& other = static_cast<const FakeEvent&>(earlier);
+    const std::lock_guard lock(state_->mutex);
     PP_ASSERT(is_timed_ && other.is_timed_);
     PP_ASSERT(latest && latest->done && other.latest && other.latest->done);
     return static_cast<double>(latest->run - other.latest->run) * 1e-6;
@@ -166,6 +176,7 @@ class FakeEvent : public Event {
  private:
   std::shared_ptr<State> state_;
   bool is_timed_;
+  bool is_unheard_ = false;
 };
 
 // A piece of a graph. Each launch makes its own marks.
@@ -181,15 +192,18 @@ struct FakeGraph : Graph {
 
 class FakeStream : public Stream {
  public:
-  explicit FakeStream(std::shared_ptr<State> state)
-      : state_(std::move(state)),
-        is_deaf_(state_->options.fault == Fault::kStreamsDoNotWait ||
-                 state_->streams++ == state_->options.deaf) {
+  explicit FakeStream(std::shared_ptr<State> state) : state_(std::move(state)) {
+    const std::lock_guard lock(state_->mutex);
+    is_deaf_ = state_->options.fault == Fault::kStreamsDoNotWait ||
+               state_->streams++ == state_->options.deaf;
     state_->queues.push_back(queue_);
   }
 
-  // Runs the stream's pending work.
+  // Runs the stream's pending work, unless the host does not wait for it: its memory may be gone.
   ~FakeStream() override {
+    const std::lock_guard lock(state_->mutex);
+    const FakeOptions& options = state_->options;
+    if (options.fault == Fault::kHostDoesNotWait || options.unheard >= 0) queue_->clear();
     try {
       state_->run_until([this] { return queue_->empty(); });
     } catch (const Error&) {
@@ -199,6 +213,7 @@ class FakeStream : public Stream {
   }
 
   void copy_in(const void* host, size_t bytes, void* to) override {
+    const std::lock_guard lock(state_->mutex);
     PP_ASSERT(state_->memory->holds(to, bytes));
     const bool is_ready =
         state_->can_read(host, bytes) || state_->pages->hold(host, bytes, Access::kReadOnly);
@@ -206,11 +221,13 @@ class FakeStream : public Stream {
   }
 
   void copy_out(const void* from, size_t bytes, void* host) override {
+    const std::lock_guard lock(state_->mutex);
     PP_ASSERT(state_->memory->holds(from, bytes));
     copy_host(from, host, bytes, state_->pages->hold(host, bytes, Access::kReadWrite));
   }
 
   void add(const float* left, float* right, size_t n) override {
+    const std::lock_guard lock(state_->mutex);
     PP_ASSERT(state_->can_read(left, n * sizeof(float)));
     PP_ASSERT(state_->memory->holds(right, n * sizeof(float)));
     put({[=] {
@@ -220,6 +237,7 @@ class FakeStream : public Stream {
 
   void find_non_finite(const float* x, size_t n, size_t slice, int64_t mark,
                        int64_t* marks) override {
+    const std::lock_guard lock(state_->mutex);
     PP_ASSERT(state_->memory->holds(x, n * sizeof(float)));
     PP_ASSERT(state_->memory->holds(marks, (n + slice - 1) / slice * sizeof(*marks)));
     put({[=] {
@@ -249,6 +267,7 @@ class FakeStream : public Stream {
   }
 
   std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override {
+    const std::lock_guard lock(state_->mutex);
     state_->check();
     PP_ASSERT(capturing_ == nullptr);
     if (!state_->options.captures) return nullptr;
@@ -260,12 +279,14 @@ class FakeStream : public Stream {
   }
 
   void launch(Graph& graph) override {
+    const std::lock_guard lock(state_->mutex);
     PP_ASSERT(capturing_ == nullptr);
     ++state_->launches;
     for (const Item& item : static_cast<FakeGraph&>(graph).items) put(item);
   }
 
   void synchronize(int64_t /*deadline_ms*/) override {
+    const std::lock_guard lock(state_->mutex);
     state_->check();
     PP_ASSERT(capturing_ == nullptr);
     if (state_->options.fault == Fault::kHostDoesNotWait) return;
@@ -273,6 +294,7 @@ class FakeStream : public Stream {
   }
 
   void put(Item item) {
+    const std::lock_guard lock(state_->mutex);
     state_->check();
     if (capturing_ != nullptr) {
       capturing_->items.push_back(std::move(item));
@@ -302,7 +324,7 @@ class FakeStream : public Stream {
   }
 
   std::shared_ptr<State> state_;
-  const bool is_deaf_;
+  bool is_deaf_ = false;
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   FakeGraph* capturing_ = nullptr;
 };
@@ -315,16 +337,19 @@ FakeDevice::~FakeDevice() = default;
 std::string FakeDevice::name() const { return state_->name; }
 
 Memory FakeDevice::allocate(size_t bytes) {
+  const std::lock_guard lock(state_->mutex);
   state_->check();
   return state_->memory->allocate(bytes);
 }
 
 Memory FakeDevice::allocate_shared(size_t bytes, std::string& handle) {
+  const std::lock_guard lock(state_->mutex);
   state_->check();
   return state_->memory->allocate_shared(bytes, handle);
 }
 
 std::shared_ptr<const void> FakeDevice::open_shared(const std::string& handle, size_t bytes) {
+  const std::lock_guard lock(state_->mutex);
   state_->check();
   auto pages = open_fake(state_->name, handle, bytes);
   std::erase_if(state_->others, [](const auto& other) { return other.expired(); });
@@ -350,8 +375,18 @@ std::shared_ptr<void> FakeDevice::register_pages(std::byte* first, size_t bytes,
   return {first, [state = state_](std::byte* begin) { state->pages->remove(begin); }};
 }
 
-int64_t FakeDevice::runs() const { return state_->runs; }
-int64_t FakeDevice::launches() const { return state_->launches; }
+int64_t FakeDevice::runs() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->runs;
+}
+int64_t FakeDevice::launches() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->launches;
+}
+int FakeDevice::events() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->events;
+}
 size_t FakeDevice::registrations() const { return state_->pages->size(); }
 
 void enqueue(Stream& stream, std::function<void()> work) {

@@ -1,7 +1,8 @@
 // A device without hardware, to test code that drives a device: its memory is on the host, its
 // streams are queues. Work runs in an order, drawn from the seed, that the events allow, and
 // sometimes only when the host waits for it: a missing wait gives wrong values under some seeds.
-// One thread for a device and its objects, except where device.h says "any thread".
+// Unlike a Device it is thread-safe, since all backends of a program have one FakeDevice where they have a
+// CUDA device each.
 //
 // Only work on a stream can access device memory. A host access kills the process with SIGSEGV, as
 // with a real device, and so does an access to memory of another process.
@@ -36,7 +37,8 @@ struct FakeOptions {
   bool registers = true;           // if false, register_pages refuses
   int index = 0;                   // fake:INDEX
   size_t max_pageable = SIZE_MAX;  // bytes of one copy of unregistered memory
-  int deaf = -1;  // Stream::wait does nothing on this stream, in the order of creation; -1: none
+  int deaf = -1;     // Stream::wait does nothing on this stream, in the order of creation; -1: none
+  int unheard = -1;  // Event::wait does nothing on this event, in the order of creation; -1: none
   // Registered pages, shared by the devices of a process as with CUDA. Null: this device's own.
   std::shared_ptr<RegisteredPages> pages = nullptr;
 };
@@ -57,9 +59,10 @@ class FakeDevice : public Device {
   std::shared_ptr<void> register_pages(std::byte* first, size_t bytes, Access access,
                                        std::string& why) override;
 
-  // Number of work pieces that ran, of graph launches and of registered ranges, for tests.
+  // Number of work pieces that ran, of graph launches, of events and of registered ranges, for tests.
   int64_t runs() const;
   int64_t launches() const;
+  int events() const;
   size_t registrations() const;
 
   struct State;

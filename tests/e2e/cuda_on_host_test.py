@@ -4,6 +4,7 @@ import json
 import shutil
 
 import lab as base
+from gpu_stages_test import expect_same_bits_in_stages
 from lab import MLP, expect
 
 ON_GPU = {"device": "cuda:0", "server-device": "cuda:0"}
@@ -46,6 +47,12 @@ def runs_choose_the_same_algorithms_unless_they_time_them(lab):
         expect("matmul/" in choices, f"no choice of a product: {choices}")
         found.append((choices, run.summary()["weights_sha256"]))
     expect(found[0] == found[1], f"two runs of a job: {found}")
+
+
+def stages_have_the_bits_of_the_undivided_model(lab):
+    lab.on_host_cuda()
+    for keys in (STEPS, {**STEPS, "model": "convnet", "lr": 0.05, "steps": 4}):
+        expect_same_bits_in_stages(lab, keys)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ device code use a fake device, which runs work in any order that its events allo
 import lab as base
 from lab import MLP, expect
 
-USAGE, DEVICE = 2, 9
+USAGE, PROTOCOL, DEVICE = 2, 6, 9
 FAKE = "../tests/fake_device/bin/pushpull-worker"
 
 
@@ -28,6 +28,58 @@ def strategies_on_a_device_have_the_bits_of_the_processor(lab):
                 expect(got[key] == want[key],
                        f"{strategy} over {transport}, seed {seed}: {key} {got[key]}, on the "
                        f"processor {want[key]}")
+
+
+def stages_on_devices_have_the_bits_of_the_undivided_model(lab):
+    for keys in (MLP, {**MLP, "model": "convnet", "lr": 0.05, "steps": 8}):
+        job = lab.job({**keys, "eval-every": 8})
+        want = lab.train(job, 1, 1)
+        lab.environment["FAKE_MOST_PAGEABLE"] = "4096"  # weights must be in registered memory
+        for seed, (stages, devices) in enumerate(((2, "cuda:0"), (2, "cuda:0,cuda:1"), (3, "cuda:0"), (3, "cuda:0,cuda:1,cuda:2"))):
+            lab.fake_devices(count=3, seed=seed)
+            words = ("--stages", stages, "--device", devices)
+            got = lab.cluster(job, 1, 2, worker_program=FAKE, worker_words=words).ends_well()
+            expect(len(got["stages"]) == stages, f"{words}: {got['stages']}")
+            for key in ("weights_sha256", "test_correct", "test_loss"):
+                expect(got[key] == want[key], f"{words}: {key} {got[key]}, on the processor {want[key]}")
+        del lab.environment["FAKE_MOST_PAGEABLE"]
+        got = lab.cluster(job, 2, 4, stages=2, worker_program=FAKE, worker_words=("--device", "cuda:1")).ends_well()
+        expect(got["weights_sha256"] == want["weights_sha256"], "groups on devices have other bits")
+
+
+def a_group_may_have_members_on_devices_and_on_the_processor(lab):
+    lab.fake_devices()
+    keys = {**MLP, "stages": 2, "steps": 20}
+    cluster = lab.cluster(lab.job({**keys, "strategy": "async"}), 1, 1, workers=2)
+    cluster.add_worker("--device", "cuda:0", program=FAKE)
+    cluster.ends_well()
+    cluster = lab.cluster(lab.job(keys), 1, 0, workers=2)  # under sync the second of them is refused
+    both = [cluster.add_worker(), cluster.add_worker("--device", "cuda:0", program=FAKE)]
+    lab.until(lambda: any(worker.poll() is not None for worker in both), 20, lambda: "none is refused")
+    refused = [worker for worker in both if worker.poll() is not None]
+    expect(len(refused) == 1 and refused[0].ends() == PROTOCOL and "its numerics differ" in refused[0].output(), refused[0].output())
+    if refused[0] is both[0]:
+        cluster.add_worker("--device", "cuda:0", program=FAKE)
+    else:
+        cluster.add_worker()
+    cluster.ends_well(but=refused)
+
+
+def stages_and_devices_that_do_not_fit_are_refused_in_one_line(lab):
+    lab.fake_devices(count=3)
+    code, text = lab.call(FAKE, "--join", "tcp://127.0.0.1:1", "--join-timeout", 1, "--stages", 3, "--device", "cuda:0,cuda:1")
+    refused = [line for line in text.splitlines() if "[usage]" in line]
+    expect(code == USAGE and len(refused) == 1, f"{code}: {text}")
+    expect("--stages 3: --device names 2 devices: name 1 for all stages, or 3, one for each" in refused[0], text)
+    for keys, words, part in (({}, "cuda:0,cuda:1", "--device names 2 devices, but a worker of a job with stages = 2 computes one stage: name 1 device"),
+                              ({"algorithms": "timed"}, "cuda:0", "algorithms = timed: with stages = 2"),
+                              ({"model": "convnet", "strategy": "async"}, "cuda:0", "pass images in the layout of their device")):
+        cluster = lab.cluster(lab.job({**MLP, **keys, "steps": 8, "stages": 2}), 1, 0, workers=2)
+        wrong = cluster.add_worker("--device", words, program=FAKE)
+        expect(wrong.ends(20) == USAGE and part in wrong.output(), wrong.output())
+        for _ in range(2):
+            cluster.add_worker()
+        cluster.ends_well(but=(wrong,))
 
 
 def a_lost_device_ends_its_worker_but_not_the_job(lab):

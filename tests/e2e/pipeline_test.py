@@ -148,6 +148,20 @@ def a_killed_member_of_a_group_is_replaced_by_a_spare(lab):
     expect(sum(of_last) == run["samples"], f"{of_last} are not {run['samples']}")
 
 
+def a_group_that_joins_takes_part(lab):
+    job = lab.job(keys_of(lab.folder, steps=300, **{"on-worker-loss": "continue"}))
+    calm = lab.train(job, 1, 1)["weights_sha256"]
+    cluster = lab.cluster(job, 2, 2, stages=2)
+    cluster.reaches(5)
+    late = [cluster.add_worker() for _ in range(2)]
+    cluster.servers[0].prints("2 groups share each step")
+    run = cluster.ends_well()
+    expect(run["weights_sha256"] == calm, "the weights differ")
+    members = json.loads((cluster.out / "members.json").read_text())["members"]
+    samples = [m["samples"] for m in members if m["pid"] in [process.pid for process in late]]
+    expect(len(samples) == 2 and all(samples), f"the group that has joined has computed nothing: {members}")
+
+
 def models_in_groups_have_their_bits_under_each_schedule_and_transport(lab):
     for keys in (MLP, {**MLP, "model": "convnet", "lr": 0.05, "steps": 8}, {**BERT, "layers": 3}, {**RESNET, "global-batch": 16}, keys_of(lab.folder)):
         job, name = lab.job(keys), keys["model"]
@@ -181,6 +195,13 @@ def all_reduce_in_stages_has_the_bits_of_sync(lab):
             expect(tree[key] == sync[key], f"{workers} workers, {stages} stages: {key} is {tree[key]}, {sync[key]} in sync")
         found = tree["stages"]
         expect(len(found) == stages and all(s["busy_seconds"] > 0 for s in found), found)
+
+
+def a_group_without_a_share_of_an_all_reduce_waits_as_a_spare(lab):
+    job = lab.job({**keys_of(lab.folder), "global-batch": 2})  # one micro-batch: one share, two groups, and a worker without
+    run = lab.train(job, 1, 5, stages=2, strategy="allreduce:tree")
+    expect(run["weights_sha256"] == lab.train(job, 1, 1)["weights_sha256"], "other bits")
+    expect(run["samples"] == 24, run["samples"])
 
 
 def all_reduce_in_stages_sums_batch_statistics_like_sync(lab):
@@ -275,6 +296,27 @@ def one_port_is_too_few_for_an_all_reduce_in_stages(lab):
     cluster.ends_well(but=(few,))
 
 
+def compare_sweeps_stages(lab):
+    job = lab.job(keys_of(lab.folder))
+    out = lab.folder / "compared"
+    words = ("compare", "--job", job, "--strategies", "sync,allreduce:tree", "--workers", "1,4", "--seeds", 1, "--stages")
+    code, text = lab.call("pushpull", *words, "1,2,4", "--out", out, seconds=240)
+    expect(code == 0, f"{code}: {text[-1500:]}")
+    runs = json.loads((out / "compare.json").read_text())["runs"]
+    cells = {(run["strategy"], run["workers"], run["stages"]) for run in runs}
+    expect(cells == {(s, w, n) for s in ("sync", "allreduce:tree") for w, n in ((1, 1), (4, 1), (4, 2), (4, 4))}, cells)
+    expect(len({run["weights_sha256"] for run in runs}) == 1 and not any(run["failure"] for run in runs), runs)
+    header = (out / "compare.csv").read_text().splitlines()[0]
+    for where, text_of in (("table", text), ("report", (out / "report.html").read_text()), ("csv", header)):
+        expect("stages" in text_of, f"the {where} does not name stages")
+    expect("sync, 2 stages with 1 worker is left out" in text and "sync, 4 stages" in text, text)
+    for stages, part in (("9", "a group needs as many workers"), ("1,1", "is given twice"), ("0", "from 1 to")):
+        code, text = lab.call("pushpull", *words, stages, "--out", lab.folder / "refused")
+        expect(code == USAGE and part in text and len(text.splitlines()) == 1, (stages, code, text))
+    code, text = lab.call("pushpull", *words[:-3], "--seeds", 1, "--workers", 9, "--stages", "1,9", "--out", lab.folder / "refused")
+    expect(code == USAGE and "this model has 5 pieces" in text and len(text.splitlines()) == 1, (code, text))
+
+
 def what_passes_between_stages_is_what_the_plan_says(lab):
     keys = keys_of(lab.folder, **{"tie-embeddings": "false"})
     job = lab.job(keys)
@@ -309,6 +351,23 @@ def the_plan_says_what_stages_have(lab):
     expect(code == 0 and "parameters" in text and len(text.splitlines()) == 3, text)
     code, text = lab.call("pushpull", "plan", "--job", lab.job(keys_of(lab.folder, stages=4)))
     expect(code == 0 and len(text.splitlines()) == 5, f"not the job's number of stages: {text}")
+
+
+def the_plan_measures_what_stages_take(lab):
+    job = lab.job(keys_of(lab.folder))
+    code, text = lab.call("pushpull", "plan", "--job", job, "--stages", 2, "--measure", "--json")
+    expect(code == 0, text)
+    plan = json.loads(text)
+    by_flop, by_time = plan["measured"]["predicted"], plan["measured"]["balanced"]
+    expect(by_flop["balance"] == ",".join(str(s["pieces"]) for s in plan["stages"]), plan)
+    expect(by_time["slowest_seconds"] <= by_flop["slowest_seconds"], plan)
+    for found in (by_flop, by_time):
+        expect(len(found["stages"]) == 2, found)
+        expect(all(s["forward_seconds"] > 0 and s["backward_seconds"] > 0 and 0 <= s["bubble"] < 1 for s in found["stages"]), found)
+    code, text = lab.call("pushpull", "plan", "--job", job, "--stages", 2, "--balance", by_time["balance"], "--measure")
+    expect(code == 0 and f"balance = {by_time['balance']}" in text and "by FLOP" not in text, text)
+    whole = lab.train(job, 1, 1)["weights_sha256"]
+    expect(lab.train(job, 1, 2, stages=2, balance=by_time["balance"])["weights_sha256"] == whole, "other bits")
 
 
 def numbers_that_do_not_fit_are_refused_in_one_line(lab):

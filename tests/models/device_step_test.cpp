@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <deque>
 #include <limits>
@@ -16,6 +15,7 @@
 #include "models/graph_model.h"
 #include "models/models.h"
 #include "tests/models/fixture.h"
+#include "tests/models/host_weights.h"
 #include "tests/models/queued_backend.h"
 
 namespace pushpull {
@@ -58,39 +58,6 @@ const Expected& expected(const Case& c) {
 }
 
 struct Dropped {};
-
-// The weights of one step on the host. A read after their end is a SIGSEGV.
-class HostWeights {
- public:
-  HostWeights(device::Device& device, size_t floats, bool is_registered)
-      : bytes_((floats * sizeof(float) + kPage - 1) / kPage * kPage),
-        first_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
-        span_(static_cast<float*>(first_), floats) {
-    PP_ASSERT(first_ != MAP_FAILED);
-    std::ranges::fill(span_, kNotANumber);
-    std::string why;
-    if (!is_registered) return;
-    registration_ = device.register_pages(static_cast<std::byte*>(first_), bytes_,
-                                          device::Access::kReadOnly, why);
-  }
-  ~HostWeights() { munmap(first_, bytes_); }
-  HostWeights(const HostWeights&) = delete;
-  HostWeights& operator=(const HostWeights&) = delete;
-
-  std::span<float> span() const { return span_; }
-  void release(bool is_broken) {
-    std::ranges::fill(span_, kNotANumber);
-    registration_.reset();
-    PP_ASSERT(is_broken || mprotect(first_, bytes_, PROT_NONE) == 0);
-  }
-
- private:
-  static constexpr size_t kPage = 4096;
-  size_t bytes_;
-  void* first_;
-  std::span<float> span_;
-  std::shared_ptr<void> registration_;
-};
 
 // Some steps of some micro-batches each, in the order of a worker, drawn from the seed.
 class Play {
@@ -466,12 +433,12 @@ TEST(DeviceStep, ModelsOnADeviceHaveOneAndAcceptChoices) {
     EXPECT_EQ(train(*model, weights, expected(c).inputs[2]), want);
     DeviceStep* const first = model->device_step();
     ASSERT_NE(first, nullptr);
-    EXPECT_EQ(model->choices(), "first");
-    model->choose("first");
+    EXPECT_EQ(model->choices(), "queued first\n");
+    model->choose("queued first\n");
     model->choose("");
     EXPECT_EQ(model->device_step(), first);
-    model->choose("second");
-    EXPECT_EQ(model->choices(), "second");
+    model->choose("queued second\n");
+    EXPECT_EQ(model->choices(), "queued second\n");
     EXPECT_EQ(train(*model, weights, expected(c).inputs[2]), want);
     EXPECT_EQ(model->table().total, expected(c).table.total);
   }

@@ -87,7 +87,7 @@ class QueuedBackend final : public ops::Backend {
   void leave(int /*saved*/) override {}
 
   Queued queued_;
-  std::string choices_ = "first";
+  std::string choices_ = "queued first\n";
 };
 
 }  // namespace

@@ -35,12 +35,13 @@ std::unique_ptr<Model> whole_of(Graph graph) {
 }
 
 std::unique_ptr<Model> staged_of(const Graph& graph, const std::vector<Range>& nodes) {
-  std::vector<std::unique_ptr<PlannedGraph>> stages;
+  std::vector<std::unique_ptr<PlannedStage>> stages;
   for (size_t s = 0; s < nodes.size(); ++s) {
-    stages.push_back(
-        std::make_unique<PlannedGraph>(ops::make_cpu_backend(1), stage_graph(graph, nodes, s), 2));
+    stages.push_back(make_planned_stage(ops::make_cpu_backend(1), stage_graph(graph, nodes, s), 2,
+                                        {"1f1b", std::ssize(nodes), static_cast<int64_t>(s)},
+                                        kSeed));
   }
-  return std::make_unique<StagedModel>(std::move(stages), "1f1b", kSeed);
+  return std::make_unique<StagedModel>(std::move(stages));
 }
 
 struct Computed {
@@ -232,6 +233,24 @@ TEST(StageSchedule, OneForwardOneBackward) {
     text += (a.forward ? "F" : "B") + std::to_string(a.micro_batch) + " ";
   }
   EXPECT_EQ(text, "F0 F1 B0 F2 B1 F3 B2 B3 ");
+}
+
+TEST(Stages, AreBalancedByTheCostsOfTheirPieces) {
+  EXPECT_EQ(balanced({1, 1, 1, 1, 4}, 2), (std::vector<int64_t>{4, 1}));
+  EXPECT_EQ(balanced({4, 1, 1, 1, 1}, 2), (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(balanced({1, 1, 1}, 3), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_EQ(balanced({2, 2}, 1), (std::vector<int64_t>{2}));
+}
+
+TEST(Stages, OfEqualCostsHaveTheBubblesOfTheFormula) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    for (const double bubble : stage_bubbles(schedule, {{1.0, 2.0}, {1.0, 2.0}}, 4)) {
+      EXPECT_NEAR(bubble, 1.0 / 5, 1e-12) << schedule;
+    }
+  }
+  const std::vector<double> unlike = stage_bubbles("1f1b", {{1.0, 1.0}, {3.0, 3.0}}, 4);
+  EXPECT_GT(unlike[0], 0.6) << "it waits for the slower one";
+  EXPECT_LT(unlike[1], 0.1);
 }
 
 }  // namespace

@@ -169,9 +169,19 @@ JoinOptions Cluster::join_options(wire::Role role, int number) {
   return options;
 }
 
-wire::Declare Cluster::declaration(const std::string& digest) const {
+bool Cluster::by_stage() const {
+  return scenario_.job.model == "external" && scenario_.job.stages > 1;
+}
+
+wire::Declare Cluster::declaration(const std::string& digest, int stage) const {
   wire::Declare out;
-  to_wire(toy_.table(), out.mutable_tensors());
+  if (stage < 0) {
+    to_wire(toy_.table(), out.mutable_tensors());
+  } else {
+    to_wire(toy_.part_of(stage), out.mutable_tensors());
+    out.mutable_own_stage()->set_stage(stage);
+    out.mutable_own_stage()->set_stages(static_cast<int32_t>(scenario_.job.stages));
+  }
   out.set_train_samples(Toy::kTrainSamples);
   out.set_test_samples(scenario_.test_samples);
   out.set_data_digest(digest);
@@ -202,7 +212,9 @@ void Cluster::plan(const Accident& accident) {
       }
     }
     if (accident.replaced_ms >= 0) {
-      clock_.after(accident.replaced_ms * 1000, [this] { start_worker(); });
+      clock_.after(accident.replaced_ms * 1000, [this, victim] {
+        start_worker({.stage = victim < workers_.size() ? workers_[victim]->own_stage() : -1});
+      });
     }
   });
 }
@@ -251,9 +263,9 @@ void Cluster::replace_server() {
   servers_.push_back(std::make_unique<ServerNode>(*this, static_cast<int>(servers_.size()) + 1));
 }
 
-void Cluster::replace_worker() {
-  clock_.after(100'000, [this] {
-    if (!coordinator_->over()) start_worker();
+void Cluster::replace_worker(int stage) {
+  clock_.after(100'000, [this, stage] {
+    if (!coordinator_->over()) start_worker({.stage = stage});
   });
 }
 

@@ -103,7 +103,10 @@ class Cluster {
   CoordinatorOptions coordinator_options();
   JoinOptions join_options(wire::Role role, int number);
   // Returns the declaration of a worker with data of this digest.
-  wire::Declare declaration(const std::string& digest) const;
+  //   stage: that the worker declares; -1: the whole model.
+  wire::Declare declaration(const std::string& digest, int stage = -1) const;
+  // Returns true if workers declare stages: model = external.
+  bool by_stage() const;
   // Returns true if the coordinator has ended.
   bool over() const;
   // Returns true if the connection belongs to a process that forges.
@@ -123,7 +126,8 @@ class Cluster {
   // Records a failed check and ends the simulation.
   void wrong(const std::string& text);
   // Starts a replacement for a worker or a joined server that ended with an error.
-  void replace_worker();
+  //   stage: as in Newcomer.
+  void replace_worker(int stage);
   void replace_server();
   // Runs `event`. An Error that it throws is a failed check.
   void guarded(const std::string& who, const std::function<void()>& event);

@@ -99,6 +99,30 @@ TEST(GroupSimulation, KeepTheirBitsWhenOtherGroupsContinue) {
   }
 }
 
+// Steps are divided anew when another group is complete.
+TEST(GroupSimulation, KeepTheirBitsWhenMoreGroupsJoin) {
+  int cuts = 0;
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = draw_groups(seed, "sync");
+    scenario.compute_us = seed % 2 == 0 ? 20'000 : 200'000;
+    scenario.job.steps += 20;
+    scenario.job.stop_after = 0;
+    scenario.write_us = std::min<int64_t>(scenario.write_us, 500'000);
+    if (seed % 3 == 0) add_faults(scenario);
+    if (seed % 4 > 0) add_accidents(scenario, OnWorkerLoss::kContinue);
+    scenario.job.on_worker_loss = OnWorkerLoss::kContinue;
+    for (int64_t n = 0; n < scenario.job.stages + static_cast<int64_t>(seed % 3); ++n) {
+      scenario.newcomers.push_back({n * 300 + static_cast<int64_t>(seed % 1000)});
+    }
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    cuts += run.cluster().coordinator().state_for_self().cuts_size();
+  }
+  EXPECT_GT(cuts, 0);
+}
+
 TEST(GroupSimulation, KeepTheirBitsWhenServersDie) {
   for (const uint64_t seed : seeds(1500, {kLostLossesOfServers})) {
     Scenario scenario = draw_groups(seed, "sync");
@@ -175,6 +199,33 @@ TEST(GroupSimulation, BackupTakesOneSetOfPushesWhenMembersAndServersDie) {
     if (seed % 4 > 0) add_accidents(scenario, loss_of(seed));
     if (seed % 5 == 0) add_server_losses(scenario);
     if (seed % 7 < 3) add_short_peer_partitions(scenario);
+    if (!passes(scenario)) return;
+  }
+}
+
+// Workers' programs divide the model: each declares its stage and gives its initial weights, and is replaced by
+// one of the same stage.
+Scenario with_declared_stages(uint64_t seed, const std::string& strategy) {
+  Scenario scenario = draw_groups(seed, strategy);
+  scenario.job.model = "external";
+  scenario.start_step = 0;
+  scenario.job.slice_bytes = seed % 3 == 0 ? 4096 : 256;  // many parts of initial weights
+  return scenario;
+}
+
+TEST(GroupSimulation, DeclaredStagesKeepTheirBits) {
+  for (const uint64_t seed : seeds(1500)) {
+    Scenario scenario = with_declared_stages(seed, seed % 4 == 0 ? stale_of(seed) : "sync");
+    if (seed % 8 == 0) {
+      add_control_faults(scenario);
+    } else if (seed % 2 == 0) {
+      add_faults(scenario);
+    }
+    if (seed % 8 >= 3) add_accidents(scenario, loss_of(seed));
+    for (Accident& accident : scenario.accidents) {
+      if (accident.replaced_ms < 0) accident.replaced_ms = 500;  // a spare may have another stage
+    }
+    if (seed % 5 == 0 && seed % 8 > 0) add_server_losses(scenario);
     if (!passes(scenario)) return;
   }
 }

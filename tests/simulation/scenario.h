@@ -27,6 +27,7 @@ struct Newcomer {
   bool surplus_server = false;    // a server beyond the job's number, not a worker
   int64_t deaf_ms = 0;            // no message to it or from it passes at first
   bool once_trained = false;      // comes once the run has trained, also in a later term
+  int stage = -1;  // that a worker declares where they declare stages; -1: by its number
 };
 
 // A time in which no message passes on a control connection.

@@ -88,6 +88,17 @@ Toy::Toy(const Job& job, int64_t elements, bool counting)
   table_.tensors.back().weight_decay = 0.03;
 }
 
+TensorTable Toy::part_of(int stage) const {
+  const Range elements = elements_of(stage);
+  TensorTable out;
+  for (TensorInfo tensor : table_.tensors) {
+    if (tensor.offset < elements.lo || tensor.offset >= elements.hi) continue;
+    tensor.begins_stage = false;
+    out.add(std::move(tensor));
+  }
+  return out;
+}
+
 void Toy::gradient(std::span<const float> weights, int64_t step, int64_t micro_batch,
                    std::span<float> out) const {
   if (counting_) {

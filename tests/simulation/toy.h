@@ -56,6 +56,8 @@ class Toy {
   static constexpr size_t kSignals = 5;
   using Signals = std::array<float, kSignals>;
   int stages() const { return static_cast<int>(tensors_read_.size()); }
+  // Returns the tensors that belong to a stage, as a worker knows them that knows no others.
+  TensorTable part_of(int stage) const;
   // Returns the tensors that each stage reads. The last one may read the first tensor, too.
   const std::vector<std::vector<size_t>>& tensors_read() const { return tensors_read_; }
   // Returns the elements of the tensors that a stage reads, and of those that belong to it.

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "common/net/model_wire.h"
 #include "tests/simulation/describe.h"
 #include "tests/simulation/worker_links.h"
 #include "worker/trainer.h"
@@ -51,11 +52,11 @@ void WorkerNode::run_terms() {
   while (true) {
     term_id_ = member_.term_id();
     thread_.sleep(cluster_.dice().between(0, 50'000));  // reads the data
-    wire::Declare declaration = cluster_.declaration(newcomer_.digest);
+    wire::Declare declaration = cluster_.declaration(newcomer_.digest, own_stage());
     if (model_.group_stage() != nullptr) declaration.set_group_endpoint(peer_endpoint_of(number_));
     peer_inbox_.clear();
     member_.declare(term_id_, declaration);
-    member_.offer_weights(model_.own_weights());
+    member_.offer_weights(own_weights());
     send();
     const std::optional<wire::State> state = wait_for_group(wait_for_training());
     if (!state) continue;
@@ -69,6 +70,18 @@ void WorkerNode::run_terms() {
     if (unreachable && !wait_for_reason()) throw Error(*unreachable);
     close_links();
   }
+}
+
+int WorkerNode::own_stage() const {
+  if (!cluster_.by_stage()) return -1;
+  return newcomer_.stage >= 0 ? newcomer_.stage : number_ % cluster_.toy().stages();
+}
+
+std::span<const float> WorkerNode::own_weights() const {
+  const std::span<const float> all = model_.own_weights();
+  if (all.empty() || own_stage() < 0) return all;
+  const Range part = cluster_.toy().elements_of(own_stage());
+  return all.subspan(static_cast<size_t>(part.lo), static_cast<size_t>(part.size()));
 }
 
 void WorkerNode::train(const wire::State& state) {
@@ -119,6 +132,13 @@ std::optional<wire::State> WorkerNode::wait_for_group(std::optional<wire::State>
     activity_.wait([] { return std::string("a place in a group"); });
     thread_.wait();
     state = member_.state();
+  }
+  if (own_stage() >= 0) {
+    const TensorTable whole = from_wire(state->tensors());
+    if (state->group().stage() != own_stage() || whole != cluster_.toy().table()) {
+      cluster_.wrong("a worker with stage " + std::to_string(own_stage()) + " got stage " +
+                     std::to_string(state->group().stage()) + ", or another model than declared");
+    }
   }
   const int64_t shares = std::max(1, state->shares());
   group->take_stage(state->group().stage(),
@@ -224,7 +244,7 @@ void WorkerNode::end_with(const JobEnd& end) {
   mark_ended();
   close_links();
   cluster_.watch().ended(member_.incarnation(), end, member_.state().phase());
-  if (!end.success && newcomer_.replaced) cluster_.replace_worker();
+  if (!end.success && newcomer_.replaced) cluster_.replace_worker(own_stage());
 }
 
 void WorkerNode::send() {

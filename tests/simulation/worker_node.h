@@ -37,6 +37,8 @@ class WorkerNode : public Process, private CoordinatorLink {
   int control() const { return control_; }
   const WorkerMember& member() const { return member_; }
   std::string describe() const;
+  // Returns the stage that it declares; -1: the whole model.
+  int own_stage() const;
   // Stalls the trainer for good, as soon as it trains. The process lives.
   void stop_trainer();
   // Delivers nothing on the data connections to this server until then.
@@ -75,6 +77,8 @@ class WorkerNode : public Process, private CoordinatorLink {
   std::optional<wire::State> wait_for_training();
   std::optional<wire::State> wait_for_group(std::optional<wire::State> state);
   bool wait_for_reason();
+  // Returns those of what it declares.
+  std::span<const float> own_weights() const;
 
   // ---- events ----
   int64_t now_ms() { return clock_.advance(cluster_.clock().now_ms()); }

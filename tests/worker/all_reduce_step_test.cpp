@@ -21,9 +21,9 @@
 namespace pushpull {
 namespace {
 
-constexpr int64_t kTrained = 4;
-constexpr int kGroups = 2;
-constexpr uint64_t kSummingTerm = 77;
+constexpr int64_t kTrainedSteps = 4;
+constexpr int kTrainedGroups = 2;
+constexpr uint64_t kStepTermId = 77;
 
 // Keeps the weights that workers fetch and store. Thread-safe.
 class Weights {
@@ -138,7 +138,7 @@ std::vector<std::vector<float>> updated(StageGroup& group) {
   std::vector<float*> state;
   for (std::vector<float>& slot : slots) state.push_back(slot.data());
   std::vector<std::vector<float>> out{one.weights};
-  for (int64_t step = 0; step < kTrained; ++step) {
+  for (int64_t step = 0; step < kTrainedSteps; ++step) {
     std::vector<float> losses;
     one.compute->begin(step, {{0, job.micro_batches()}}, one.weights);
     EXPECT_TRUE(one.compute->node([](int, const Payload&) {}, losses));
@@ -179,7 +179,8 @@ void expect_bits_of_one_worker(const std::string& keys, const FieldTable& fields
       "test");
   job.stages = stages;
   std::vector<std::unique_ptr<StageGroup>> groups;
-  for (int g = 0; g < kGroups; ++g) groups.push_back(std::make_unique<StageGroup>(job, fields));
+  for (int g = 0; g < kTrainedGroups; ++g)
+    groups.push_back(std::make_unique<StageGroup>(job, fields));
   const SliceMap& map = groups.front()->map();
   Weights server(map, state_names(job.optimizer.kind).size(), groups.front()->whole().weights);
   const std::vector<std::vector<float>> want = updated(*groups.front());
@@ -193,7 +194,7 @@ void expect_bits_of_one_worker(const std::string& keys, const FieldTable& fields
     std::unique_ptr<Host> host;
     std::unique_ptr<AllReduceStep> step;
   };
-  std::vector<std::vector<Worker>> workers(kGroups);  // by group and stage
+  std::vector<std::vector<Worker>> workers(kTrainedGroups);  // by group and stage
   for (auto& group : workers) {
     group = std::vector<Worker>(static_cast<size_t>(stages));
     for (Worker& worker : group) {
@@ -203,19 +204,19 @@ void expect_bits_of_one_worker(const std::string& keys, const FieldTable& fields
   const auto incarnation = [&](int g, int stage) {
     return static_cast<uint64_t>(100 * g + stage + 1);
   };
-  for (int g = 0; g < kGroups; ++g) {
-    const Range range = share_range(g, kGroups, job.micro_batches());
+  for (int g = 0; g < kTrainedGroups; ++g) {
+    const Range range = share_range(g, kTrainedGroups, job.micro_batches());
     for (int stage = 0; stage < stages; ++stage) {
       Worker& worker = workers[static_cast<size_t>(g)][static_cast<size_t>(stage)];
       wire::State& state = worker.state;
-      state.set_end_step(kTrained);
-      state.set_total_steps(kTrained);
-      state.set_shares(kGroups);
+      state.set_end_step(kTrainedSteps);
+      state.set_total_steps(kTrainedSteps);
+      state.set_shares(kTrainedGroups);
       wire::Share* share = state.add_assigned();
       share->set_lo(static_cast<int32_t>(range.lo));
       share->set_hi(static_cast<int32_t>(range.hi));
       share->set_index(g);
-      for (int other = 0; other < kGroups; ++other) {
+      for (int other = 0; other < kTrainedGroups; ++other) {
         const auto& peer = workers[static_cast<size_t>(other)][static_cast<size_t>(stage)];
         state.add_peer_endpoints(peer.router->address());
         state.add_peer_incarnations(incarnation(other, stage));
@@ -223,31 +224,31 @@ void expect_bits_of_one_worker(const std::string& keys, const FieldTable& fields
       }
     }
   }
-  for (int g = 0; g < kGroups; ++g) {
+  for (int g = 0; g < kTrainedGroups; ++g) {
     StageGroup& group = *groups[static_cast<size_t>(g)];
     for (int stage = 0; stage < stages; ++stage) {
       Worker& worker = workers[static_cast<size_t>(g)][static_cast<size_t>(stage)];
       Computing& one = group.of(stage);
       worker.encoder = std::make_unique<Encoder>(job, group.table(), map);
       worker.host = std::make_unique<Host>(
-          server,
-          maximal_subtrees(share_range(g, kGroups, job.micro_batches()), job.micro_batches()));
+          server, maximal_subtrees(share_range(g, kTrainedGroups, job.micro_batches()),
+                                   job.micro_batches()));
       worker.step = std::make_unique<AllReduceStep>(
-          JobView{job, kSummingTerm, incarnation(g, stage), worker.state}, *one.model,
+          JobView{job, kStepTermId, incarnation(g, stage), worker.state}, *one.model,
           StepParts{*one.compute, *worker.encoder, map, heap_floats, slices_of(group, stage)},
           worker.link, context, Credentials{}, std::move(worker.router));
       worker.host->serve(*worker.step);
     }
   }
   std::vector<std::jthread> threads;
-  for (int g = 0; g < kGroups; ++g) {
+  for (int g = 0; g < kTrainedGroups; ++g) {
     threads.emplace_back([&, g] {
       StageGroup& group = *groups[static_cast<size_t>(g)];
-      const Range range = share_range(g, kGroups, job.micro_batches());
+      const Range range = share_range(g, kTrainedGroups, job.micro_batches());
       group.run([&](int stage) {
         Worker& worker = workers[static_cast<size_t>(g)][static_cast<size_t>(stage)];
         worker.step->start(*worker.host);
-        for (int64_t step = 0; step < kTrained; ++step) {
+        for (int64_t step = 0; step < kTrainedSteps; ++step) {
           const Task task{Task::kCompute, step, range};
           const auto result = worker.step->run(task, *worker.host);
           ASSERT_TRUE(result);
@@ -263,7 +264,7 @@ void expect_bits_of_one_worker(const std::string& keys, const FieldTable& fields
             }
           }
         }
-        EXPECT_EQ(worker.host->pushes(), kTrained);
+        EXPECT_EQ(worker.host->pushes(), kTrainedSteps);
       });
       EXPECT_EQ(group.parts().left(), 0U);
     });

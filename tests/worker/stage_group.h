@@ -187,7 +187,7 @@ class StageGroup {
   using MakeModel = std::function<std::unique_ptr<Model>(const Job& job, const FieldTable& fields)>;
 
   StageGroup(const Job& job, FieldTable fields, const MakeModel& whole = whole_model,
-             const MakeModel& divided = make_group_model)
+             const MakeModel& divided = group_model)
       : job_(job), dataset_(std::move(fields)) {
     for (int stage = 0; stage < static_cast<int>(job_.stages); ++stage) {
       Computing& worker = workers_.emplace_back();
@@ -203,6 +203,9 @@ class StageGroup {
     for (int stage = 0; stage < stages(); ++stage) take(stage, stage);
   }
 
+  static std::unique_ptr<Model> group_model(const Job& job, const FieldTable& fields) {
+    return make_group_model(job, fields);
+  }
   static std::unique_ptr<Model> whole_model(const Job& job, const FieldTable& fields) {
     return make_model(job, fields);
   }

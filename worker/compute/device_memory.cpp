@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "models/device_step.h"
+#include "models/pipeline.h"
 
 namespace pushpull {
 
@@ -20,20 +21,25 @@ void warn(const device::Device& device, const std::string& why) {
   Log("worker").warn("copying weights to " + device.name() + " takes longer: " + why);
 }
 
+// Returns a device that copies whole weights, or null.
+std::shared_ptr<device::Device> device_of(Model& model) {
+  if (DeviceStep* const step = model.device_step()) return step->device();
+  if (const Pipeline* const pipeline = model.pipeline()) return pipeline->device();
+  return nullptr;
+}
+
 }  // namespace
 
 FloatAllocator weights_memory(Model& model) {
-  DeviceStep* const step = model.device_step();
-  if (step == nullptr) return heap_floats;
-  std::shared_ptr<device::Device> device = step->device();
+  std::shared_ptr<device::Device> device = device_of(model);
+  if (device == nullptr) return heap_floats;
   return device::registered(device, heap_floats,
                             [device](const std::string& why) { warn(*device, why); });
 }
 
 PagesMapped weights_mapped(Model& model) {
-  DeviceStep* const step = model.device_step();
-  if (step == nullptr) return {};
-  std::shared_ptr<device::Device> device = step->device();
+  std::shared_ptr<device::Device> device = device_of(model);
+  if (device == nullptr) return {};
   return device::register_mapped(device, [device](const std::string& why) { warn(*device, why); });
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/device/device_name.h"
 #include "worker/compute/device_sum.h"
 #include "worker/compute/gradient_sum.h"
 
@@ -20,10 +21,7 @@ TeamModel::TeamModel(std::vector<std::unique_ptr<Model>> members) : members_(std
   heads_ = members_.front()->heads();
   for (const auto& member : members_) {
     PP_ASSERT(member->device_step() != nullptr);
-    if (member->numerics() == numerics()) continue;
-    throw Error(ErrorCode::kUsage,
-                "[device] the devices of a worker must be of one kind: one is \"" + numerics() +
-                    "\", another \"" + member->numerics() + "\"; start a worker for each");
+    device::check_same_kind(numerics(), member->numerics());
   }
   choose(choices());
 }

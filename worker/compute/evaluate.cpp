@@ -103,7 +103,10 @@ Payload one_float(float value) {
 }  // namespace
 
 bool EvaluationShare::programs_pass() const {
-  return evaluator_.group() != nullptr && evaluator_.group()->own_stage() != nullptr;
+  GroupStage* const group = evaluator_.group();
+  if (group == nullptr) return false;
+  const PipelineStage& stage = group->planned();
+  return stage.input_floats() == 0 && stage.output_floats() == 0;
 }
 
 // These go ahead of the chunks, with a number that no chunk has.

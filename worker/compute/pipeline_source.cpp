@@ -85,6 +85,7 @@ void PipelineSource::begin(const NodeWork& work) {
   working_ = stages_.size();
   ++nodes_;
   for (Stage& stage : stages_) {
+    if (work.is_first()) stage.model->new_weights();
     stage.outputs.clear();
     stage.input_gradients.clear();
     stage.stack.clear();

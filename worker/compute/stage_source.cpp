@@ -84,6 +84,7 @@ void StageSource::send(const StageExchange::Part& to, const Buffer& buffer, size
 
 bool StageSource::node(const NodeWork& work, std::vector<float>& losses) {
   follow();
+  if (work.is_first()) group_.planned().new_weights();
   const double begin_s = now_seconds();
   in_flight_.clear();
   aside_s_ = 0.0;
