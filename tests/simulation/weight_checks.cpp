@@ -14,7 +14,9 @@ void WeightChecks::wrong(const std::string& what) const {
 bool WeightChecks::given_up() const {
   const Coordinator& coordinator = cluster_.coordinator();
   const bool gone = coordinator.barriers().end_step == 0;  // a restarted one knows nothing yet
-  if (gone || coordinator.term_id() != member_.term_id()) return true;
+  // a worker that was stopped may still compute a task of an earlier term
+  const uint64_t term = push_pull_ == nullptr ? member_.term_id() : push_pull_->setup().term_id;
+  if (gone || coordinator.term_id() != term) return true;
   return cluster_.scenario().sharing.on &&
          !cluster_.coordinator().members().all().contains(member_.incarnation());
 }

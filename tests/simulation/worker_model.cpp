@@ -30,7 +30,7 @@ void WorkerModel::forward(std::span<const float> weights, const WeightsNeeded& n
     std::copy_n(weights.begin() + tensor.offset, tensor.size, read_.begin() + tensor.offset);
     compute_for(cluster_.scenario().compute_us / 3);
   }
-  if (!std::equal(weights.begin(), weights.end(), read_.begin())) {
+  if (!std::equal(weights.begin(), weights.end(), read_.begin()) && !checks_.given_up()) {
     checks_.wrong("has read other weights early");
   }
 }

@@ -71,7 +71,8 @@ void WorkerStage::read(std::span<const float> weights, const WeightsNeeded& need
   }
   for (const Range& elements : cluster_.toy().elements_read(stage_)) {
     if (!std::equal(weights.begin() + elements.lo, weights.begin() + elements.hi,
-                    early_.begin() + elements.lo)) {
+                    early_.begin() + elements.lo) &&
+        !checks_.given_up()) {
       checks_.wrong("has read other weights early");
     }
   }
