@@ -45,7 +45,7 @@ std::string fixed(double value, int digits) {
 
 std::string in_mib(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 20), 1); }
 
-// What was measured of a division into stages.
+// The measured times of a division into stages.
 struct Measured {
   std::string balance;            // as a value of the key
   std::vector<PassCosts> passes;  // seconds, by stage

@@ -40,7 +40,7 @@ class ExternalStage final : public Model, public GroupStage {
   // ---- GroupStage ----
   int stages() const override { return spec_.own_stage->stages; }
   const std::vector<std::vector<size_t>>& tensors_read() const override { return read_; }
-  // Of elements in a block of another stage.
+  // Returns the most elements of this stage that lie in a block of another one.
   size_t boundary_floats() const override;
   void take_stage(int stage, int64_t micro_batches) override;
   int stage() const override { return taken_ ? spec_.own_stage->stage : -1; }

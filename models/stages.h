@@ -81,7 +81,7 @@ std::vector<StageAction> stage_actions(const std::string& schedule, int64_t stag
 int64_t stage_slots(const std::string& schedule, int64_t stages, int64_t stage,
                     int64_t micro_batches);
 
-// What the passes of one micro-batch cost in a stage, in any unit.
+// The cost of the passes of one micro-batch in a stage, in any unit.
 struct PassCosts {
   double forward = 0.0;
   double backward = 0.0;

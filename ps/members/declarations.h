@@ -87,7 +87,7 @@ class Declarations {
   std::string shared_choices() const { return same_bits_ ? first_.choices : ""; }
 
  private:
-  // What the workers of a stage declare alone.
+  // The part of a declaration that only the workers of one stage share.
   struct Part {
     TensorTable table;
     std::string digest;  // see wire::OwnStage

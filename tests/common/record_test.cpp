@@ -36,7 +36,7 @@ RunRecord small() {
   return out;
 }
 
-// Of groups with two stages: the second one reads nothing of server 1.
+// Returns a record of groups with two stages, of which the second one reads nothing of server 1.
 RunRecord with_stages() {
   RunRecord out = small();
   out.stages = 2;
