@@ -6,7 +6,7 @@
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/layout/slice_map.h"
-#include "ps/record/replay.h"
+#include "ps/server/replay.h"
 #include "worker/compute/compute.h"
 
 namespace pushpull {

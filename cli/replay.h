@@ -1,5 +1,5 @@
 // Recomputes a recorded run in this process: model and data on one side, the servers' shards
-// (ps/record/replay.h) on the other. Reads data files; one thread.
+// (ps/server/replay.h) on the other. Reads data files; one thread.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@
 #include "common/job/job.h"
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
-#include "ps/files/run_recorder.h"
+#include "ps/report/run_recorder.h"
 #include "worker/devices.h"
 
 namespace pushpull {

@@ -20,11 +20,11 @@
 #include "common/net/address.h"
 #include "common/net/join.h"
 #include "common/net/key_file.h"
-#include "ps/coordinator/coordinator_loop.h"
-#include "ps/coordinator/stop_flags.h"
 #include "ps/engine/device_engine.h"
+#include "ps/report/watch_page.h"
+#include "ps/run/coordinator_loop.h"
+#include "ps/run/stop_flags.h"
 #include "ps/server/joined_server_loop.h"
-#include "ps/status/watch_page.h"
 
 namespace pushpull {
 namespace {

@@ -47,10 +47,9 @@ LEFT_OUT = {  # prefix of a path -> why it does not count
     "ps/server/attached_workers.cpp": "passes a message over TCP on as it is",
     "worker/member/": "control messages, on a connection of their own; records times",
     "common/net/member.cpp": "control messages, on a connection of their own",
-    "ps/coordinator/": "control messages; it hears that a push counts, with its losses",
-    "ps/members/": "control messages",
-    "ps/status/": "answers `pushpull status`",
-    "ps/work/": "counts losses and samples",
+    "ps/members/": "control messages; counts losses and samples",
+    "ps/report/": "answers `pushpull status`",
+    "ps/run/": "control messages; it hears that a push counts, with its losses",
 }
 
 # One file per process in $GRADIENT_WAY: load address, number of events, events (nanoseconds, address).

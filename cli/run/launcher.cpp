@@ -143,7 +143,7 @@ void Launcher::start_the_others() {
   }
 }
 
-// The lines are those of ps/coordinator/coordinator_sockets.h. The first one is the address, unless the run has
+// The lines are those of ps/run/coordinator_sockets.h. The first one is the address, unless the run has
 // ended already.
 void Launcher::announced(const std::string& bytes) {
   for (const std::string& line : announcement_.feed(bytes)) {

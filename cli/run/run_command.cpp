@@ -37,8 +37,8 @@
 #include "common/launch/placement.h"
 #include "common/net/address.h"
 #include "common/net/key_file.h"
-#include "ps/coordinator/stop_flags.h"
-#include "ps/status/watch_page.h"
+#include "ps/report/watch_page.h"
+#include "ps/run/stop_flags.h"
 #include "worker/devices.h"
 
 namespace pushpull {

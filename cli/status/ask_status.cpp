@@ -12,7 +12,7 @@
 #include "common/base/text.h"
 #include "common/net/address.h"
 #include "common/net/join.h"
-#include "ps/files/term_file.h"
+#include "ps/report/term_file.h"
 
 namespace pushpull {
 

@@ -1,5 +1,5 @@
 // The update strategies as data: their names, their parameters, and the properties that the parts
-// around them depend on. The strategies themselves are implemented by ps/aggregation (when pushes
+// around them depend on. The strategies themselves are implemented by ps/server (when pushes
 // count and pulls are answered) and worker/exchange (which task a worker computes next).
 // docs/strategies.md compares them. Plain values; any thread.
 #pragma once

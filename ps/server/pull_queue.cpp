@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/update/block_codec.h"
-#include "ps/aggregation/aggregation.h"
+#include "ps/server/aggregation.h"
 
 namespace pushpull {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/base/buffer_pool.h"
 #include "common/net/message.h"
 #include "common/net/refusals.h"
-#include "ps/aggregation/commit.h"
+#include "ps/server/commit.h"
 #include "ps/server/index_set.h"
 #include "ps/server/outgoing.h"
 

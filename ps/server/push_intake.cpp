@@ -8,8 +8,8 @@
 
 #include "common/base/buffer_pool.h"
 #include "common/job/barriers.h"
-#include "ps/aggregation/aggregation.h"
 #include "ps/engine/shard.h"
+#include "ps/server/aggregation.h"
 
 namespace pushpull {
 

@@ -16,8 +16,8 @@
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
 #include "common/net/refusals.h"
-#include "ps/aggregation/commit.h"
 #include "ps/engine/slice_engine.h"
+#include "ps/server/commit.h"
 #include "ps/server/grants.h"
 #include "ps/server/index_set.h"
 

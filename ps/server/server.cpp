@@ -7,7 +7,7 @@
 #include "common/job/barriers.h"
 #include "common/layout/slice_map.h"
 #include "common/net/model_wire.h"
-#include "ps/aggregation/aggregation.h"
+#include "ps/server/aggregation.h"
 
 namespace pushpull {
 

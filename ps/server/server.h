@@ -18,16 +18,16 @@
 #include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 #include "common/net/refusals.h"
-#include "ps/aggregation/aggregation.h"
-#include "ps/aggregation/barrier_gate.h"
-#include "ps/aggregation/commit.h"
 #include "ps/engine/shard.h"
 #include "ps/engine/slice_engine.h"
-#include "ps/record/update_logs.h"
+#include "ps/server/aggregation.h"
+#include "ps/server/barrier_gate.h"
+#include "ps/server/commit.h"
 #include "ps/server/outgoing.h"
 #include "ps/server/pull_queue.h"
 #include "ps/server/push_intake.h"
 #include "ps/server/slice_transfers.h"
+#include "ps/server/update_logs.h"
 
 namespace pushpull {
 

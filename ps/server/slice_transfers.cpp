@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "ps/aggregation/aggregation.h"
-#include "ps/aggregation/barrier_gate.h"
 #include "ps/engine/shard.h"
+#include "ps/server/aggregation.h"
+#include "ps/server/barrier_gate.h"
 
 namespace pushpull {
 

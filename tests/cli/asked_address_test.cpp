@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "cli/status/ask_status.h"
 #include "common/base/error.h"
-#include "ps/files/term_file.h"
+#include "ps/report/term_file.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/common/thrown.h"
 

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "ps/files/report.h"
+#include "ps/report/report.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

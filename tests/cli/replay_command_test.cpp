@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "common/io/checkpoint.h"
 #include "common/update/norm.h"
-#include "ps/files/run_recorder.h"
+#include "ps/report/run_recorder.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/common/thrown.h"
 #include "worker/compute/compute.h"

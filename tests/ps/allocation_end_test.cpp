@@ -3,7 +3,7 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
-#include "ps/coordinator/stop_flags.h"
+#include "ps/run/stop_flags.h"
 #include "tests/common/thrown.h"
 
 namespace pushpull {

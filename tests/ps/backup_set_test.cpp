@@ -1,4 +1,4 @@
-#include "ps/aggregation/backup_set.h"
+#include "ps/server/backup_set.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

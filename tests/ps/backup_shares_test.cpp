@@ -3,7 +3,7 @@
 
 #include <initializer_list>
 
-#include "ps/work/fixed_shares.h"
+#include "ps/members/fixed_shares.h"
 #include "tests/ps/work_fixture.h"
 
 namespace pushpull {

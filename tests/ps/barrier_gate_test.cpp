@@ -1,4 +1,4 @@
-#include "ps/aggregation/barrier_gate.h"
+#include "ps/server/barrier_gate.h"
 
 #include <gtest/gtest.h>
 

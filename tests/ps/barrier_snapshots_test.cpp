@@ -1,4 +1,4 @@
-#include "ps/coordinator/barrier_snapshots.h"
+#include "ps/run/barrier_snapshots.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/job/job.h"
-#include "ps/work/evaluations.h"
+#include "ps/members/evaluations.h"
 #include "tests/common/thrown.h"
 #include "tests/ps/cluster_parts.h"
 

@@ -1,4 +1,4 @@
-#include "ps/aggregation/buffered.h"
+#include "ps/server/buffered.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

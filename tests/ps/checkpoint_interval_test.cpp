@@ -1,4 +1,4 @@
-#include "ps/files/checkpoint_interval.h"
+#include "ps/report/checkpoint_interval.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/files/checkpoint_writer.h"
+#include "ps/report/checkpoint_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

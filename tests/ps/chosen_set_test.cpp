@@ -1,4 +1,4 @@
-#include "ps/aggregation/chosen_set.h"
+#include "ps/server/chosen_set.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
-#include "ps/aggregation/commit.h"
-#include "ps/coordinator/training_run.h"
+#include "ps/run/training_run.h"
+#include "ps/server/commit.h"
 
 namespace pushpull {
 

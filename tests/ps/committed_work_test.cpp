@@ -1,4 +1,4 @@
-#include "ps/work/committed_work.h"
+#include "ps/members/committed_work.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/net/model_wire.h"
-#include "ps/coordinator/coordinator.h"
+#include "ps/run/coordinator.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -1,5 +1,5 @@
 // Tests the ports that the first server tries.
-#include "ps/coordinator/coordinator_sockets.h"
+#include "ps/run/coordinator_sockets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/coordinator/coordinator.h"
+#include "ps/run/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/coordinator/departures.h"
+#include "ps/run/departures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

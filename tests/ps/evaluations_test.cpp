@@ -1,4 +1,4 @@
-#include "ps/work/evaluations.h"
+#include "ps/members/evaluations.h"
 
 #include <gtest/gtest.h>
 

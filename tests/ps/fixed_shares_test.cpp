@@ -1,4 +1,4 @@
-#include "ps/work/fixed_shares.h"
+#include "ps/members/fixed_shares.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

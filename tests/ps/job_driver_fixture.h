@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/net/model_wire.h"
-#include "ps/coordinator/job_driver.h"
+#include "ps/run/job_driver.h"
 #include "ps/server/data_plane.h"
 #include "tests/ps/cluster_parts.h"
 

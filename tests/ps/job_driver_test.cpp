@@ -1,4 +1,4 @@
-#include "ps/coordinator/job_driver.h"
+#include "ps/run/job_driver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/coordinator/job_phase.h"
+#include "ps/run/job_phase.h"
 
 #include <gtest/gtest.h>
 

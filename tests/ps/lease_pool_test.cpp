@@ -1,4 +1,4 @@
-#include "ps/work/lease_pool.h"
+#include "ps/members/lease_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

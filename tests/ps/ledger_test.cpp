@@ -1,4 +1,4 @@
-#include "ps/aggregation/ledger.h"
+#include "ps/server/ledger.h"
 
 #include <gtest/gtest.h>
 

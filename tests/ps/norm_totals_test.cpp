@@ -5,7 +5,7 @@
 
 #include "common/layout/slice_map.h"
 #include "common/update/norm.h"
-#include "ps/coordinator/training_run.h"
+#include "ps/run/training_run.h"
 
 namespace pushpull {
 namespace {

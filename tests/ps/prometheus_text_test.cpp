@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "ps/status/metrics_sink.h"
+#include "ps/report/metrics_sink.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

@@ -1,4 +1,4 @@
-#include "ps/files/report.h"
+#include "ps/report/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A rule of ps/aggregation on its own shard, without a server.
+// A rule of aggregation on its own shard, without a server.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include "common/base/thread_pool.h"
 #include "common/job/job.h"
 #include "common/layout/slice_map.h"
-#include "ps/aggregation/aggregation.h"
-#include "ps/aggregation/barrier_gate.h"
 #include "ps/engine/shard.h"
+#include "ps/server/aggregation.h"
+#include "ps/server/barrier_gate.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 

@@ -1,6 +1,6 @@
 // The table of figures: each row shows in the outputs that it names, in their order, and in no other.
 
-#include "ps/status/run_figures.h"
+#include "ps/report/run_figures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "ps/files/report.h"
-#include "ps/status/metrics_sink.h"
+#include "ps/report/metrics_sink.h"
+#include "ps/report/report.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

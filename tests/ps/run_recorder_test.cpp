@@ -1,5 +1,5 @@
 // The record, coordinator's side: which members may add to it, when the job may end, and the file.
-#include "ps/files/run_recorder.h"
+#include "ps/report/run_recorder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

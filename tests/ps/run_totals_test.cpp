@@ -1,4 +1,4 @@
-#include "ps/record/run_totals.h"
+#include "ps/report/run_totals.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "ps/record/update_logs.h"
+#include "ps/server/update_logs.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

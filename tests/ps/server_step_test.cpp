@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "ps/aggregation/aggregation.h"
+#include "ps/server/aggregation.h"
 #include "ps/server/server.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"

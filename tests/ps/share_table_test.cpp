@@ -1,4 +1,4 @@
-#include "ps/work/share_table.h"
+#include "ps/members/share_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ps/aggregation/single_pushes.h"
+#include "ps/server/single_pushes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ps/coordinator/stall_watch.h"
+#include "ps/run/stall_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/files/start_state.h"
+#include "ps/report/start_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "common/base/error.h"
 #include "common/io/safetensors.h"
 #include "common/job/job.h"
-#include "ps/files/run_recorder.h"
+#include "ps/report/run_recorder.h"
 #include "tests/common/scratch_folder.h"
 #include "tests/common/thrown.h"
 #include "tests/ps/cluster_parts.h"

@@ -5,7 +5,7 @@
 
 #include "common/base/process.h"
 #include "common/base/task_thread.h"
-#include "ps/files/start_state.h"
+#include "ps/report/start_state.h"
 
 namespace pushpull {
 namespace {

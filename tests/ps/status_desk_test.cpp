@@ -1,4 +1,4 @@
-#include "ps/status/status_desk.h"
+#include "ps/report/status_desk.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

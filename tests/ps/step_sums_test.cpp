@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "ps/aggregation/whole_steps.h"
+#include "ps/server/whole_steps.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {

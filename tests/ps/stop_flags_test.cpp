@@ -1,4 +1,4 @@
-#include "ps/coordinator/stop_flags.h"
+#include "ps/run/stop_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ps/aggregation/stored_weights.h"
+#include "ps/server/stored_weights.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ps/status/straggler_detector.h"
+#include "ps/report/straggler_detector.h"
 
 #include <gtest/gtest.h>
 

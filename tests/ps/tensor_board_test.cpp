@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ps/status/event.pb.h"
-#include "ps/status/metrics_sink.h"
+#include "ps/report/event.pb.h"
+#include "ps/report/metrics_sink.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

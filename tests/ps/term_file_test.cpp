@@ -1,4 +1,4 @@
-#include "ps/files/term_file.h"
+#include "ps/report/term_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "ps/coordinator/training_run.h"
+#include "ps/run/training_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

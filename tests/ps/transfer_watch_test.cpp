@@ -1,4 +1,4 @@
-#include "ps/files/transfer_watch.h"
+#include "ps/report/transfer_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ps/status/watch_page.h"
+#include "ps/report/watch_page.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "ps/aggregation/whole_steps.h"
+#include "ps/server/whole_steps.h"
 
 #include <gtest/gtest.h>
 

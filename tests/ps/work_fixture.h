@@ -9,7 +9,7 @@
 
 #include "common/job/job.h"
 #include "common/layout/fixed_tree.h"
-#include "ps/work/work_assignment.h"
+#include "ps/members/work_assignment.h"
 #include "tests/ps/cluster_parts.h"
 #include "tests/ps/refusals.h"
 

@@ -1,4 +1,4 @@
-#include "ps/work/work_groups.h"
+#include "ps/members/work_groups.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

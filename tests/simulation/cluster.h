@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "common/net/flat_state.h"
-#include "ps/coordinator/coordinator.h"
-#include "ps/coordinator/stop_options.h"
-#include "ps/files/report.h"
-#include "ps/files/term_file.h"
+#include "ps/report/report.h"
+#include "ps/report/term_file.h"
+#include "ps/run/coordinator.h"
+#include "ps/run/stop_options.h"
 #include "tests/simulation/control_watch.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"

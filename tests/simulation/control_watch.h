@@ -11,7 +11,7 @@
 
 #include "common/base/process.h"
 #include "common/net/member.h"
-#include "ps/coordinator/coordinator.h"
+#include "ps/run/coordinator.h"
 
 namespace pushpull::sim {
 

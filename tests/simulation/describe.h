@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ps/coordinator/job_driver.h"
+#include "ps/run/job_driver.h"
 #include "ps/server/server.h"
 #include "worker/member/worker_member.h"
 

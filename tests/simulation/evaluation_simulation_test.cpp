@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ps/work/evaluations.h"
+#include "ps/members/evaluations.h"
 #include "tests/simulation/checked_run.h"
 
 namespace pushpull::sim {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ps/coordinator/job_driver.h"
+#include "ps/run/job_driver.h"
 #include "tests/simulation/cluster.h"
 
 namespace pushpull::sim {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ps/files/run_recorder.h"
-#include "ps/record/replay.h"
+#include "ps/report/run_recorder.h"
+#include "ps/server/replay.h"
 #include "tests/simulation/checked_run.h"
 #include "tests/simulation/cluster.h"
 

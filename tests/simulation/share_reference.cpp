@@ -4,7 +4,7 @@
 
 #include "common/update/optimizer.h"
 #include "common/update/optimizer_options.h"
-#include "ps/aggregation/aggregation.h"
+#include "ps/server/aggregation.h"
 #include "ps/server/server.h"
 
 namespace pushpull::sim {

@@ -28,7 +28,7 @@
 #include "common/net/message.h"
 #include "common/update/optimizer_options.h"
 #include "datasets/sampler.h"
-#include "ps/work/evaluations.h"
+#include "ps/members/evaluations.h"
 
 namespace pushpull::sim {
 

@@ -141,7 +141,7 @@ class StaleSchedule : public Schedule {
 // step or of an evaluation; it is computed once, on weights pulled after the last push. Leases are
 // computed by work_order: a server may wait for a lease of an earlier step before it hands out the
 // weights for a later one. Servers decide when they apply a push. A group of workers computes them in
-// the order of their numbers (ps/work/lease_pool.h), and begins anew when it changes.
+// the order of their numbers (ps/members/lease_pool.h), and begins anew when it changes.
 class LeaseSchedule : public Schedule {
  public:
   explicit LeaseSchedule(const WorkPlan& plan) : plan_(plan) {}

@@ -1,0 +1,119 @@
+#include "ps/members/evaluations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "common/base/text.h"
+#include "common/job/job.h"
+#include "common/net/model_wire.h"
+
+namespace pushpull {
+
+Evaluations::Evaluations(int64_t test_samples, int64_t micro_batch, std::vector<HeadInfo> heads)
+    : chunks_((test_samples + micro_batch - 1) / micro_batch), heads_(std::move(heads)) {}
+
+std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult& result) {
+  if (result.chunk() < 0 || result.chunk() >= chunks_ || complete(step)) return std::nullopt;
+  auto& results = open_[step];
+  results[result.chunk()] = result;
+  if (static_cast<int64_t>(results.size()) < chunks_) return std::nullopt;
+  Evaluation out;
+  out.step = step;
+  for (const HeadInfo& head : heads_) out.heads.push_back({head, {}});
+  for (const auto& [chunk, r] : results) {
+    for (size_t i = 0; i < heads_.size(); ++i) {
+      out.heads[i].sums.add(from_wire(r.sums(static_cast<int>(i))));
+    }
+  }
+  // An older evaluation that is still open has lost its evaluator and never completes.
+  open_.erase(open_.begin(), open_.upper_bound(step));
+  return newest_ = out;
+}
+
+bool Evaluations::complete(int64_t step) const {
+  return chunks_ == 0 || (newest_ && newest_->step >= step);
+}
+
+bool is_exhausted(const Job& job, const EvaluationRecord& record) {
+  return job.stop_when.on() && record.measure == job.stop_when.measure() &&
+         record.since_best >= job.stop_when.patience;
+}
+
+bool stops_early_at(const Job& job, const EvaluationRecord& record, int64_t step) {
+  return step > 0 && record.step == step && is_exhausted(job, record);
+}
+
+int64_t end_of_run(const Job& job, const EvaluationRecord& record, int64_t step,
+                   int64_t total_steps) {
+  if (stops_early_at(job, record, step)) return step;
+  return job.stop_after > 0 ? std::min(job.stop_after, total_steps) : total_steps;
+}
+
+BestEvaluation::BestEvaluation(const Job& job, const Measure& measure,
+                               const EvaluationRecord& before)
+    : job_(job), measure_(measure) {
+  if (before.measure == job.stop_when.measure()) record_ = before;
+  record_.measure = job.stop_when.measure();
+}
+
+std::optional<double> BestEvaluation::value_of(const Evaluation& evaluation) const {
+  const HeadResult& head = evaluation.heads.at(measure_.head);
+  const std::optional<double> value = measure_.is_loss ? head.loss() : head.value();
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+void BestEvaluation::add(const Evaluation& evaluation) {
+  if (evaluation.step <= record_.step) return;
+  record_.step = evaluation.step;
+  const std::optional<double> value = value_of(evaluation);
+  const bool is_first = record_.best_step == 0;
+  const bool is_better =
+      value &&
+      (is_first || (measure_.higher_is_better ? *value > record_.best : *value < record_.best));
+  if (!is_better) {
+    ++record_.since_best;
+    return;
+  }
+  record_.best_step = evaluation.step;
+  record_.best = *value;
+  record_.since_best = 0;
+}
+
+bool BestEvaluation::stops() const { return is_exhausted(job_, record_); }
+
+std::string BestEvaluation::text() const {
+  std::ostringstream best;
+  best << record_.best << " at step " << record_.best_step;
+  return "[job] stop-when = " + job_.stop_when.to_string() + ": " +
+         plural(record_.since_best, "evaluation") + " brought no better " + record_.measure +
+         (record_.best_step > 0 ? " than " + best.str() : std::string()) +
+         "; the run ends at step " + std::to_string(record_.step);
+}
+
+FollowedEvaluations::FollowedEvaluations(const Job& job, const Declaration& declaration,
+                                         int64_t start_step, int64_t total_steps,
+                                         const EvaluationRecord& before)
+    : job_(job),
+      total_steps_(total_steps),
+      stopped_early_(stops_early_at(job, before, start_step)),
+      evaluated_(start_step) {
+  if (!job.follows_evaluations()) return;
+  best_.emplace(job, measure_of(job, declaration.heads, declaration.test_samples), before);
+}
+
+// An evaluation that only --stop-after asks for does not count: the whole run has none there.
+bool FollowedEvaluations::add(const Evaluation& evaluation, const Barriers& barriers) {
+  if (!best_) return false;
+  const int64_t step = evaluation.step;
+  if (barriers.is_regular_evaluation(step) || step == total_steps_) best_->add(evaluation);
+  if (best_->stops() && step < barriers.end_step) return stopped_early_ = true;
+  evaluated_ = step;
+  return false;
+}
+
+bool FollowedEvaluations::is_best(int64_t step) const {
+  return job_.checkpoint_best && best_ && best_->is_best(step);
+}
+
+}  // namespace pushpull
