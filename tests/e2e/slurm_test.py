@@ -77,14 +77,24 @@ def sigterm_stops_it_with_a_checkpoint_and_it_resumes(lab):
 
 
 def a_killed_worker_is_replaced_in_its_task(lab):
-    job = {**JOB, "steps": lab.steps(20000)}
+    killed_worker_is_replaced(lab, {**JOB, "steps": lab.steps(20000)}, per_node=1)
+
+
+def a_killed_worker_of_a_group_is_replaced_in_its_task(lab):
+    # neighbours in rank are on two nodes
+    killed_worker_is_replaced(lab, {**JOB, "steps": lab.steps(3000), "stages": 2}, "--over-args=--distribution=cyclic", per_node=2)
+
+
+def killed_worker_is_replaced(lab, job, *more, per_node):
+    want = lab.train(lab.job({**job, "stages": 1}), 1, 1)["weights_sha256"]
     with Slurm(lab) as slurm:
         out = lab.folder / "over"
-        process = slurm.salloc(*run_words(lab, job, out))
+        process = slurm.salloc(*run_words(lab, job, out, *more), per_node=per_node)
         reaches(lab, out, 1, process)
         os.kill(pids_of(lab, "pushpull-worker")[0], signal.SIGKILL)
         text = ends_with(process, 0)
         expect("was killed by signal 9 (SIGKILL); starting a replacement, 1 of at most 3" in text, text[-1500:])
+        expect(summary_of(out)["weights_sha256"] == want, "other bits than the undisturbed run of one worker")
 
 
 def a_lost_worker_or_step_is_one_line_with_its_code(lab):
