@@ -24,6 +24,7 @@
 #include "common/launch/find_job.h"
 #include "common/launch/placement.h"
 #include "common/layout/metric.h"
+#include "common/net/join.h"
 #include "common/net/key_file.h"
 #include "worker/group/group_parts.h"
 
@@ -106,6 +107,12 @@ pushpull::WorkerOptions worker_options(const pp_options& given, int* place) {
   *place = found && found->rank ? static_cast<int>(found->rank->value) : pushpull::wanted_rank();
   if (given.join_timeout > 0.0) options.join_timeout_s = given.join_timeout;
   options.device = "external";
+  options.job_keys = text(given.job);
+  if (options.job_keys.size() > pushpull::kMaxJobKeysBytes) {
+    throw Error(ErrorCode::kUsage,
+                "[client] the job has " + std::to_string(options.job_keys.size()) +
+                    " bytes: expected at most " + std::to_string(pushpull::kMaxJobKeysBytes));
+  }
   options.job_token = found ? found->job_token : pushpull::job_token_of_this_process();
   // `pushpull run --insecure` sets this variable for the program of --worker.
   const bool insecure = given.insecure != 0 ||

@@ -43,6 +43,9 @@ typedef struct pp_options {
   int insecure;           // not 0: no key; also with key NULL if PUSHPULL_INSECURE is 1
   const char* listen;     // for all-reduce, as pushpull-worker --listen; NULL: by itself
   const char* advertise;  // the same for --advertise
+  // The job that the program means, as lines of a job file; NULL: any. A first server without a job takes it from
+  // the first worker that joins; in a job that exists, pp_join fails (2) if a key has another value there.
+  const char* job;
 } pp_options;
 
 // The job's keys that shape a worker's loop.

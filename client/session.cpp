@@ -71,7 +71,10 @@ void Session::live(const WorkerOptions& options, const PeerPort& port) {
     note_end(life.run([&](const WorkerParts& parts) {
       return std::make_unique<TrainingWork>(
           parts,
-          [this, &parts](const Job& job) { return wait_attached(job, parts.control.workers()); },
+          [&](const Job& job) {
+            check_programs_keys(options.job_keys, job);
+            return wait_attached(job, parts.control.workers());
+          },
           port);
     }));
   } catch (const Error& e) {

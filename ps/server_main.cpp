@@ -23,6 +23,7 @@
 #include "ps/engine/device_engine.h"
 #include "ps/report/watch_page.h"
 #include "ps/run/coordinator_loop.h"
+#include "ps/run/job_of_worker.h"
 #include "ps/run/stop_flags.h"
 #include "ps/server/joined_server_loop.h"
 
@@ -32,6 +33,9 @@ namespace {
 const std::vector<KeyHelp>& options() {
   static const std::vector<KeyHelp> flags = with_key_flags(with_stop_flags({
       takes("FILE", {"job", "", "job file (INI); only the first server reads it"}),
+      {"job-from-worker", "",
+       "in the place of --job: the first worker's program says the job; keys as flags come first",
+       "", false},
       {"listen", "tcp://127.0.0.1:5555", "where to listen; port * picks a free one"},
       data_port_help(),
       {"advertise", "", "host name or address by which other processes reach this server"},
@@ -167,17 +171,42 @@ WatchOptions watch_of(const CommandLine& line) {
   return watch;
 }
 
+bool says_job(const CommandLine& line) {
+  return line.local.contains("job") || line.local.contains("job-from-worker") || !line.keys.empty();
+}
+
+// Sets the job. Returns 0, or the signal that ended the wait for it.
+int take_job(const CommandLine& line, SignalFd& signals, CoordinatorProgram& program) {
+  if (!line.local.contains("job-from-worker")) {
+    program.job = parse_job(value_of(line, "job", ""), line.keys);
+    check_job_against_workers(program.job, program.workers);
+    return 0;
+  }
+  if (line.local.contains("job")) {
+    throw Error(ErrorCode::kUsage,
+                "[usage] --job and --job-from-worker: the job comes from one of them");
+  }
+  int signal = 0;
+  const auto found =
+      wait_for_job({program.listen, program.advertise, program.job_token, program.keys, line.keys,
+                    program.workers, program.join_timeout_s, program.announce_fd},
+                   signals, signal);
+  if (!found) return signal;
+  program.job = found->job;
+  program.listen = found->listen;
+  program.listen_ports = 1;
+  return 0;
+}
+
 //   placement: of --join auto, or null.
 int coordinate(const CommandLine& line, const Placement* placement, SignalFd& signals) {
-  if (!line.local.contains("job") && line.keys.empty()) {
+  if (!says_job(line)) {
     throw Error(ErrorCode::kUsage,
                 "[usage] --job FILE starts a job, --join tcp://HOST:PORT joins one");
   }
   CoordinatorProgram program;
-  program.job = parse_job(value_of(line, "job", ""), line.keys);
   program.servers = static_cast<int>(count_of(line, "servers", 1, 1));
   program.workers = static_cast<int>(count_of(line, "workers", 1, 1));
-  check_job_against_workers(program.job, program.workers);
   program.listen = value_of(line, "listen", "tcp://127.0.0.1:5555");
   parse_address(program.listen, "listen");
   program.data_port = data_port_of(line);
@@ -195,6 +224,7 @@ int coordinate(const CommandLine& line, const Placement* placement, SignalFd& si
   program.job_token = placement != nullptr ? placement->job_token : job_token_of_this_process();
   program.announce_fd = static_cast<int>(count_of(line, "announce-fd", -1, 0));
   program.device = device_of(line);
+  if (const int signal = take_job(line, signals, program)) return 128 + signal;
   return run_coordinator(program, signals);
 }
 
@@ -208,7 +238,7 @@ std::optional<int64_t> given_count(const CommandLine& line, const std::string& k
 // Error(kUsage) if flags contradict them, or if nothing tells the number of workers.
 CommandLine first_server_line(const CommandLine& given, const Placement& placement) {
   CommandLine line = given;
-  if (!line.local.contains("job") && line.keys.empty()) {
+  if (!says_job(line)) {
     throw Error(ErrorCode::kUsage, "[join] " + placement.role_from +
                                        ": this task is the first server, which reads the job: give "
                                        "--job FILE");

@@ -32,6 +32,7 @@ JoinOptions join_options(const WorkerOptions& options) {
   out.coordinator = options.join;
   out.timeout_s = options.join_timeout_s;
   out.job_token = options.job_token;
+  out.job_keys = options.job_keys;
   out.device = options.device;
   out.wanted_rank = wanted_rank();
   return out;

@@ -19,6 +19,7 @@ namespace pushpull {
 struct WorkerOptions {
   std::string join;              // address of the first server: tcp://HOST:PORT
   std::string job_token = {};    // of the job that it means to join, or ""
+  std::string job_keys = {};     // of the job that its program means, as INI text, or ""
   double join_timeout_s = 60.0;  // for the first server's answer
   std::string device = "cpu";    // that the worker computes on, as users read it
   std::string trace;             // file for a Chrome trace; none if empty

@@ -59,6 +59,7 @@ class Launcher {
   void start(size_t slot);
   void start_the_others();
   void announced(const std::string& bytes);
+  void take_job(std::istringstream& words);
   int64_t leader_of(int64_t pid) const;
   void listens(const std::string& address);
   void listens_again(const std::string& address);
@@ -78,7 +79,7 @@ class Launcher {
   std::string prefix(size_t slot) const;
   void write_out(const std::vector<Output>& outputs);
 
-  const LauncherOptions& options_;
+  LauncherOptions options_;
   SignalQueue signals_;
   Supervisor supervisor_;
   MergedView view_;
@@ -159,8 +160,10 @@ void Launcher::announced(const std::string& bytes) {
     }
     std::istringstream words(line);
     std::string word;
+    words >> word;
+    if (word == "job") take_job(words);
     int64_t pid = 0;  // or a code
-    if (!(words >> word >> pid)) continue;
+    if (!(words >> pid)) continue;
     if (guard_ && word != "ended") pid = leader_of(pid);
     if (word == "lost") act(supervisor_.given_up(pid, now_ms()));
     if (word == "ended") coordinator_end_ = Ending{.code = static_cast<int>(pid), .signal = 0};
@@ -170,6 +173,25 @@ void Launcher::announced(const std::string& bytes) {
       if (supervisor_.blamed(pid, code, reason)) view_.will_say(reason);
     }
   }
+}
+
+// A worker's program has said the job. A coordinator that is started again finds it in the run's folder.
+void Launcher::take_job(std::istringstream& words) {
+  std::string on_worker_loss;
+  std::string on_server_loss;
+  std::string on_bad_gradient;
+  words >> on_worker_loss >> on_server_loss >> on_bad_gradient;
+  SupervisorOptions& policies = options_.supervisor;
+  policies.on_worker_loss = on_worker_loss == "wait"       ? OnWorkerLoss::kWait
+                            : on_worker_loss == "continue" ? OnWorkerLoss::kContinue
+                                                           : OnWorkerLoss::kAbort;
+  policies.on_server_loss =
+      on_server_loss == "restart" ? OnServerLoss::kRestart : OnServerLoss::kAbort;
+  policies.quarantine = on_bad_gradient == "quarantine";
+  supervisor_.take_policies(policies);
+  const auto flag = std::ranges::find(options_.coordinator_arguments, kJobFromWorker);
+  if (flag != options_.coordinator_arguments.end())
+    *flag = "--job=" + options_.out_dir + "/job.ini";
 }
 
 // A user's command may start the worker as a process of its own: the group's leader is ours.

@@ -21,18 +21,22 @@ struct Place {
   std::vector<std::string> arguments;  // appended to the program's own
 };
 
+inline constexpr const char* kJobFromWorker = "--job-from-worker";
+
 struct LauncherOptions {
   SupervisorOptions supervisor;
   std::string server_program;
   std::string worker_program;
-  std::vector<std::string> worker_command;         // of --worker; empty = worker_program
-  std::vector<std::string> server_devices;         // --device of each server; empty = none given
-  std::vector<std::string> worker_devices;         // --device of each worker; empty = none given
-  std::vector<HostShare> shares;                   // by slot; empty, or one per process
-  std::vector<std::string> notes;                  // about the cores, for users; one line each
-  std::string data_port = "*";                     // --data-port of all processes
-  std::string trace_dir;                           // folder for the workers' traces; "" = none
-  std::vector<std::string> coordinator_arguments;  // without --announce-fd
+  std::vector<std::string> worker_command;  // of --worker; empty = worker_program
+  std::vector<std::string> server_devices;  // --device of each server; empty = none given
+  std::vector<std::string> worker_devices;  // --device of each worker; empty = none given
+  std::vector<HostShare> shares;            // by slot; empty, or one per process
+  std::vector<std::string> notes;           // about the cores, for users; one line each
+  std::string data_port = "*";              // --data-port of all processes
+  std::string trace_dir;                    // folder for the workers' traces; "" = none
+  std::string out_dir;                      // of the run
+  // Without --announce-fd. kJobFromWorker among them: the workers' programs say the job.
+  std::vector<std::string> coordinator_arguments;
   std::string job_token;      // of the run: its servers refuse processes of other runs; "": none
   bool insecure = false;      // --insecure for all processes
   std::optional<Step> step;   // starts the workers and further servers on other hosts

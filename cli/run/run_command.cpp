@@ -334,13 +334,16 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   options.supervisor.servers = count(line, "servers");
   options.supervisor.workers = count(line, "workers", over ? over->workers : 1);
   const std::string file = line.own("job", "");
-  if (file.empty() && line.keys.empty()) {
+  // a program of the user's own may say the job
+  const bool from_worker =
+      file.empty() && !line.keys.contains("model") && line.local.contains("worker");
+  if (file.empty() && line.keys.empty() && !from_worker) {
     throw Error(ErrorCode::kUsage,
                 "[run] no job: give --job FILE, or its keys as flags: --model mlp --dataset dummy "
                 "--steps 500");
   }
-  const Job job = parse_job(file, line.keys);
-  check_job_against_workers(job, options.supervisor.workers);
+  const Job job = from_worker ? parse_programs_job("", line.keys) : parse_job(file, line.keys);
+  if (!from_worker) check_job_against_workers(job, options.supervisor.workers);
   if (line.local.contains("metrics-listen")) parse_metrics_listen(line.local.at("metrics-listen"));
   options.data_port = data_port_of(line);
   const StopOptions stops = stop_options(line);
@@ -365,15 +368,15 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 
+  options.out_dir = line.own("out", "pushpull-out");
   std::vector<std::string>& words = options.coordinator_arguments;
-  if (!file.empty()) {
-    words.insert(words.end(), {"--job", file});
-  }
+  if (!file.empty()) words.insert(words.end(), {"--job", file});
+  if (from_worker) words.emplace_back(kJobFromWorker);
   words.insert(words.end(),
                {"--listen", over ? over->listen : line.own("listen", "tcp://127.0.0.1:*"),  //
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
-                std::to_string(options.supervisor.workers), "--out",
-                line.own("out", "pushpull-out"), "--progress", terminal ? "tty" : "plain"});
+                std::to_string(options.supervisor.workers), "--out", options.out_dir, "--progress",
+                terminal ? "tty" : "plain"});
   std::vector<std::string> passed(std::begin(kStopFlags), std::end(kStopFlags));
   passed.insert(passed.end(), {"tensorboard", "metrics-listen"});
   for (const std::string& flag : passed) {

@@ -168,6 +168,12 @@ class Supervisor {
   void started(size_t slot, int64_t pid);
   // The coordinator listens: the address is known, and the coordinator can be restarted.
   void listens() { listens_ = true; }
+  // The job is known: takes its policies for losses. Call before training_began.
+  void take_policies(const SupervisorOptions& of) {
+    options_.on_worker_loss = of.on_worker_loss;
+    options_.on_server_loss = of.on_server_loss;
+    options_.quarantine = of.quarantine;
+  }
   // A restarted coordinator listens. Repeats an earlier stop signal to it.
   SupervisorActions listens_again() const;
   SupervisorActions ended(size_t slot, const Ending& ending, int64_t now_ms);
@@ -228,7 +234,7 @@ class Supervisor {
   void stop(SupervisorActions& actions, int signal);
   std::string who(size_t slot) const;
 
-  const SupervisorOptions options_;
+  SupervisorOptions options_;
   std::vector<Member> members_;
   Replacements replacements_;
   Phase phase_ = Phase::kRunning;

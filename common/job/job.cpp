@@ -89,6 +89,39 @@ Job parse_job_text(const std::string& ini, const std::string& source) {
 
 namespace {
 
+constexpr const char* kProgram = "the worker's program";
+
+Settings settings_of_program(const std::string& ini) {
+  Settings settings = settings_of_text(ini, kProgram);
+  for (auto& [key, setting] : settings) setting.source = kProgram;  // it has no lines
+  return settings;
+}
+
+}  // namespace
+
+Job parse_programs_job(const std::string& ini, const std::map<std::string, std::string>& flags) {
+  Settings settings = settings_of_program(ini);
+  settings.try_emplace("model", Setting{"external", kProgram});
+  override_with(settings, settings_of_environment());
+  override_with(settings, settings_of_flags(flags));
+  return resolve(settings);
+}
+
+void check_programs_keys(const std::string& ini, const Job& job) {
+  for (const auto& [name, given] : settings_of_program(ini)) {
+    const JobKey& key = *find_job_key(name);
+    Job asked = job;
+    set_value(asked, key, given);
+    if (key.get(asked) == key.get(job)) continue;
+    throw Error(ErrorCode::kUsage, "[job] " + name + " = " + printable(given.value) +
+                                       " in this program, and " + printable(key.get(job)) +
+                                       " in the job that it has joined: leave " + name +
+                                       " out of the program, or out of the job's file and flags");
+  }
+}
+
+namespace {
+
 // open_dataset (datasets/dataset.cpp) opens them.
 constexpr std::array kDatasetNames = {
     DatasetName{"dummy", "generated images", false, true},

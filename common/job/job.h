@@ -223,6 +223,14 @@ struct Job {
 // value, source and the allowed values: "[job] lr = -1 (job.ini:3): must be a number > 0".
 Job parse_job(const std::string& path, const std::map<std::string, std::string>& flags);
 
+// Reads the job that a worker's program has given, as INI text, then the environment and `flags`, as
+// parse_job does. A job without a model has model = external.
+Job parse_programs_job(const std::string& ini, const std::map<std::string, std::string>& flags);
+
+// Checks the keys of a worker's program, as INI text, against the job that it has joined. Throws Error(kUsage)
+// that names the first key with another value, or that is not valid.
+void check_programs_keys(const std::string& ini, const Job& job);
+
 // Returns the resolved job as INI text; parse_job_text() reads it back to an equal Job.
 std::string to_ini(const Job& job);
 Job parse_job_text(const std::string& ini, const std::string& source);

@@ -26,6 +26,7 @@ Joining::Joining(const JoinOptions& options, const std::string& data_endpoint) :
   hello->set_device(options.device);
   hello->set_job_token(options.job_token);
   hello->set_wanted_rank(options.wanted_rank + 1);
+  hello->set_job_keys(options.job_keys);
 }
 
 std::optional<Message> Joining::on_tick(int64_t now_ms) {

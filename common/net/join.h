@@ -22,6 +22,9 @@ struct JobView {
   const wire::State& state;  // the newest state of the job
 };
 
+// The longest job_keys of a Hello.
+inline constexpr size_t kMaxJobKeysBytes = 16384;
+
 // Describes the process that sends Hello.
 struct JoinOptions {
   wire::Role role = wire::ROLE_UNSET;
@@ -33,6 +36,7 @@ struct JoinOptions {
   std::string job_token = {};  // of the job that the process means to join; "": any
   std::string device = {};     // that it computes on, or keeps weights on; for users
   int wanted_rank = -1;        // of a worker, if that is free; -1: any
+  std::string job_keys = {};   // of a worker: the job that its program means, as INI text; "": any
 };
 
 class Joining {

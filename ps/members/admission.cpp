@@ -7,6 +7,7 @@
 
 #include "common/base/text.h"
 #include "common/net/address.h"
+#include "common/net/join.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -66,6 +67,8 @@ bool is_endpoint(const std::string& text) {
 
 std::string quoted(const std::string& text) { return "'" + printable(text, 80) + "'"; }
 
+}  // namespace
+
 Checked check_hello(const wire::Hello& hello) {
   if (hello.role() != wire::ROLE_SERVER && hello.role() != wire::ROLE_WORKER) {
     return refused("bad-role", "role server or worker", std::to_string(hello.role()));
@@ -78,14 +81,16 @@ Checked check_hello(const wire::Hello& hello) {
     return refused("long-hello", "at most " + std::to_string(kMaxWordBytes) + " bytes a word",
                    std::to_string(longest));
   }
+  if (hello.job_keys().size() > kMaxJobKeysBytes) {
+    return refused("long-hello", "at most " + std::to_string(kMaxJobKeysBytes) + " bytes of keys",
+                   std::to_string(hello.job_keys().size()));
+  }
   const bool listens = hello.role() == wire::ROLE_SERVER && !hello.data_endpoint().empty();
   if (listens && !is_endpoint(hello.data_endpoint())) {
     return refused("bad-endpoint", "an address with a port", quoted(hello.data_endpoint()));
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 Admission::Admission(const CoordinatorOptions& options, Membership& members, Actions& out)
     : options_(options),
@@ -163,14 +168,17 @@ bool Admission::may_replace(int64_t now_ms, const PeerId& peer, const wire::Hell
 }
 
 // A process without a token was given the address by its user.
+std::string other_job_text(const std::string& own, const wire::Hello& hello) {
+  if (own.empty() || hello.job_token().empty() || hello.job_token() == own) return "";
+  return "[join] this server belongs to another job, " + printable(own, kMaxWordBytes) +
+         ", and this process to " + printable(hello.job_token(), kMaxWordBytes) +
+         "; start both by one launcher, or set one PUSHPULL_JOB_TOKEN for both";
+}
+
 bool Admission::refuse_other_job(const PeerId& peer, const wire::Hello& hello) {
-  const std::string& own = options_.job_token;
-  if (own.empty() || hello.job_token().empty() || hello.job_token() == own) return false;
-  out_.refuse(peer, ErrorCode::kRefused,
-              "[join] this server belongs to another job, " + printable(own, kMaxWordBytes) +
-                  ", and this process to " + printable(hello.job_token(), kMaxWordBytes) +
-                  "; start both by one launcher, or set one PUSHPULL_JOB_TOKEN for both");
-  return true;
+  const std::string text = other_job_text(options_.job_token, hello);
+  if (!text.empty()) out_.refuse(peer, ErrorCode::kRefused, text);
+  return !text.empty();
 }
 
 bool Admission::refuse_hello(int64_t now_ms, const PeerId& peer, const wire::Hello& hello,

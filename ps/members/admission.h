@@ -67,6 +67,13 @@ class Newcomers {
   std::optional<Error> end_;
 };
 
+// Returns what is wrong with a Hello by itself.
+Checked check_hello(const wire::Hello& hello);
+
+// Returns the refusal of a process of another job, or "".
+//   own: the token of this server's job.
+std::string other_job_text(const std::string& own, const wire::Hello& hello);
+
 class Admission {
  public:
   // The outcome of a declaration. A refusal here is only for messages that no correct worker sends;

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/job/job_keys.h"
 #include "common/net/address.h"
 #include "common/net/data_proof.h"
 
@@ -75,6 +76,13 @@ namespace {
 constexpr size_t kMaxLineReasonBytes = 400;
 
 }  // namespace
+
+void Announcements::job(const Job& job) {
+  std::string line = "job";
+  for (const char* key : {"on-worker-loss", "on-server-loss", "on-bad-gradient"})
+    line += " " + find_job_key(key)->get(job);
+  write_line(line);
+}
 
 void Announcements::lost(const std::string& host, int64_t pid) {
   if (host == host_) write_line("lost " + std::to_string(pid));

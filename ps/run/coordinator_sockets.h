@@ -58,6 +58,7 @@ std::string listening_line(const Router& control, const std::string& advertise);
 // cannot see the job from the exit codes of its processes. `cli/run/launcher.cpp` reads them:
 //
 //   tcp://HOST:PORT          the coordinator listens
+//   job WORKER SERVER BAD    on-worker-loss, on-server-loss and on-bad-gradient of a job that a worker's program has said
 //   started                  all members have joined
 //   lost PID                 the job goes on without this process of this host
 //   failed PID CODE REASON   this process of this host has failed the job
@@ -71,6 +72,7 @@ class Announcements {
 
   // Returns false if there is a reader to tell but none listens.
   bool address(const std::string& address) { return write_line(address); }
+  void job(const Job& job);
   void started() { write_line("started"); }
   // The reader knows no processes of other hosts: the next two write nothing for those.
   void lost(const std::string& host, int64_t pid);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/io/record.h"
+#include "common/layout/tensor_table.h"
 #include "common/net/message.h"
 #include "common/net/refusals.h"
 

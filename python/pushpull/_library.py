@@ -18,7 +18,7 @@ _text, _pointer = ctypes.c_char_p, ctypes.POINTER
 
 class Options(ctypes.Structure):
     _fields_ = [("join", _text), ("join_timeout", _double), ("key", _text), ("insecure", _int), ("listen", _text),
-                ("advertise", _text)]
+                ("advertise", _text), ("job", _text)]
 
 
 class JobFacts(ctypes.Structure):

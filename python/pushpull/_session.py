@@ -25,13 +25,15 @@ class Session:
         None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
     timeout: seconds to wait for the server.
     key: file with the job's key; None: as pushpull-worker finds it.
+    keys: of the job that the script means, with _ for -, such as global_batch=256. A first server without a job takes it
+        from the first worker; in another job they must have these values.
     """
 
-    def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None):
+    def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None, **keys):
         encoded = [None if text is None else os.fsencode(text) for text in (address, key, listen, advertise)]
         self._address = address or os.environ.get("PUSHPULL_JOIN")
         _leave_earlier(self._address)
-        options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3])
+        options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3], _job_text(keys))
         _install_hooks()
         self._library = _library.library()
         self._handle = ctypes.c_void_p()
@@ -247,6 +249,21 @@ class Session:
         self._holds_task = False
         if self._watch:
             self._watch.end()
+
+
+def _job_text(keys):
+    """Returns keys of a job as lines of a job file, or None if there are none."""
+    lines = [f"{key.replace('_', '-')} = {_value_text(value)}" for key, value in keys.items() if value is not None]
+    for line in lines:
+        if "\n" in line or "\0" in line:
+            raise Error(f"[join] {line.split(' =')[0]}: expected a value of one line", USAGE)
+    return "\n".join(lines).encode() or None
+
+
+def _value_text(value):
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_value_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _leave_earlier(address):

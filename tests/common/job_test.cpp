@@ -119,6 +119,34 @@ TEST(Job, TextFromTheCoordinatorIgnoresTheEnvironment) {
   EXPECT_EQ(parse_job_text("", "coordinator").schedule.lr, 0.1);
 }
 
+TEST(Job, OfAWorkersProgramIsExternalAndFlagsComeFirst) {
+  const Job job = parse_programs_job("lr = 0.5\nepochs = 3\n", {{"steps", "7"}});
+  EXPECT_EQ(job.model, "external");
+  EXPECT_EQ(job.schedule.lr, 0.5);
+  EXPECT_EQ(job.steps, 7);
+  EXPECT_EQ(job.epochs, 0);
+  EXPECT_EQ(parse_programs_job("model = mlp\n", {}).model, "mlp");
+}
+
+TEST(Job, KeysOfAWorkersProgramMustHaveTheJobsValues) {
+  const Job job = parse_job("", {{"lr", "0.001"}, {"steps", "7"}, {"optimizer", "adamw"}});
+  const auto error = [&](const std::string& ini) {
+    try {
+      check_programs_keys(ini, job);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_EQ(error("lr = 1e-3\noptimizer = adamw\nsteps = 7\n"), "");
+  EXPECT_THAT(error("lr = 0.01"), AllOf(StartsWith("[job] lr = 0.01 "), HasSubstr("0.001")));
+  EXPECT_THAT(error("epochs = 2"), StartsWith("[job] epochs = 2 "));
+  EXPECT_THAT(error("lr = fast"), StartsWith("[job] lr = fast (the worker's program): "));
+  EXPECT_THAT(error("pace = 1"), HasSubstr("'pace'"));
+}
+
 TEST(Job, ErrorsNameKeyValueAndSource) {
   EXPECT_THAT(error_of({{"lr", "-1"}}), StartsWith("[job] lr = -1 (--lr): "));
   EXPECT_THAT(error_of_text("\nlr = fast"), StartsWith("[job] lr = fast (job.ini:2): "));

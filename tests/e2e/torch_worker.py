@@ -1,5 +1,6 @@
-"""A PyTorch worker for the tests of whole jobs: torch_worker.py NETWORK [MISTAKE] [--threads N] [--loaders N] [--slow SECONDS]."""
+"""A PyTorch worker for the tests of whole jobs: torch_worker.py NETWORK [MISTAKE] [--threads N] [--loaders N] [--slow SECONDS] ..."""
 import argparse
+import json
 import os
 import sys
 import time
@@ -73,9 +74,10 @@ def main():
     parser.add_argument("--loaders", type=int, default=0)
     parser.add_argument("--slow", type=float, default=0)
     parser.add_argument("--no-dropout", action="store_true")
+    parser.add_argument("--keys", type=json.loads, default={}, help="of the job, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    job = pp.join()
+    job = pp.join(**given.keys)
     torch.manual_seed(job.seed)
     model = network(given.network, 0.0 if given.no_dropout else 0.2)
     if given.mistake == "other-model":

@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import re
+import shlex
+import signal
 import sys
 
 import lab as base
@@ -50,6 +52,46 @@ def trained(lab, keys, servers=1, workers=1, command=None, **options):
 
 def hash_of(*arguments, **options):
     return trained(*arguments, **options)["weights_sha256"]
+
+
+# ---- the job of a script ----
+
+def said(keys):
+    """Returns the command of a script that says these keys."""
+    return script("mlp", "--keys", shlex.quote(json.dumps({key.replace("-", "_"): value for key, value in keys.items()})))
+
+
+@first("a script says its job")
+def a_script_says_the_job(lab):
+    _prepare(lab)
+    keys = {**JOB, "micro-batch": 20}
+    run = lab.start("pushpull", "run", "--workers", 2, "--worker", said(keys), "--strategy", "ssp:0", "--out", lab.folder / "said")
+    expect(run.ends(120) == 0, run.output()[-1500:])
+    expect(base.summary_of(lab.folder / "said")["weights_sha256"] == hash_of(lab, keys, 1, 1, script("mlp")),
+           "other bits than with a job file")
+
+
+def the_job_of_a_script_survives_its_first_server(lab):
+    _prepare(lab)
+    keys = {**JOB, "micro-batch": 20, "steps": 400, "checkpoint-every": 50}
+    want = hash_of(lab, keys, 1, 1, script("mlp"))
+    run = lab.start("pushpull", "run", "--workers", 2, "--worker", said(keys), "--out", lab.folder / "said")
+    run.out = lab.folder / "said"
+    lab.trains(run, 60)
+    servers = [pid for pid in base.living_below(run.pid) if os.readlink(f"/proc/{pid}/exe").endswith("/pushpull-server")]
+    os.kill(servers[0], signal.SIGKILL)
+    expect(run.ends(120) == 0, run.output()[-1500:])
+    expect(base.summary_of(run.out)["weights_sha256"] == want, "other bits than with a job file")
+
+
+def a_job_that_a_script_contradicts_or_lacks_is_named(lab):
+    _prepare(lab)
+    for command, flags, line in ((said(JOB), ("--lr", 0.5), "lr = 0.003 in this program, and 0.5 in the job"),
+                                 (said({**JOB, "lr": -1}), (), "lr = -1 (the worker's program): must be"),
+                                 (said({"learning-rate": 1}), (), "unknown key 'learning-rate' (the worker's program"),
+                                 (script("mlp"), (), "the first server has no job")):
+        code, text = lab.call("pushpull", "run", "--workers", 1, "--worker", command, *flags, "--out", lab.folder / "bad")
+        expect(code == 2 and line in text, f"{code}: {text[-800:]}")
 
 
 # ---- the same bits ----
