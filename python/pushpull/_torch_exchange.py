@@ -1,6 +1,7 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
 import ctypes
 import functools
+import sys
 import threading
 
 import torch
@@ -22,6 +23,9 @@ class Exchange:
 
     def __init__(self, session, entries, call):
         self._session, self._entries, self._call = session, entries, call
+        self._leaves_gradients = call is STEP  # the script may change them after backward
+        self._settles = False  # the backward that goes on ends with _settle
+        self._told_changed = False
         _watch_scalers()
         self._addresses_type = ctypes.c_void_p * len(entries)
         self._lent = []  # gradients that the session reads until the task has ended
@@ -50,6 +54,7 @@ class Exchange:
         self._copy_weights(averages_only=same_weights)
         self.clear()
         self._is_open = True
+        self._settles = False
         self._again = again
         if not again:
             self._given = bytearray(len(self._entries))
@@ -87,14 +92,20 @@ class Exchange:
             self._entries[index].tensor.grad = None
 
     def check_gradients(self):
-        """Raises Error if the script has changed gradients that were given: the servers do not see that."""
-        for index, (gradient, version) in self._left.items():
-            entry = self._entries[index]
-            if entry.tensor.grad is gradient and gradient._version == version:
-                continue
-            raise Error(f"[gradient] the script has changed the gradient of {entry.name} after backward, which has sent it: leave "
-                        f"out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key clip-norm; "
-                        f"values can be clipped by a hook, parameter.register_hook(lambda g: g.clamp(-1, 1))", USAGE)
+        """Notices if the script has changed gradients that were given: the servers do not see that. In a loop of the script's
+        own it says so once, since such loops clip; otherwise it raises Error.
+        """
+        changed = next((index for index, (gradient, version) in self._left.items()
+                        if self._entries[index].tensor.grad is not gradient or gradient._version != version), None)
+        if changed is None or self._told_changed:
+            return
+        text = (f"[gradient] the script has changed the gradient of {self._entries[changed].name} after backward, which has sent "
+                f"it: leave out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key "
+                f"clip-norm; values can be clipped by a hook, parameter.register_hook(lambda g: g.clamp(-1, 1))")
+        if not self._leaves_gradients:
+            raise Error(text, USAGE)
+        self._told_changed = True
+        print(f"pushpull: {text}; this changes nothing", file=sys.stderr, flush=True)
 
     def take(self, takes):
         """Gradients of backward go to the session from now on, or stay in the parameters."""
@@ -112,6 +123,8 @@ class Exchange:
         if self._copies:
             self._copies.wait()
         self.restore_averages()
+        if self._leaves_gradients:
+            self._left.clear()  # the script may do as it likes with them
         self._takes = self._is_open = False
 
     def ended(self):
@@ -180,6 +193,9 @@ class Exchange:
         if gradient.is_sparse:
             raise Error(f"[gradient] that of {self._entries[index].name} is sparse: servers take dense ones", USAGE)
         self._give(index, gradient, self._lend)
+        if self._leaves_gradients and not self._settles:
+            self._settles = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._settle)
         if not _COUNTS_CLIPPING:
             gradient = parameter.grad = gradient.clone()
         self._left[index] = gradient, gradient._version
@@ -195,6 +211,13 @@ class Exchange:
             self._copies.begin(index, values)
         else:
             send(index, values)
+
+    def _settle(self):
+        """The end of a backward: from here on the script may change the gradients in their memory."""
+        self._settles = False
+        self._session.await_lent()
+        if self._copies:
+            self._copies.order()
 
     def _lend(self, index, values):
         values = self._plain(index, values)
@@ -213,9 +236,9 @@ class Exchange:
         return values.contiguous()
 
 
-BACKWARD, STEP = "task.backward(loss)", "loss.backward(), job.step(loss)"
+BACKWARD, STEP = "task.backward(loss)", "loss.backward(), optimizer.step(loss=loss)"
 _SECOND = {BACKWARD: "call task.backward(loss, last=False) for all losses but the last",
-           STEP: "call job.step after each backward; to accumulate gradients, multiply global-batch"}
+           STEP: "call optimizer.step() after each backward; job.loader(..., accumulate=n) is for n of them"}
 
 
 def _watch_scalers():
@@ -287,6 +310,12 @@ class _DeviceCopies:
     def begin(self, index, values):
         with self._mutex:
             self._begin(index, values)
+
+    def order(self):
+        """Later work on the present streams of the devices comes after the copies."""
+        with self._mutex:
+            for device, stream in self._streams.items():
+                torch.cuda.current_stream(device).wait_stream(stream)
 
     def wait(self):
         with self._mutex:

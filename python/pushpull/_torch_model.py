@@ -1,5 +1,4 @@
 """The tensors of a module that a job trains: their names, weights on the way in, gradients on the way out."""
-import contextlib
 import hashlib
 import inspect
 import operator
@@ -121,17 +120,6 @@ class ModelTensors:
         """A normalisation's running statistics become the values of the micro-batch."""
         for norm, _ in self._norms:
             norm.momentum = 1.0
-
-    @contextlib.contextmanager
-    def kept_averages(self):
-        """Returns a context in which the module leaves its running statistics as they are."""
-        for norm, _ in self._norms:
-            norm.momentum = 0.0
-        try:
-            yield
-        finally:
-            for norm, momentum in self._norms:
-                norm.momentum = momentum
 
     def leave(self):
         for norm, momentum in self._norms:
