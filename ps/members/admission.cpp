@@ -255,7 +255,8 @@ void Admission::add_member(const wire::Hello& hello) {
 int Admission::unclaimed_rank(int wanted) const {
   std::set<int> claimed;
   for (const auto& [incarnation, member] : members_.all()) {
-    if (member.role != wire::ROLE_WORKER) continue;
+    const bool gone = member.disconnected_ms >= 0;  // its replacement comes before it is given up
+    if (member.role != wire::ROLE_WORKER || gone) continue;
     claimed.insert({member.rank, member.wanted_rank});
   }
   const bool exists = wanted > 0 && wanted <= options_.workers;

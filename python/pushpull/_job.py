@@ -75,7 +75,11 @@ class BaseJob:
         facts = self._session.facts
         if facts.steps == 0 and self._train_samples is None:
             raise Error("[job] steps are known once the job has its data: epochs = " + str(facts.epochs), USAGE)
-        return facts.steps or facts.epochs * (self._train_samples // facts.global_batch)
+        return self._steps_of(self._train_samples)
+
+    def _steps_of(self, train_samples):
+        facts = self._session.facts
+        return facts.steps or facts.epochs * (train_samples // facts.global_batch)
 
     def evaluated(self):
         """Returns what the job's newest evaluation has found, over all workers, as far as this one knows: a dict of the step,

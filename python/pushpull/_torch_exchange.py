@@ -31,6 +31,7 @@ class Exchange:
         self._lent = []  # gradients that the session reads until the task has ended
         self._is_open = False  # a task is
         self._takes = False  # hooks give gradients to the session
+        self.backwards = 0  # that are still to come; the last one gives its gradients
         self._left = {}  # by tensor: a gradient that was given, as the script can see it, and its version
         self._given = bytearray(len(entries))
         self._hooks = [_register(index, entry.tensor, self._on_gradient)
@@ -107,9 +108,13 @@ class Exchange:
         self._told_changed = True
         print(f"pushpull: {text}; this changes nothing", file=sys.stderr, flush=True)
 
-    def take(self, takes):
-        """Gradients of backward go to the session from now on, or stay in the parameters."""
-        self._takes = takes
+    def take(self, takes, backwards=1):
+        """Gradients of backward go to the session from now on, or stay in the parameters.
+
+        backwards: in a loop of the script's own, those of a micro-batch: the last one's gradients go, with what the others have
+            added.
+        """
+        self._takes, self.backwards = takes, backwards
 
     def finish(self):
         """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics, which
@@ -119,7 +124,7 @@ class Exchange:
             if entry.is_average:
                 self._give(index, entry.tensor, self._copy)
             elif entry.tensor.grad is not None and index not in self._left:
-                self._on_gradient(index, entry.tensor)
+                self._pass_on(index, entry.tensor)
         if self._copies:
             self._copies.wait()
         self.restore_averages()
@@ -187,15 +192,17 @@ class Exchange:
             _note_end()
             raise Error(f"[loss] a GradScaler has scaled the loss, and servers do not unscale gradients: call {self._call} without "
                         f"scaler.scale; bfloat16 in torch.autocast needs none", USAGE)
-        if not self._takes:
-            return
+        if self._leaves_gradients and not self._settles and self._is_open:
+            self._settles = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._settle)
+        if self._takes and self.backwards <= 1:
+            self._pass_on(index, parameter)
+
+    def _pass_on(self, index, parameter):
         gradient = parameter.grad
         if gradient.is_sparse:
             raise Error(f"[gradient] that of {self._entries[index].name} is sparse: servers take dense ones", USAGE)
         self._give(index, gradient, self._lend)
-        if self._leaves_gradients and not self._settles:
-            self._settles = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._settle)
         if not _COUNTS_CLIPPING:
             gradient = parameter.grad = gradient.clone()
         self._left[index] = gradient, gradient._version
@@ -215,6 +222,9 @@ class Exchange:
     def _settle(self):
         """The end of a backward: from here on the script may change the gradients in their memory."""
         self._settles = False
+        self.backwards -= 1
+        if self.backwards > 0:
+            return
         self._session.await_lent()
         if self._copies:
             self._copies.order()

@@ -61,14 +61,13 @@ class Optimizer(torch.optim.Optimizer):
     def step(self, closure=None, loss=None):
         """Ends the open micro-batch after its backward, in the place of an update. Returns what the closure does.
 
-        loss: mean over the micro-batch, for the job's figures; None: that of the closure or of job.log, or not known.
+        loss: mean over the micro-batch, for the job's figures; None: that of job.log or of the closure, or not known.
         """
         result = None
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
-            loss = result if loss is None else loss
-        self._job._end_batch(loss)
+        self._job._end_batch(loss, result)
         return result
 
     def show_rate(self, factor):
@@ -83,3 +82,24 @@ class Optimizer(torch.optim.Optimizer):
         self._rates = [group["initial_lr"] * factor for group in self.param_groups]
         for group, rate in zip(self.param_groups, self._rates):
             group["lr"] = rate
+
+
+def say_what_counts(job, library, given):
+    """Says in one line which settings of another library differ from the job's, which count. Worker 0 does.
+
+    given: by name: the library's value, and the job's, or a text that says which keys count.
+    """
+    different = [f"{name} {value} ({counts if isinstance(counts, str) else f'the job has {counts}'})"
+                 for name, (value, counts) in given.items() if value not in (None, counts)]
+    if different and job.rank == 0:
+        print(f"pushpull: the job's keys count, not these of {library}: {', '.join(different)}", file=sys.stderr, flush=True)
+
+
+def rates_of(job, optimizers):
+    """Returns what say_what_counts takes of optimizers of torch.optim that do not count."""
+    facts = job._session.facts
+    found = {"optimizer": (" and ".join(type(one).__name__ for one in optimizers) or None, "the key optimizer")}
+    for one in optimizers[:1]:
+        found["lr"] = one.param_groups[0]["lr"], facts.learning_rate
+        found["weight_decay"] = one.param_groups[0].get("weight_decay"), facts.weight_decay
+    return found

@@ -126,6 +126,11 @@ class ModelTensors:
             norm.momentum = momentum
         self.set_mode(True)
 
+    def keep_modes(self):
+        """Makes the present modes of the parts those that set_mode(True) puts them into, if the module is in training."""
+        if self.module.training:
+            self._modes = {part: part.training for part in self._modes}
+
     def set_mode(self, training):
         """Puts the module into evaluation, or back into the modes that its parts had when it was attached."""
         if self._no_gradients:

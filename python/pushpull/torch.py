@@ -60,7 +60,6 @@ class Job(BaseJob):
         self._last_epoch = None  # that the loop over epochs() is in
         self._epoch = 0
         self._handed = 0  # micro-batches
-        self._piece = 0  # of the open one, from 1
         self._logged = None  # loss of the open one
         self._told_loss = False  # that there is none
         self._evaluated = False  # the newest weights of the model are those of an evaluation
@@ -211,7 +210,8 @@ class Job(BaseJob):
     def optimizer(self, model, groups=()):
         """Returns an optimizer whose `step` ends a micro-batch: see Optimizer.
 
-        model, groups: as those of attach. The parts of the model have the modes in training that they have at the first batch.
+        model, groups: as those of attach. A model in evaluation mode is put into training mode at the first batch; the script
+            may put parts of it into evaluation mode then, which they keep.
         """
         self._check_new()
         if self._optimizer is not None:
@@ -278,6 +278,8 @@ class Job(BaseJob):
         test, _, metric, collate = self._evaluation or (None, None, "accuracy", None)
         splits = {TRAIN: Split(loader.dataset, loader.collate_fn, loader.accumulate),
                   EVALUATE: Split(test, collate or loader.collate_fn)}
+        if not self._optimizer.model.training:
+            self._optimizer.model.train()  # as from_pretrained gives it; the script may freeze parts in its loop
         self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, loader.num_workers, loader.prefetch_factor,
                      loader.data_digest)
         self._enter()
@@ -288,6 +290,7 @@ class Job(BaseJob):
         while self._take():
             if self._open.training:
                 return True
+            self._tensors.keep_modes()
             self._ready()
             self._evaluate()
         return False
@@ -314,22 +317,24 @@ class Job(BaseJob):
             self._ready()
             self._handed += 1
             pieces = task.batch if self._loader.accumulate > 1 else [task.batch]
-            for self._piece, piece in enumerate(pieces, 1):
-                self._exchange.take(self._piece == len(pieces))
-                yield piece
+            self._exchange.take(True, len(pieces))
+            yield from pieces
             if self._open is task:
                 raise Error(f"[loader] {task} was not ended: call optimizer.step() after {_pieces_text(self._loader)}; a wrapper "
                             f"that fetches batches ahead of the loop cannot be used", USAGE)
 
-    def _end_batch(self, loss):
-        """Ends a micro-batch of a loop of the script's own."""
+    def _end_batch(self, loss, otherwise):
+        """Ends a micro-batch of a loop of the script's own.
+
+        otherwise: loss if neither `loss` nor job.log has told one.
+        """
         if self._open is None or not self._open.begun:
             raise Error("[step] no batch is open: take one from job.loader(...) before each step()", USAGE)
-        pieces = self._loader.accumulate
-        if self._piece < pieces:
-            raise Error(f"[step] {self._open} has {pieces} pieces, and this is number {self._piece}: call optimizer.step() after "
-                        f"the last one", USAGE)
-        loss = self._logged if loss is None else loss
+        left, pieces = self._exchange.backwards, self._loader.accumulate
+        if left > 0 and pieces > 1:
+            raise Error(f"[step] {self._open} has {pieces} pieces, and the script has called backward for {pieces - left}: call "
+                        f"optimizer.step() after the last one", USAGE)
+        loss = next((one for one in (loss, self._logged, otherwise) if one is not None), None)
         self._logged = None
         if loss is None and not self._told_loss:
             self._told_loss = True
@@ -419,7 +424,8 @@ class Job(BaseJob):
         self._check_threads()
         task = self._open
         again, task.begun = task.begun, True
-        self._tensors.set_mode(task.training)
+        if self._loader is None or not task.training or not self._tensors.module.training:
+            self._tensors.set_mode(task.training)
         task.batch = self._batches.get(task.key)
         same_weights = bool(self._session.task.same_weights) and not self._first
         self._first = False

@@ -588,7 +588,7 @@ class OwnLoop(unittest.TestCase):
         for ours, theirs in zip(library.given, want.given):
             self.assertTrue(torch.allclose(torch.tensor(ours[0]), torch.tensor(theirs[0]), atol=1e-6))
         _, job, model, loader, optimizer = self.begun(tasks, plain(), {"accumulate": 2}, micro_batch=4)
-        with self.assertRaisesRegex(pp.Error, "step 0, micro-batch 0 has 2 pieces, and this is number 1"):
+        with self.assertRaisesRegex(pp.Error, "step 0, micro-batch 0 has 2 pieces, and the script has called backward for 1"):
             self.train(model, optimizer, next(iter(loader)))
         with self.assertRaisesRegex(pp.Error, "accumulate is 3: expected a divisor of micro-batch = 5"):
             self.begun([], loader={"accumulate": 3})
