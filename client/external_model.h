@@ -59,8 +59,6 @@ class ExternalModel final : public Model {
   std::string numerics() const override { return spec_.numerics; }
   // Throws Error(kProtocol) unless `choices` is "".
   void choose(const std::string& choices) override;
-  void set_rank(int rank) override { handover_.set_rank(rank); }
-  // Keeps them only if nothing is evaluated: the last evaluation has these weights, too.
   void keep_final(std::span<const float> weights) override;
 
  private:

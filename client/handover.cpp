@@ -110,11 +110,6 @@ void Handover::set_time_limit(double limit, double grace) {
   grace_ = std::chrono::duration<double>(grace);
 }
 
-void Handover::set_rank(int rank) {
-  const Lock lock(mutex_);
-  rank_ = rank;
-}
-
 void Handover::announce(HandedTask task) {
   const Lock lock(mutex_);
   upcoming_.add(std::move(task));
@@ -164,8 +159,7 @@ void Handover::post(Lock& lock, const TensorTable& table, std::span<const float>
            samples.micro_batch,
            samples.epoch,
            {samples.indices.begin(), samples.indices.end()},
-           samples.same_weights,
-           rank_};
+           samples.same_weights};
   final_.clear();  // the job goes on
   upcoming_.begin(task_);
   table_ = &table;
@@ -309,7 +303,6 @@ Handover::Next Handover::next(int64_t timeout_ms, HandedTask* task) {
   if (!ended_ && regroups()) return Next::kRegroup;
   if (stage_ != Stage::kPosted) {
     task->same_weights = final_.empty();
-    task->rank = rank_;
     return ended_ ? Next::kEnd : Next::kNothingYet;
   }
   stage_ = Stage::kHeld;
@@ -463,6 +456,11 @@ void Handover::lend_gradient(size_t tensor, std::span<const float> from) {
   passed_.push_back({tensor, from.data()});
   ++lent_;
   changed_.notify_all();
+}
+
+void Handover::await_lent() {
+  Lock lock(mutex_);
+  copied_.wait(lock, [this] { return lent_ == 0; });
 }
 
 void Handover::end_training(float loss) {

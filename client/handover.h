@@ -47,7 +47,6 @@ struct HandedTask {
   int64_t epoch = 0;
   std::vector<int64_t> indices;  // of samples in the split
   bool same_weights = false;     // those of the task before
-  int rank = -1;                 // of the worker
 };
 
 // Tasks that the caller will probably get, so that it can read their samples ahead. A queue with a
@@ -79,8 +78,6 @@ class Handover {
   // Sets how long the caller may work on a task, in seconds: `limit`, of which errors speak, and
   // `grace`, in which the caller can say more by giving up. A limit of 0 is none.
   void set_time_limit(double limit, double grace);
-  // Sets the worker's rank, which later tasks and the end have.
-  void set_rank(int rank);
   void announce(HandedTask task);
   // Returns the mean loss of the micro-batch. Hands the task out before its weights have arrived, and
   // calls `needed`, if there is one, for each tensor. Then calls `ready` for each gradient that the
@@ -103,7 +100,7 @@ class Handover {
   // ---- the caller's thread ----
   enum class Next { kTask, kEnd, kNothingYet, kRegroup };
   // Waits for the next task, at most for `timeout_ms` unless that is negative, and sets `task` to it,
-  // or, at the end, to the rank and whether copy_arriving has no final weights (`same_weights`).
+  // or, at the end, to whether copy_arriving has no final weights (`same_weights`).
   // Returns kRegroup if the caller is not in the present group: it calls next_group then.
   // Throws Error(kUsage) if a task is open, and Error(kFailed) once the caller has given up.
   Next next(int64_t timeout_ms, HandedTask* task);
@@ -128,7 +125,9 @@ class Handover {
   // The same, but the trainer's thread copies it while the caller goes on. `from` may not change
   // before end_training has returned.
   void lend_gradient(size_t tensor, std::span<const float> from);
-  // Waits until all gradients that were lent have been copied.
+  // Waits until all gradients that were lent have been copied: the caller may change them.
+  void await_lent();
+  // Waits as await_lent.
   void end_training(float loss);
   // sums: of each head. Throws Error(kUsage) if their number is another.
   void end_evaluation(std::span<const HeadSums> sums);
@@ -188,7 +187,6 @@ class Handover {
   UpcomingTasks upcoming_;
   double limit_s_ = 0.0;  // 0: none
   std::chrono::duration<double> grace_{0.0};
-  int rank_ = -1;
   MeetingPlace place_;   // of the present group
   int64_t entered_ = 0;  // attempt of the group that the caller has entered
   HandedTask task_;

@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -34,7 +35,8 @@ struct pp_session {
   pushpull::HandedTask task;
   pushpull::HandedTask announced;
   pushpull::MeetingPlace group;
-  int place = -1;  // see pp_job
+  int place = -1;        // see pp_job
+  std::string strategy;  // likewise
   mutable std::mutex mutex;
   // guarded by mutex
   std::string error;  // of the last call that failed, or of pp_fail
@@ -135,10 +137,11 @@ void set_task(const pushpull::HandedTask& from, pp_task* to) {
          from.indices.data(),
          from.indices.size(),
          from.same_weights ? 1 : 0,
-         from.rank};
+         0.0};
 }
 
-pp_job job_of(const pushpull::Job& job, int workers, int place) {
+pp_job job_of(const pushpull::Job& job, pushpull::Session& worker, pp_session* session) {
+  session->strategy = job.strategy.to_string();
   return {job.seed,
           job.global_batch,
           job.micro_batch,
@@ -146,10 +149,14 @@ pp_job job_of(const pushpull::Job& job, int workers, int place) {
           job.optimizer.weight_decay,
           job.task_timeout_s,
           job.strategy.traits().same_bits ? 1 : 0,
-          workers,
+          worker.workers(),
           static_cast<int>(job.stages),
-          place,
-          static_cast<double>(pushpull::group_silence_ms(job)) / 1000.0};
+          session->place,
+          static_cast<double>(pushpull::group_silence_ms(job)) / 1000.0,
+          worker.rank(),
+          job.steps,
+          job.epochs,
+          session->strategy.c_str()};
 }
 
 }  // namespace
@@ -171,7 +178,7 @@ int pp_join(pp_session* session, int timeout_ms, pp_job* job) {
   return guarded(session, [&] {
     const std::optional<pushpull::Job> found = opened(session).wait_joined(timeout_ms);
     *job = {};
-    if (found) *job = job_of(*found, opened(session).workers(), session->place);
+    if (found) *job = job_of(*found, opened(session), session);
   });
 }
 
@@ -191,7 +198,11 @@ int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
     if (next == Next::kRegroup) task->kind = PP_REGROUP;
     if (next == Next::kNothingYet || next == Next::kRegroup) return;
     set_task(session->task, task);
-    if (next == Next::kTask) return;
+    if (next == Next::kTask) {
+      if (session->task.trains)
+        task->learning_rate = opened(session).learning_rate(session->task.step);
+      return;
+    }
     task->kind = PP_END;
     opened(session).wait_end();
   });
@@ -246,6 +257,10 @@ int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size
   return guarded(session, [&] { opened(session).tasks().lend_gradient(tensor, {from, floats}); });
 }
 
+int pp_await_lent(pp_session* session) {
+  return guarded(session, [&] { opened(session).tasks().await_lent(); });
+}
+
 static_assert(PP_NO_LOSS == pushpull::kUnknownLoss);
 
 int pp_end(pp_session* session, float loss) {
@@ -260,6 +275,20 @@ int pp_report(pp_session* session, const pp_sums* sums, size_t heads) {
     }
     pushpull::check_sums(opened(session).heads(), std::ssize(session->task.indices), all);
     opened(session).tasks().end_evaluation(all);
+  });
+}
+
+int pp_evaluated(pp_session* session, int64_t* step, pp_result* results, size_t heads) {
+  return guarded(session, [&] {
+    const pushpull::wire::State state = opened(session).evaluated();
+    *step = state.evaluated_size() == 0 ? -1 : state.evaluated_step();
+    for (size_t i = 0; i < heads; ++i) {
+      results[i] = {NAN, NAN};
+      if (i >= static_cast<size_t>(state.evaluated_size())) continue;
+      const pushpull::wire::HeadResult& head = state.evaluated(static_cast<int>(i));
+      if (head.has_loss()) results[i].loss = head.loss();
+      if (head.has_metric()) results[i].metric = head.metric();
+    }
   });
 }
 

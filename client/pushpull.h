@@ -61,6 +61,10 @@ typedef struct pp_job {
   int stages;           // of the model, in a group of that many workers; 1: it is not divided
   int place;            // of this process at its launcher, from 0: PUSHPULL_RANK; -1: not known
   double loss_timeout;  // seconds after which the loss of a worker is known
+  int rank;             // of this worker, from 0; no other worker that lives has it. It stays
+  int64_t steps;        // of the job; 0: as many as `epochs` have
+  int64_t epochs;
+  const char* strategy;  // as in the job file, "ssp:2"; valid until pp_free
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
@@ -138,7 +142,7 @@ typedef struct pp_task {
   // Not 0: the weights are those of the task before; they need not be copied again. PP_END: 0 if
   // pp_all_weights copies those of the job's end now, which a job without evaluations may have.
   int same_weights;
-  int rank;  // of this worker; -1: not known yet
+  double learning_rate;  // PP_TRAIN: of the step, by the job's schedule
 } pp_task;
 
 // Begins to join a job with model = external. Sets *session even if it fails, for pp_error; free it
@@ -192,8 +196,10 @@ PP_API int pp_changed_weights(pp_session* session, const float* const* at, size_
 // to a server from then on. Once for each tensor, best in backward order.
 PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
 // The same, but a thread of the library copies it, while the program computes others: `from` must not
-// change or be freed before pp_end has returned, or pp_free.
+// change or be freed before pp_end, pp_await_lent or pp_free has returned.
 PP_API int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
+// Waits until all gradients that were lent have been copied.
+PP_API int pp_await_lent(pp_session* session);
 // A loss for pp_end that is not known: the job shows the mean of the others, or none.
 #define PP_NO_LOSS (-FLT_MAX)
 // PP_TRAIN: ends the task with the micro-batch's mean loss. A tensor without a gradient has zeros, a
@@ -211,6 +217,17 @@ typedef struct pp_sums {
 // or other than a whole number of correct ones, from 0 to the counted ones.
 //   sums: of each head, in the order of pp_model; of none in a stage that is not the last one.
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
+
+// What an evaluation of the job has found for one head, over the chunks of all workers. NAN: no target
+// was counted.
+typedef struct pp_result {
+  double loss;    // mean of a target
+  double metric;  // accuracy and exact match: from 0 to 1
+} pp_result;
+
+// Sets *step to that of the newest evaluation whose result this worker knows, or to -1, and `results` to
+// those of its first `heads` heads. Does not wait. Also after PP_END.
+PP_API int pp_evaluated(pp_session* session, int64_t* step, pp_result* results, size_t heads);
 
 // Ends the worker, because the program cannot go on: it leaves the job with `why`, one line, as the
 // reason, and on-worker-loss decides about the job. Later calls return 1, and pp_error returns

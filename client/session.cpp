@@ -68,12 +68,16 @@ void Session::check() const {
 void Session::live(const WorkerOptions& options, const PeerPort& port) {
   try {
     WorkerLife life(options, owner_);
+    const struct Forgetting {  // before the life, and its control, is destroyed
+      Session& session;
+      ~Forgetting() { session.forget_control(); }
+    } forgetting{*this};
     note_end(life.run([&](const WorkerParts& parts) {
       return std::make_unique<TrainingWork>(
           parts,
           [&](const Job& job) {
             check_programs_keys(options.job_keys, job);
-            return wait_attached(job, parts.control.workers());
+            return wait_attached(parts.control);
           },
           port);
     }));
@@ -94,7 +98,21 @@ void Session::note_end(const JobEnd& end) {
   handover_.end();
 }
 
-Computation Session::wait_attached(const Job& job, int workers) {
+// The newest State of the worker's life is kept.
+void Session::forget_control() {
+  const std::lock_guard lock(mutex_);
+  take_evaluated();
+  control_ = nullptr;
+}
+
+void Session::take_evaluated() {
+  if (control_ == nullptr) return;
+  std::optional<wire::State> state = control_->state();
+  if (state && state->evaluated_size() > 0) evaluated_ = *std::move(state);
+}
+
+Computation Session::wait_attached(const Control& control) {
+  const Job& job = control.job();
   if (job.model != "external") {
     throw Error(ErrorCode::kUsage,
                 "[client] the job has model = " + job.model +
@@ -102,7 +120,9 @@ Computation Session::wait_attached(const Job& job, int workers) {
   }
   std::unique_lock lock(mutex_);
   job_ = job;
-  workers_ = workers;
+  control_ = &control;
+  workers_ = control.workers();
+  rank_ = control.rank();
   changed_.notify_all();
   changed_.wait(lock, [this] { return spec_ || !owner_.failure().empty(); });
   check();
@@ -125,6 +145,23 @@ std::optional<Job> Session::wait_joined(int64_t timeout_ms) {
 int Session::workers() {
   const std::lock_guard lock(mutex_);
   return workers_;
+}
+
+int Session::rank() {
+  const std::lock_guard lock(mutex_);
+  return rank_;
+}
+
+double Session::learning_rate(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (!spec_) throw Error(ErrorCode::kUsage, "[client] the session has no model: attach one first");
+  return pushpull::learning_rate(job_->schedule, step, total_steps(*job_, spec_->train_samples));
+}
+
+wire::State Session::evaluated() {
+  const std::lock_guard lock(mutex_);
+  take_evaluated();
+  return evaluated_;
 }
 
 void Session::attach(const std::function<ExternalSpec(const Job& job)>& read) {

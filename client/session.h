@@ -32,8 +32,10 @@ class Session {
   // job, or nothing if there is none yet. Throws Error if the worker could not join, or if the job's
   // model is not external.
   std::optional<Job> wait_joined(int64_t timeout_ms);
-  // Returns the number of workers that the job was started for. Call once the worker has joined.
+  // Return the number of workers that the job was started for, and this one's rank, which it keeps. Call
+  // once the worker has joined.
   int workers();
+  int rank();
   // Declares the caller's model: `read` makes it for the job. Throws Error(kUsage) if the worker has
   // not joined or has a model, and as `read` does.
   void attach(const std::function<ExternalSpec(const Job& job)>& read);
@@ -42,6 +44,10 @@ class Session {
   // Returns the heads that the caller reports, which stay: those of its model, or none if it has a
   // stage that is not the last one. Throws Error(kUsage) before attach.
   std::span<const HeadInfo> heads();
+  // Returns the rate of a step. Throws Error(kUsage) before attach.
+  double learning_rate(int64_t step);
+  // Returns the newest State with the result of an evaluation, or an empty one. Also after the end.
+  wire::State evaluated();
   // Waits for the end of the worker's life. Throws Error if the job or this worker has failed.
   void wait_end();
 
@@ -64,7 +70,9 @@ class Session {
   };
 
   void live(const WorkerOptions& options, const PeerPort& port);
-  Computation wait_attached(const Job& job, int workers);
+  Computation wait_attached(const Control& control);
+  void forget_control();
+  void take_evaluated();
   void note_end(const JobEnd& end);
   void check() const;
 
@@ -75,7 +83,10 @@ class Session {
   std::condition_variable changed_;
   // guarded by mutex_
   std::optional<Job> job_;
+  const Control* control_ = nullptr;  // while the worker lives and has joined
   int workers_ = 0;
+  int rank_ = 0;
+  wire::State evaluated_;  // the newest one with the result of an evaluation
   std::optional<ExternalSpec> spec_;
   std::optional<JobEnd> end_;
 

@@ -69,9 +69,6 @@ class Model {
   virtual void evaluate(std::span<const float> weights, const Samples& samples,
                         std::span<HeadSums> sums) = 0;
 
-  // Takes the rank of the worker, before its first task and when it changes; -1 if it is a spare.
-  virtual void set_rank(int /*rank*/) {}
-
   // Takes the weights after the last step of the job, if the worker has them when it is done.
   virtual void keep_final(std::span<const float> /*weights*/) {}
 

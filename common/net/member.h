@@ -104,6 +104,9 @@ class Member {
   uint64_t run_id() const { return text_.run_id(); }
   // Returns the number of workers that the job was started for.
   int workers() const { return text_.workers(); }
+  // Returns the rank of this worker, which it keeps for its whole life: the coordinator prefers it when it
+  // assigns ranks, but may give the place of a lost worker to a spare.
+  int rank() const { return options_.wanted_rank; }
   // Returns the id of the previous term, or 0 if there was none.
   uint64_t earlier_term_id() const { return earlier_term_id_; }
   JobView view() const { return {job_, text_.term_id(), options_.incarnation, state_}; }
@@ -120,7 +123,7 @@ class Member {
   News take_state(const wire::State& state);
   void heartbeat(const wire::Stats& stats);
 
-  const JoinOptions options_;
+  JoinOptions options_;             // wanted_rank is that of the first answer, from then on
   std::optional<Joining> joining_;  // empty once the process has joined
   wire::JobText text_;
   uint64_t earlier_term_id_ = 0;

@@ -123,7 +123,11 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
   if (MemberInfo* member = members_.find(hello.incarnation())) {
     members_.heard(*member, peer, now_ms);
   }
-  out_.send(peer, job_text());
+  Message answer = job_text();
+  if (const MemberInfo* member = members_.find(hello.incarnation())) {
+    answer.header.mutable_job_text()->set_rank(std::max(0, member->wanted_rank));
+  }
+  out_.send(peer, std::move(answer));
   out_.repeat_state(hello.incarnation());
   return std::nullopt;
 }
@@ -245,12 +249,29 @@ void Admission::add_member(const wire::Hello& hello) {
   info.device = hello.device();
   info.launched =
       options_.launched && !options_.job_token.empty() && hello.job_token() == options_.job_token;
-  info.wanted_rank = std::max(0, hello.wanted_rank()) - 1;
+  if (hello.role() == wire::ROLE_WORKER) info.wanted_rank = unclaimed_rank(hello.wanted_rank());
   if (hello.role() == wire::ROLE_SERVER)
     info.rank = members_.free_rank(info.role, options_.servers);
   newcomers_.forget(hello.incarnation());
   const MemberInfo& member = members_.add(info);
   if (info.rank >= 0) out_.notice(member.name() + " joined from " + info.data_endpoint);
+}
+
+// Returns the rank that the worker's launcher numbers it by, unless another worker has it or was told it; else
+// the lowest such rank.
+//   wanted: plus 1, as in Hello.
+int Admission::unclaimed_rank(int wanted) const {
+  std::set<int> claimed;
+  for (const auto& [incarnation, member] : members_.all()) {
+    const bool gone = member.disconnected_ms >= 0;  // its replacement comes before it is given up
+    if (member.role != wire::ROLE_WORKER || gone) continue;
+    claimed.insert({member.rank, member.wanted_rank});
+  }
+  const bool exists = wanted > 0 && wanted <= options_.workers;
+  if (exists && !claimed.contains(wanted - 1)) return wanted - 1;
+  int rank = 0;
+  while (claimed.contains(rank)) ++rank;
+  return rank;
 }
 
 Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
@@ -349,8 +370,8 @@ int64_t Admission::taken_of(int stage) const {
   });
 }
 
-// Returns the rank that the worker's launcher numbers it by, if it is free; else the lowest free one,
-// or -1. Looks at no more ranks than there are workers, since places_ may be unlimited. While they are
+// Returns the rank that the worker was told, if it is free and the job was started for it; else the lowest
+// free one, or -1. Looks at no more ranks than there are workers, since places_ may be unlimited. While they are
 // not, workers that have declared one stage leave the places of the others free.
 int Admission::rank_for(const MemberInfo& worker) const {
   const bool limited = worker.stage >= 0 && places_ <= options_.workers;

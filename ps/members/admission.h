@@ -134,6 +134,7 @@ class Admission {
   int64_t places_of(int stage) const;
   int64_t taken_of(int stage) const;
   int rank_for(const MemberInfo& worker) const;
+  int unclaimed_rank(int wanted) const;
 
   const CoordinatorOptions& options_;
   Membership& members_;

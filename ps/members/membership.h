@@ -25,7 +25,7 @@ struct DataPort {
 struct MemberInfo {
   wire::Role role = wire::ROLE_UNSET;
   int rank = -1;         // -1 for a spare worker
-  int wanted_rank = -1;  // of a worker; -1: any
+  int wanted_rank = -1;  // of a worker: told to it when it said Hello, and its rank if that is free then
   uint64_t incarnation = 0;
   std::string host = {};
   int64_t pid = 0;

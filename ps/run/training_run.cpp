@@ -202,8 +202,8 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
 
 void TrainingRun::on_evaluation(const Evaluation& evaluation) {
   listener_.on_evaluation(evaluation);
-  if (!followed_.any()) return;
   out_.state_changed();
+  if (!followed_.any()) return;
   if (followed_.add(evaluation, barriers_)) end_at(evaluation.step);
 }
 
@@ -317,6 +317,14 @@ void TrainingRun::add_to_state(wire::State* state) const {
 void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   add_to_state(state);
   if (followed_.any()) state->set_evaluated_barrier(followed_.evaluated());
+  if (const std::optional<Evaluation>& newest = evaluations_.newest()) {
+    state->set_evaluated_step(newest->step);
+    for (const HeadResult& head : newest->heads) {
+      wire::HeadResult* const out = state->add_evaluated();
+      if (const auto loss = head.loss()) out->set_loss(*loss);
+      if (const auto value = head.value()) out->set_metric(*value);
+    }
+  }
   work_->add_to_worker_state(state, worker);
 }
 

@@ -17,14 +17,23 @@ _POLL_S = 0.1
 
 
 class Split:
-    """A map-style data set with the function that makes a batch of its samples."""
+    """A map-style data set with the function that makes a batch of its samples.
 
-    def __init__(self, data, collate):
-        self._data, self._collate = data, collate
+    pieces: more than 1: a micro-batch is read as a list of this number of equal batches.
+    """
+
+    def __init__(self, data, collate, pieces=1):
+        self.data, self._collate, self._pieces = data, collate, pieces
 
     def read(self, indices):
-        many = getattr(self._data, "__getitems__", None)
-        samples = many(indices) if many else [self._data[index] for index in indices]
+        if self._pieces == 1:
+            return self._read(indices)
+        size = len(indices) // self._pieces
+        return [self._read(indices[first:first + size]) for first in range(0, len(indices), size)]
+
+    def _read(self, indices):
+        many = getattr(self.data, "__getitems__", None)
+        samples = many(indices) if many else [self.data[index] for index in indices]
         return self._collate(samples)
 
 

@@ -33,6 +33,8 @@ class BaseJob:
     def __init__(self, session):
         self._session = session
         self._heads = {}  # by name: metric
+        self._train_samples = None
+        self._strategy = session.facts.strategy.decode()  # the library frees its own with the session
 
     @property
     def seed(self):
@@ -53,9 +55,44 @@ class BaseJob:
         return self._session.facts.stages
 
     @property
-    def workers(self):
+    def world_size(self):
         """Returns the number of workers that the job was started for."""
         return self._session.facts.workers
+
+    @property
+    def rank(self):
+        """Returns this worker's number, from 0. No other worker that lives has it, and it stays as it is."""
+        return self._session.facts.rank
+
+    @property
+    def strategy(self):
+        """Returns the strategy as in the job file, such as "ssp:2"."""
+        return self._strategy
+
+    @property
+    def steps(self):
+        """Returns the number of steps of the job. Raises Error if it has epochs, and no data yet."""
+        facts = self._session.facts
+        if facts.steps == 0 and self._train_samples is None:
+            raise Error("[job] steps are known once the job has its data: epochs = " + str(facts.epochs), USAGE)
+        return self._steps_of(self._train_samples)
+
+    def _steps_of(self, train_samples):
+        facts = self._session.facts
+        return facts.steps or facts.epochs * (train_samples // facts.global_batch)
+
+    def evaluated(self):
+        """Returns what the job's newest evaluation has found, over all workers, as far as this one knows: a dict of the step,
+        "loss" and the metric, such as "accuracy", or, if there are several heads, with such a dict for each. None: nothing yet.
+        """
+        if not self._heads:
+            return None
+        step, results = self._session.evaluated(len(self._heads))
+        if step < 0:
+            return None
+        found = {name: {"loss": loss, metric.replace(" ", "_"): value}
+                 for (name, metric), (loss, value) in zip(self._heads.items(), results)}
+        return {"step": step, **(found if len(found) > 1 else next(iter(found.values())))}
 
     def leave(self):
         """Ends the session. The job loses this worker if it is not over."""
@@ -75,6 +112,7 @@ class BaseJob:
         weights: address of the initial weights.
         stage: as in Session.attach. groups: of the model, if it is a stage; some may be of other stages' tensors.
         """
+        self._train_samples = train_samples
         tensors = (_library.Tensor * len(entries))()
         keep = []  # memory that the array points to
         used = list(groups) + [group for _, _, group, _ in entries if group]

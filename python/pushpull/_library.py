@@ -24,7 +24,8 @@ class Options(ctypes.Structure):
 class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
                 ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int),
-                ("stages", _int), ("place", _int), ("loss_timeout", _double)]
+                ("stages", _int), ("place", _int), ("loss_timeout", _double), ("rank", _int), ("steps", _long), ("epochs", _long),
+                ("strategy", _text)]
 
 
 class Tensor(ctypes.Structure):
@@ -45,11 +46,15 @@ class Model(ctypes.Structure):
 
 class Task(ctypes.Structure):
     _fields_ = [("kind", _int), ("step", _long), ("micro_batch", _long), ("epoch", _long), ("indices", _pointer(_long)),
-                ("samples", _size), ("same_weights", _int), ("rank", _int)]
+                ("samples", _size), ("same_weights", _int), ("learning_rate", _double)]
 
 
 class StageGroup(ctypes.Structure):
     _fields_ = [("number", _long), ("host", _text), ("port", _int), ("over", _int)]
+
+
+class Result(ctypes.Structure):
+    _fields_ = [("loss", _double), ("metric", _double)]
 
 
 class Sums(ctypes.Structure):
@@ -70,8 +75,10 @@ _SIGNATURES = {
     "pp_changed_weights": (_int, [_session, _pointer(ctypes.c_void_p), _size, _pointer(_size)]),
     "pp_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
     "pp_lend_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
+    "pp_await_lent": (_int, [_session]),
     "pp_end": (_int, [_session, _float]),
     "pp_report": (_int, [_session, _pointer(Sums), _size]),
+    "pp_evaluated": (_int, [_session, _pointer(_long), _pointer(Result), _size]),
     "pp_fail": (_int, [_session, _text]),
     "pp_error": (_text, [_session]),
     "pp_free": (None, [_session]),

@@ -180,6 +180,16 @@ class Session:
         """Copies a gradient until `end` has returned. The caller keeps it as it is until then."""
         self.call("pp_lend_gradient", self._handle, tensor, address, elements)
 
+    def await_lent(self):
+        """Waits until lent gradients are copied: the caller may change them."""
+        self.call("pp_await_lent", self._handle)
+
+    def evaluated(self, heads):
+        """Returns the step of the job's newest evaluation that is known here, or -1, and (loss, metric) of each head."""
+        step, results = ctypes.c_int64(), (_library.Result * heads)()
+        self.call("pp_evaluated", self._handle, ctypes.byref(step), results, heads)
+        return step.value, [(one.loss, one.metric) for one in results]
+
     def end(self, loss):
         with self.uninterrupted():
             self.call("pp_end", self._handle, loss)

@@ -1,6 +1,7 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
 import ctypes
 import functools
+import sys
 import threading
 
 import torch
@@ -22,11 +23,15 @@ class Exchange:
 
     def __init__(self, session, entries, call):
         self._session, self._entries, self._call = session, entries, call
+        self._leaves_gradients = call is STEP  # the script may change them after backward
+        self._settles = False  # the backward that goes on ends with _settle
+        self._told_changed = False
         _watch_scalers()
         self._addresses_type = ctypes.c_void_p * len(entries)
         self._lent = []  # gradients that the session reads until the task has ended
         self._is_open = False  # a task is
         self._takes = False  # hooks give gradients to the session
+        self.backwards = 0  # that are still to come; the last one gives its gradients
         self._left = {}  # by tensor: a gradient that was given, as the script can see it, and its version
         self._given = bytearray(len(entries))
         self._hooks = [_register(index, entry.tensor, self._on_gradient)
@@ -50,6 +55,7 @@ class Exchange:
         self._copy_weights(averages_only=same_weights)
         self.clear()
         self._is_open = True
+        self._settles = False
         self._again = again
         if not again:
             self._given = bytearray(len(self._entries))
@@ -87,18 +93,28 @@ class Exchange:
             self._entries[index].tensor.grad = None
 
     def check_gradients(self):
-        """Raises Error if the script has changed gradients that were given: the servers do not see that."""
-        for index, (gradient, version) in self._left.items():
-            entry = self._entries[index]
-            if entry.tensor.grad is gradient and gradient._version == version:
-                continue
-            raise Error(f"[gradient] the script has changed the gradient of {entry.name} after backward, which has sent it: leave "
-                        f"out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key clip-norm; "
-                        f"values can be clipped by a hook, parameter.register_hook(lambda g: g.clamp(-1, 1))", USAGE)
+        """Notices if the script has changed gradients that were given: the servers do not see that. In a loop of the script's
+        own it says so once, since such loops clip; otherwise it raises Error.
+        """
+        changed = next((index for index, (gradient, version) in self._left.items()
+                        if self._entries[index].tensor.grad is not gradient or gradient._version != version), None)
+        if changed is None or self._told_changed:
+            return
+        text = (f"[gradient] the script has changed the gradient of {self._entries[changed].name} after backward, which has sent "
+                f"it: leave out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key "
+                f"clip-norm; values can be clipped by a hook, parameter.register_hook(lambda g: g.clamp(-1, 1))")
+        if not self._leaves_gradients:
+            raise Error(text, USAGE)
+        self._told_changed = True
+        print(f"pushpull: {text}; this changes nothing", file=sys.stderr, flush=True)
 
-    def take(self, takes):
-        """Gradients of backward go to the session from now on, or stay in the parameters."""
-        self._takes = takes
+    def take(self, takes, backwards=1):
+        """Gradients of backward go to the session from now on, or stay in the parameters.
+
+        backwards: in a loop of the script's own, those of a micro-batch: the last one's gradients go, with what the others have
+            added.
+        """
+        self._takes, self.backwards = takes, backwards
 
     def finish(self):
         """Gives the rest after the last backward of a task: gradients of earlier ones, and running statistics, which
@@ -108,10 +124,12 @@ class Exchange:
             if entry.is_average:
                 self._give(index, entry.tensor, self._copy)
             elif entry.tensor.grad is not None and index not in self._left:
-                self._on_gradient(index, entry.tensor)
+                self._pass_on(index, entry.tensor)
         if self._copies:
             self._copies.wait()
         self.restore_averages()
+        if self._leaves_gradients:
+            self._left.clear()  # the script may do as it likes with them
         self._takes = self._is_open = False
 
     def ended(self):
@@ -174,8 +192,13 @@ class Exchange:
             _note_end()
             raise Error(f"[loss] a GradScaler has scaled the loss, and servers do not unscale gradients: call {self._call} without "
                         f"scaler.scale; bfloat16 in torch.autocast needs none", USAGE)
-        if not self._takes:
-            return
+        if self._leaves_gradients and not self._settles and self._is_open:
+            self._settles = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._settle)
+        if self._takes and self.backwards <= 1:
+            self._pass_on(index, parameter)
+
+    def _pass_on(self, index, parameter):
         gradient = parameter.grad
         if gradient.is_sparse:
             raise Error(f"[gradient] that of {self._entries[index].name} is sparse: servers take dense ones", USAGE)
@@ -196,6 +219,16 @@ class Exchange:
         else:
             send(index, values)
 
+    def _settle(self):
+        """The end of a backward: from here on the script may change the gradients in their memory."""
+        self._settles = False
+        self.backwards -= 1
+        if self.backwards > 0:
+            return
+        self._session.await_lent()
+        if self._copies:
+            self._copies.order()
+
     def _lend(self, index, values):
         values = self._plain(index, values)
         self._lent.append(values)
@@ -213,9 +246,9 @@ class Exchange:
         return values.contiguous()
 
 
-BACKWARD, STEP = "task.backward(loss)", "loss.backward(), job.step(loss)"
+BACKWARD, STEP = "task.backward(loss)", "loss.backward(), optimizer.step(loss=loss)"
 _SECOND = {BACKWARD: "call task.backward(loss, last=False) for all losses but the last",
-           STEP: "call job.step after each backward; to accumulate gradients, multiply global-batch"}
+           STEP: "call optimizer.step() after each backward; job.loader(..., accumulate=n) is for n of them"}
 
 
 def _watch_scalers():
@@ -287,6 +320,12 @@ class _DeviceCopies:
     def begin(self, index, values):
         with self._mutex:
             self._begin(index, values)
+
+    def order(self):
+        """Later work on the present streams of the devices comes after the copies."""
+        with self._mutex:
+            for device, stream in self._streams.items():
+                torch.cuda.current_stream(device).wait_stream(stream)
 
     def wait(self):
         with self._mutex:

@@ -1,5 +1,4 @@
 """The tensors of a module that a job trains: their names, weights on the way in, gradients on the way out."""
-import contextlib
 import hashlib
 import inspect
 import operator
@@ -122,21 +121,15 @@ class ModelTensors:
         for norm, _ in self._norms:
             norm.momentum = 1.0
 
-    @contextlib.contextmanager
-    def kept_averages(self):
-        """Returns a context in which the module leaves its running statistics as they are."""
-        for norm, _ in self._norms:
-            norm.momentum = 0.0
-        try:
-            yield
-        finally:
-            for norm, momentum in self._norms:
-                norm.momentum = momentum
-
     def leave(self):
         for norm, momentum in self._norms:
             norm.momentum = momentum
         self.set_mode(True)
+
+    def keep_modes(self):
+        """Makes the present modes of the parts those that set_mode(True) puts them into, if the module is in training."""
+        if self.module.training:
+            self._modes = {part: part.training for part in self._modes}
 
     def set_mode(self, training):
         """Puts the module into evaluation, or back into the modes that its parts had when it was attached."""

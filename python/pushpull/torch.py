@@ -2,12 +2,11 @@
 
     job = pp.join()
     torch.manual_seed(job.seed); model = Net()
-    job.attach(model, train=train_set, test=test_set)
-    for task in job.tasks():
-        x, y = task.batch
-        out = model(x); loss = F.cross_entropy(out, y)
-        if task.training: task.backward(loss)
-        else: task.report(loss=loss, correct=(out.argmax(1) == y).sum())
+    loader = job.loader(train_set)
+    optimizer = job.optimizer(model)
+    for epoch in job.epochs():
+        for x, y in loader:
+            optimizer.zero_grad(); loss = F.cross_entropy(model(x), y); loss.backward(); optimizer.step(loss=loss)
 """
 import sys
 
@@ -25,11 +24,12 @@ from pushpull._library import EVALUATE, NO_LOSS, TRAIN
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 from pushpull._torch_exchange import BACKWARD, STEP, Exchange
+from pushpull._torch_loop import Loader, Optimizer
 from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
 
-__all__ = ["DistributedModel", "Error", "GroupChanged", "Job", "Task", "group", "join", "read_checkpoint"]
+__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Task", "group", "join", "read_checkpoint"]
 
 
 def join(address=None, **options):
@@ -55,6 +55,16 @@ class Job(BaseJob):
         self._open = None  # the task that is not ended
         self._over = False  # no task follows
         self._generation = 0  # of tasks()
+        self._loader = None  # of a loop of the script's own, as the next three
+        self._optimizer = None
+        self._evaluation = None  # data, function, metric, collate_fn
+        self._last_epoch = None  # that the loop over epochs() is in
+        self._epoch = 0
+        self._handed = 0  # micro-batches
+        self._logged = None  # loss of the open one
+        self._told_loss = False  # that there is none
+        self._evaluated = False  # the newest weights of the model are those of an evaluation
+        self._rate = session.facts.learning_rate
         self._stage = None  # number and stages, if the script has one
         self._meeting = None
         self._group = None  # the last one
@@ -87,9 +97,15 @@ class Job(BaseJob):
             job's is the stages' tensors one after the other. The loop is that of `groups` then.
         """
         self._check_new()
+        if self._loader is not None or self._optimizer is not None:
+            raise Error("[attach] the script has job.loader or job.optimizer: attach is for a loop over job.tasks()", USAGE)
         self._stage = None if stage is None else _checked_stage(stage, self.stages)
-        sizes = _samples_of(train, "train"), 0 if test is None else _samples_of(test, "test")
         splits = {TRAIN: Split(train, collate_fn), EVALUATE: Split(test, collate_fn)}
+        self._attach(model, splits, groups, metric, num_workers, prefetch_factor, data_digest)
+
+    def _attach(self, model, splits, groups, metric, num_workers, prefetch_factor, data_digest):
+        train, test = splits[TRAIN].data, splits[EVALUATE].data
+        sizes = _samples_of(train, "train"), 0 if test is None else _samples_of(test, "test")
         # before the digest: a file that a data set opens at its first sample is then each process's own
         batches = Batches(splits, self.seed, num_workers, prefetch_factor, _context())
         try:
@@ -174,28 +190,158 @@ class Job(BaseJob):
         finally:
             self._exit(generation)
 
-    # ---- a loop of the user's own (DistributedModel) ----
+    # ---- a loop of the script's own ----
 
-    def step(self, loss=None):
-        """Ends a micro-batch after loss.backward(), in the place of optimizer.step(). Returns False once the job is over.
+    def loader(self, train, num_workers=0, collate_fn=default_collate, prefetch_factor=2, accumulate=1, data_digest=None):
+        """Returns an iterable over this worker's micro-batches, an epoch in each iteration: see Loader.
 
-        The model has the job's final weights then, and model(x) and loss.backward() leave them as they are, so that loops
-        around this one may run to their end.
-        loss: of the micro-batch, for the job's metrics; None: they show none.
+        accumulate: hands out each micro-batch in this number of equal pieces: the script calls backward for each, and step()
+            after the last one. The gradients are added, so divide each loss by it.
+        others: as those of attach.
         """
-        if self._over:
-            self._exchange.clear()
-            return False
-        if self._open is None:
-            raise Error("[step] no micro-batch is open: compute model(x) first", USAGE)
-        self._end_training(NO_LOSS if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
-        return self._begin()
+        self._check_new()
+        if self._loader is not None:
+            raise Error("[loader] the job has a loader already", USAGE)
+        if self.stages > 1:
+            raise Error("[loader] the job has stages, whose scripts loop over job.tasks(): call job.attach(..., stage=...)", USAGE)
+        _samples_of(train, "train")
+        self._loader = Loader(self, train, num_workers, collate_fn, prefetch_factor, accumulate, data_digest)
+        return self._loader
 
-    def _is_training(self):
-        """Opens a micro-batch of a loop of the user's own, unless one is open. Returns False if the job is over."""
-        if self._declaration is not None:
-            self._enter()
-        return self._open is not None or self._begin()
+    def optimizer(self, model, groups=()):
+        """Returns an optimizer whose `step` ends a micro-batch: see Optimizer.
+
+        model, groups: as those of attach. A model in evaluation mode is put into training mode at the first batch; the script
+            may put parts of it into evaluation mode then, which they keep.
+        """
+        self._check_new()
+        if self._optimizer is not None:
+            raise Error("[optimizer] the job has an optimizer already", USAGE)
+        trained = ModelTensors(model).trained()
+        self._optimizer = Optimizer(self, model, check_groups(groups, [entry.name for entry in trained]), trained)
+        return self._optimizer
+
+    def evaluation(self, test, function, metric="accuracy", collate_fn=None):
+        """Lets the loader evaluate: when a chunk of the test data comes to this worker, it runs `function`.
+
+        function: takes a batch and returns the arguments of Task.report as a dict, {"loss": ..., "correct": ...}. It runs with
+            the model in evaluation mode and without gradients.
+        metric: as that of attach. collate_fn: None: that of the loader.
+        """
+        self._check_new()
+        _samples_of(test, "test")
+        self._evaluation = test, function, metric, collate_fn
+
+    def epochs(self):
+        """Yields the job's epochs that are left, by number, until the job is over.
+
+        A worker may have no batch in an epoch. An epoch whose batches the script has not taken to their end comes again.
+        """
+        epoch, handed = None, -1
+        while self._next_training():
+            found = self._open.epoch
+            if epoch is None:
+                epoch = found
+            elif found > epoch:
+                epoch += 1
+            elif handed == self._handed:
+                raise Error(f"[epochs] the script has taken no batch in epoch {epoch}: loop over job.loader(...) in that over "
+                            f"job.epochs()", USAGE)
+            handed = self._handed
+            self._epoch = self._last_epoch = epoch
+            try:
+                yield epoch
+            finally:
+                self._last_epoch = None
+
+    @property
+    def epoch(self):
+        """Returns the epoch that the script is in, from 0."""
+        return self._epoch
+
+    @property
+    def lr(self):
+        """Returns the rate of the newest micro-batch's step, by the job's schedule."""
+        return self._rate
+
+    def log(self, loss):
+        """Gives the job the mean loss of the open micro-batch, if the script's call of optimizer.step cannot."""
+        self._logged = loss
+
+    def _start(self):
+        """Declares what loader, optimizer and evaluation have, unless that is done."""
+        if self._batches is not None:
+            return
+        if self._loader is None or self._optimizer is None:
+            lacking = "job.loader(train_set)" if self._loader is None else "job.optimizer(model)"
+            raise Error(f"[loader] call {lacking} before the first batch", USAGE)
+        loader = self._loader
+        test, _, metric, collate = self._evaluation or (None, None, "accuracy", None)
+        splits = {TRAIN: Split(loader.dataset, loader.collate_fn, loader.accumulate),
+                  EVALUATE: Split(test, collate or loader.collate_fn)}
+        if not self._optimizer.model.training:
+            self._optimizer.model.train()  # as from_pretrained gives it; the script may freeze parts in its loop
+        self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, loader.num_workers, loader.prefetch_factor,
+                     loader.data_digest)
+        self._enter()
+
+    def _next_training(self):
+        """Waits for the next micro-batch, and evaluates until then. Returns False at the end of the job."""
+        self._start()
+        while self._take():
+            if self._open.training:
+                return True
+            self._tensors.keep_modes()
+            self._ready()
+            self._evaluate()
+        return False
+
+    def _evaluate(self):
+        task, function = self._open, self._evaluation[1]
+        with torch.no_grad():
+            results = function(task.batch)
+        if not isinstance(results, dict):
+            raise Error(f"[report] the function of job.evaluation has returned {type(results).__name__}: expected a dict of what "
+                        f"task.report takes, as loss and correct", USAGE)
+        task.report(**results)
+
+    def _epoch_batches(self):
+        """Yields the batches of an epoch: that of the loop over epochs(), or of the next micro-batch. Those of an earlier one
+        that another worker has lost belong to it."""
+        last = self._last_epoch
+        while self._next_training():
+            task = self._open
+            last = task.epoch if last is None else last
+            if task.epoch > last:
+                return
+            self._epoch = last
+            self._ready()
+            self._handed += 1
+            pieces = task.batch if self._loader.accumulate > 1 else [task.batch]
+            self._exchange.take(True, len(pieces))
+            yield from pieces
+            if self._open is task:
+                raise Error(f"[loader] {task} was not ended: call optimizer.step() after {_pieces_text(self._loader)}; a wrapper "
+                            f"that fetches batches ahead of the loop cannot be used", USAGE)
+
+    def _end_batch(self, loss, otherwise):
+        """Ends a micro-batch of a loop of the script's own.
+
+        otherwise: loss if neither `loss` nor job.log has told one.
+        """
+        if self._open is None or not self._open.begun:
+            raise Error("[step] no batch is open: take one from job.loader(...) before each step()", USAGE)
+        left, pieces = self._exchange.backwards, self._loader.accumulate
+        if left > 0 and pieces > 1:
+            raise Error(f"[step] {self._open} has {pieces} pieces, and the script has called backward for {pieces - left}: call "
+                        f"optimizer.step() after the last one", USAGE)
+        loss = next((one for one in (loss, self._logged, otherwise) if one is not None), None)
+        self._logged = None
+        if loss is None and not self._told_loss:
+            self._told_loss = True
+            print("pushpull: the script tells no loss, so the job's figures have none: call optimizer.step(loss=loss) or "
+                  "job.log(loss=loss)", file=sys.stderr, flush=True)
+        self._end_training(NO_LOSS if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
     # ---- tasks ----
 
@@ -232,7 +378,7 @@ class Job(BaseJob):
                 local = "none"
         self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {local}", numerics(tensors.devices()), stage,
                       groups if self.stages > 1 else ())
-        self._exchange = Exchange(self._session, tensors.entries, BACKWARD if self._batches else STEP)
+        self._exchange = Exchange(self._session, tensors.entries, BACKWARD if self._loader is None else STEP)
         self._session.when_closed(self._exchange.close)
         self._declaration = None
 
@@ -256,21 +402,32 @@ class Job(BaseJob):
 
     def _begin(self):
         """Begins the next task, or begins the open one again. Returns False at the end of the job."""
+        if not self._take():
+            return False
+        self._ready()
+        return True
+
+    def _take(self):
+        """Waits for the next task, unless one is open. Returns False at the end of the job."""
         if self._over:
             return False
-        again = self._open is not None
         self._tensors.check_structure()
-        if not again:
+        if self._open is None:
             self._exchange.check()
             if not self._session.next(self._read_ahead):
                 self._finish()
                 return False
             self._open = Task(self, self._session)
+        return True
+
+    def _ready(self):
+        """Begins the open task, or begins it again: its weights, mode, seeds and batch."""
         self._check_threads()
         task = self._open
-        self._tensors.set_mode(task.training)
-        if self._batches:
-            task.batch = self._batches.get(task.key)
+        again, task.begun = task.begun, True
+        if self._loader is None or not task.training or not self._tensors.module.training:
+            self._tensors.set_mode(task.training)
+        task.batch = self._batches.get(task.key)
         same_weights = bool(self._session.task.same_weights) and not self._first
         self._first = False
         if same_weights:
@@ -278,20 +435,21 @@ class Job(BaseJob):
         self._exchange.begin(same_weights, again)
         if task.training:
             self._tensors.check_frozen()
+            self._rate = self._session.task.learning_rate
+            if self._optimizer:
+                self._optimizer.show_rate(self._rate / self._session.facts.learning_rate if self._rate else 0.0)
             seed_all(self.seed, COMPUTE, task.step, task.micro_batch)
-            self._exchange.take(self._batches is None)
-        return True
+        self._evaluated = not task.training
 
     def _finish(self):
         """Gives the model the job's final weights, if this worker has them."""
         self._over = True
         if not self._session.task.same_weights:
             self._exchange.begin(False)
-        if self._batches:
-            self._batches.close()
-            return
+            self._exchange.abandon()
+        self._batches.close()
         self._exit(self._generation)
-        if self._session.task.same_weights:
+        if self._loader and self._session.task.same_weights and not self._evaluated:
             print("pushpull: the job is over; the model has the weights of its last task, without the updates since then, which "
                   "are in the job's last checkpoint (pp.read_checkpoint)", file=sys.stderr, flush=True)
 
@@ -302,8 +460,7 @@ class Job(BaseJob):
                         f"job was told: call torch.set_num_threads before it", USAGE)
 
     def _read_ahead(self):
-        if self._batches:
-            self._batches.expect(self._session)
+        self._batches.expect(self._session)
 
     def _end_training(self, loss):
         with self._session.uninterrupted():
@@ -342,6 +499,10 @@ def _checked_stage(stage, stages):
     return number, stages
 
 
+def _pieces_text(loader):
+    return "each batch" if loader.accumulate == 1 else f"{loader.accumulate} batches, the pieces of a micro-batch"
+
+
 def _context():
     """Returns the program's way to start processes; the default is fork, with which a script needs no guard of its main."""
     return torch.multiprocessing.get_context(torch.multiprocessing.get_start_method(allow_none=True) or "fork")
@@ -365,6 +526,7 @@ class Task:
         self.indices = session.indices()
         self.key = (facts.kind, facts.step, facts.micro_batch, facts.epoch, self.indices)
         self.batch = None
+        self.begun = False  # its weights have been copied
 
     def __str__(self):
         if self.training:
@@ -424,70 +586,3 @@ class Task:
         if self.training != training:
             other = "task.report" if training else "task.backward"
             raise Error(f"[task] {self} ends with {other}, not with task.{what}", USAGE)
-
-
-_OWN_LOOP = ("a training loop with its own data: each micro-batch counts exactly once, with the same bits from run to run at a fixed "
-             "number of workers; other numbers give other bits, and a lost worker's samples and the place in the data are lost")
-
-
-class DistributedModel(torch.nn.Module):
-    """A module in a training loop that stays as it is, with its own data: each worker's batch is one micro-batch.
-
-        model = pp.DistributedModel(model, job)
-        loss = F.cross_entropy(model(x), y); loss.backward(); job.step()
-
-    The job needs steps, and global-batch = micro-batch times the number of workers, or a multiple of it to accumulate
-    gradients. Kept: each micro-batch counts exactly once; the same bits from run to run with the same number of workers. Lost:
-    the same bits for any number of workers, the take-over of a dead worker's samples, the exact resume of the data, and the
-    job's evaluations.
-    """
-
-    def __init__(self, module, job, groups=()):
-        super().__init__()
-        each = job.micro_batch * job.workers
-        if job.global_batch % each != 0:
-            raise Error(f"[attach] DistributedModel: global-batch is {job.global_batch}, expected {each} = micro-batch = "
-                        f"{job.micro_batch} (of the loop) x {job.workers} workers, or a multiple of it to accumulate gradients: "
-                        f"a part of the data would be lost", USAGE)
-        job._check_new()
-        job._prepare(module, groups, {}, (job.global_batch, 0), _OWN_LOOP)
-        print(f"pushpull: {_OWN_LOOP}", file=sys.stderr, flush=True)
-        self.module = module
-        self._job = job
-        self._rank = None
-        self._compares = job.micro_batch == 1  # the batch with the samples that the job counts, once
-        self._told = False  # that the job is over
-
-    @property
-    def world_size(self):
-        """Returns the number of workers that the job was started for."""
-        return self._job.workers
-
-    @property
-    def rank(self):
-        """Returns this worker's place among them. Waits for the start of training."""
-        if self._rank is None:
-            self._job._is_training()
-            self._rank = max(self._job._session.task.rank, 0)
-        return self._rank
-
-    def forward(self, *inputs, **options):
-        if not self.training or self._job._is_training():
-            if self.training and self._compares:
-                self._compare_samples(inputs, options)
-            return self.module(*inputs, **options)
-        if not self._told:
-            self._told = True
-            print("pushpull: the job is over: from here on model(x) computes with its last weights, and job.step() returns "
-                  "False", file=sys.stderr, flush=True)
-        with self._job._tensors.kept_averages():
-            return self.module(*inputs, **options)
-
-    def _compare_samples(self, inputs, options):
-        """Says what to set so that the job counts the samples of a batch."""
-        self._compares = False
-        sizes = [len(one) for one in (*inputs, *options.values()) if isinstance(one, torch.Tensor) and one.dim() > 0]
-        if sizes and sizes[0] > 1 and self.rank == 0:
-            batch = self._job.global_batch * sizes[0]
-            print(f"pushpull: a batch counts as one sample (micro-batch = 1), and the first input has {sizes[0]} rows: with "
-                  f"micro-batch = {sizes[0]} and global-batch = {batch} the job shows samples", file=sys.stderr, flush=True)

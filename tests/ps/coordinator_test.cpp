@@ -58,14 +58,14 @@ TEST_F(CoordinatorTest, StartsWhenAllMembersHaveJoinedAndDeclared) {
   EXPECT_EQ(coordinator_->waiting_for(), "");
 }
 
-TEST_F(CoordinatorTest, RanksFollowTheOrderOfTheDeclarations) {
+TEST_F(CoordinatorTest, RanksFollowTheOrderOfTheHellos) {
   make("strategy = sync\n");
   hello(kAnna);
   join(kBert);
   send(kAnna, declaration(kAnna));
   tick();
-  EXPECT_EQ(state_of(kBert).rank(), 0);
-  EXPECT_EQ(state_of(kAnna).rank(), 1);
+  EXPECT_EQ(state_of(kAnna).rank(), 0);
+  EXPECT_EQ(state_of(kBert).rank(), 1);
   EXPECT_TRUE(state_of(kAnna).declared());
 }
 

@@ -13,18 +13,19 @@ TRAIN, EVALUATE = _library.TRAIN, _library.EVALUATE
 
 
 class FakeLibrary:
-    """tasks: (kind, step, micro-batch, indices) in order. All are announced at first if `announces`.
+    """tasks: (kind, step, micro-batch, indices[, epoch]) in order. All are announced at first if `announces`.
 
     stages: of the model; groups: the numbers that pp_next_group returns one after the other, the last one for ever. A task that is
     "regroup" makes pp_next ask for the next group.
     """
 
-    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4, stages=1, place=-1, groups=()):
+    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4, stages=1, place=-1, groups=(),
+                 steps=6, epochs=0):
         self.process = os.getpid()
         self.tasks = list(tasks)
         self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
                           weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers, stages=stages,
-                          place=place, loss_timeout=0.2)
+                          place=place, loss_timeout=0.2, rank=1, steps=steps, epochs=epochs, strategy=b"sync")
         self.groups = list(groups)
         self.port = 0  # of the script with stage 0, if it is another one
         self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []
@@ -44,7 +45,7 @@ class FakeLibrary:
         self.freed = False
         self.same_weights = 0
         self.final = None  # weights of the job's end
-        self.rank = 1
+        self.found = -1, []  # step and results of the newest evaluation
 
     def install(self):
         _library._loaded = self
@@ -88,7 +89,6 @@ class FakeLibrary:
     def pp_next(self, handle, timeout, task):
         if self.failure:
             return 1
-        task._obj.rank = self.rank
         if not self.tasks:
             task._obj.kind, task._obj.same_weights = _library.END, int(self.final is None)
             self.weights = self.final or self.weights
@@ -96,8 +96,9 @@ class FakeLibrary:
         if self.tasks[0] == "regroup":
             task._obj.kind = _library.REGROUP
             return 0
-        kind, step, micro_batch, indices = self.tasks.pop(0)
-        self._fill(task._obj, kind, step, micro_batch, 0, indices)
+        kind, step, micro_batch, indices, *epoch = self.tasks.pop(0)
+        self._fill(task._obj, kind, step, micro_batch, epoch[0] if epoch else 0, indices)
+        task._obj.learning_rate = 0.1 / (2 + step)
         self.given.append({})
         return 0
 
@@ -146,17 +147,26 @@ class FakeLibrary:
         return 0
 
     def pp_lend_gradient(self, handle, tensor, address, elements):
-        """Reads it only when the task ends."""
+        """Reads it only when the task ends, or is waited for."""
         assert elements == len(self.weights[tensor]) and tensor not in self.given[-1]
         self.given[-1][tensor] = None
         self.lent.append((tensor, address))
         return 0
 
-    def pp_end(self, handle, loss):
+    def pp_await_lent(self, handle):
         for tensor, address in self.lent:
             self.given[-1][tensor] = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))[:len(self.weights[tensor])]
         self.lent.clear()
+        return 0
+
+    def pp_end(self, handle, loss):
         self.losses.append(loss)
+        return self.pp_await_lent(handle)
+
+    def pp_evaluated(self, handle, step, results, heads):
+        step._obj.value = self.found[0]
+        for one, (loss, metric) in zip(results, self.found[1]):
+            one.loss, one.metric = loss, metric
         return 0
 
     def pp_report(self, handle, sums, heads):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import pickle
 import random
+import re
 import subprocess
 import sys
 import time
@@ -496,98 +497,193 @@ class Mistakes(unittest.TestCase):
 
 
 class OwnLoop(unittest.TestCase):
-    def test_gives_each_batch_as_a_micro_batch(self):
-        library, job, model = self.begun(3)
-        self.assertEqual((model.rank, model.world_size), (1, 4))
-        x, y = images()[:6]
-        steps = 0
-        while True:
-            F.cross_entropy(model(x), y).backward()
-            steps += 1
-            if not job.step(0.25):
-                break
-        self.assertEqual((steps, library.losses), (3, [0.25] * 3))
-        self.assertTrue(all(set(given) == set(range(7)) for given in library.given))
+    def begun(self, tasks, model=None, loader=(), **options):
+        library = FakeLibrary(tasks, **options).install()
+        job, model = pp.join(), model or network()
+        return library, job, model, job.loader(images(), **dict(loader)), job.optimizer(model)
 
-    def begun(self, steps, **options):
-        library = FakeLibrary([(TRAIN, step, 1, [1]) for step in range(steps)], micro_batch=1, **options).install()
-        job = pp.join()
-        return library, job, pp.DistributedModel(network(), job)
+    def train(self, model, optimizer, batch, **options):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step(**options)
+        return loss
 
-    def test_within_a_loop_over_epochs_leaves_the_final_weights_and_goes_on_to_the_scripts_end(self):
-        x, y = images()[:6]
+    def test_gives_the_gradients_of_a_loop_over_tasks(self):
+        places = (0, 1), (1, 0), (1, 2)
+        want = FakeLibrary(training(*places))
+        run(want, network())
+        library, job, model, loader, optimizer = self.begun(training(*places))
+        self.assertEqual((job.rank, job.world_size, job.strategy, job.steps), (1, 4, "sync", 6))
+        self.assertEqual((len(loader), loader.batch_size, len(loader.dataset)), (2, 5, 40))
+        rates = []
+        for epoch in job.epochs():
+            for batch in loader:
+                random.random()  # as a script that draws numbers of its own
+                self.train(model, optimizer, batch, loss=0.25)
+                rates.append((job.lr, optimizer.param_groups[0]["lr"]))
+        self.assertEqual(library.given, want.given)
+        self.assertEqual(library.losses, [0.25] * 3)
+        self.assertTrue(all(abs(shown - rate) < 1e-9 for rate, shown in rates) and rates[0][0] > rates[1][0], rates)
+        self.assertEqual((job.rank, job.world_size, model[1].momentum), (1, 4, 0.1))
+
+    def test_has_epochs_and_each_loop_may_be_left(self):
+        tasks = [(TRAIN, step, 0, [0, 1, 2, 3, 4], epoch) for step, epoch in enumerate((0, 0, 2, 2, 1, 3))]
+        library, job, model, loader, optimizer = self.begun(tasks)
+        seen, broken = [], False
+        for epoch in job.epochs():
+            for batch in loader:
+                if epoch == 2 and not broken:
+                    broken = True  # the batch is not ended: it comes again
+                    break
+                self.train(model, optimizer, batch)
+                seen.append((epoch, job.epoch, job._epoch))
+            else:
+                seen.append(epoch)
+        self.assertEqual(seen, [(0, 0, 0), (0, 0, 0), 0, 1, (2, 2, 2), (2, 2, 2), (2, 2, 2), 2, (3, 3, 3), 3])
+        self.assertEqual(len(library.losses), 6)
+        self.assertEqual(list(loader), [], "after the end")
+
+    def test_evaluates_where_the_job_does(self):
+        library, job, model, loader, optimizer = self.begun([*training((0, 0)), (EVALUATE, -1, 0, [0, 1, 2]), *training((1, 0))])
+        modes = []
+
+        def evaluate(batch):
+            out = model(batch[0])
+            modes.append((model.training, out.requires_grad))
+            return {"loss": 0.5, "correct": (out.argmax(1) == batch[1]).sum() * 0 + 2}
+
+        job.evaluation(images(), evaluate)
+        for batch in loader:
+            modes.append(model.training)
+            self.train(model, optimizer, batch)
+        self.assertEqual(modes, [True, (False, False), True])
+        self.assertEqual(library.reports, [[(1.5, 3, 2.0)]])
+        self.assertIsNone(job.evaluated())
+        library.found = 2, [(0.5, 0.75)]
+        self.assertEqual(job.evaluated(), {"step": 2, "loss": 0.5, "accuracy": 0.75})
+
+    def test_of_a_script_that_returns_no_dict_is_named(self):
+        _, job, model, loader, _ = self.begun([(EVALUATE, -1, 0, [0])])
+        job.evaluation(images(), lambda batch: 3)
+        with self.assertRaisesRegex(pp.Error, "function of job.evaluation has returned int: expected a dict"):
+            list(loader)
+
+    def test_accumulates_pieces_of_a_micro_batch(self):
+        places = (0, 0), (0, 1)
+        tasks = [(TRAIN, 0, part, [4 * part + i for i in range(4)]) for part in (0, 1)]
+        plain = lambda: (torch.manual_seed(2), nn.Sequential(nn.Flatten(), nn.Linear(64, 3)))[1]  # noqa: E731
+        want = FakeLibrary(tasks)
+        run(want, plain())
+        library, job, model, loader, optimizer = self.begun(tasks, plain(), {"accumulate": 2}, micro_batch=4)
+        self.assertEqual((loader.batch_size, len(loader)), (2, 2 * 2))
+        sizes = []
+        for number, (x, y) in enumerate(loader, 1):
+            sizes.append(len(x))
+            (F.cross_entropy(model(x), y) / 2).backward()
+            if number % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+        self.assertEqual((sizes, len(places)), ([2] * 4, len(library.given)))
+        for ours, theirs in zip(library.given, want.given):
+            self.assertTrue(torch.allclose(torch.tensor(ours[0]), torch.tensor(theirs[0]), atol=1e-6))
+        _, job, model, loader, optimizer = self.begun(tasks, plain(), {"accumulate": 2}, micro_batch=4)
+        with self.assertRaisesRegex(pp.Error, "step 0, micro-batch 0 has 2 pieces, and the script has called backward for 1"):
+            self.train(model, optimizer, next(iter(loader)))
+        with self.assertRaisesRegex(pp.Error, "accumulate is 3: expected a divisor of micro-batch = 5"):
+            self.begun([], loader={"accumulate": 3})
+
+    def test_leaves_the_final_weights_in_the_model(self):
         for final in (True, False):
-            library, job, model = self.begun(4)
+            library, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
             if final:
                 library.on_attach = lambda: setattr(library, "final", [[0.5] * len(one) for one in library.weights])
-            batches, said = 0, io.StringIO()
+            said = io.StringIO()
             with contextlib.redirect_stderr(said):
-                for _ in range(4):
-                    for _ in range(3):
-                        F.cross_entropy(model(x), y).backward()
-                        batches += 1
-                        if not job.step():
-                            break
-            self.assertEqual((batches, len(library.losses)), (6, 4), "each epoch after the end has one batch")
-            self.assertEqual(said.getvalue().count("the job is over: from here on model(x)"), 1)
-            self.assertEqual(said.getvalue().count("without the updates since then"), int(not final))
-            tensors = (*model.module.parameters(), model.module[1].running_mean, model.module[1].running_var)
+                for batch in loader:
+                    self.train(model, optimizer, batch, loss=1)
+            self.assertEqual("without the updates since then" in said.getvalue(), not final)
+            tensors = (*model.parameters(), model[1].running_mean, model[1].running_var)
             self.assertEqual(final, all(bool((tensor == 0.5).all()) for tensor in tensors))
-            self.assertTrue(all(parameter.grad is None for parameter in model.parameters()))
-            self.assertEqual((model.rank, model.world_size), (1, 4))
-            self.assertEqual(model.module[1].momentum, 0.1)
 
-    def test_says_once_how_the_job_counts_samples_and_tells_no_loss(self):
-        x, y = images()[:6]
-        library, job, model = self.begun(2)
-        library.rank = 0
-        said = io.StringIO()
+    def test_says_once_that_the_script_tells_no_loss_and_changes_nothing(self):
+        library, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0), (2, 0), (3, 0)))
+        want = FakeLibrary(training((0, 0), (1, 0), (2, 0), (3, 0)))
+        run(want, network())
+        said, norms = io.StringIO(), []
         with contextlib.redirect_stderr(said), warnings.catch_warnings():
             warnings.simplefilter("error")
-            for given in (True, False):
+            for number, (x, y) in enumerate(loader):
                 loss = F.cross_entropy(model(x), y)
                 loss.backward()
-                job.step(loss if given else None)
-        self.assertGreater(library.losses[0], 0)
-        self.assertEqual(library.losses[1], NO_LOSS)
-        self.assertEqual(said.getvalue().count("with micro-batch = 6 and global-batch = 24 the job shows samples"), 1)
+                norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), 1e-3)))
+                optimizer.param_groups[0]["lr"] = 3.0
+                if number == 1:
+                    job.log(loss=loss)
+                optimizer.step(loss=loss if number == 2 else None)
+        self.assertEqual([loss == NO_LOSS for loss in library.losses], [True, False, False, True])
+        squares = sum(value * value for index in (0, 1, 2, 5, 6) for value in library.given[0][index])
+        self.assertAlmostEqual(norms[0], squares ** 0.5, places=4)
+        self.assertEqual(library.given, want.given, "gradients as backward has made them")
+        for line in ("tells no loss", "has changed the gradient of .* the job's key clip-norm", "has changed lr of param_groups"):
+            self.assertEqual(len(re.findall(line, said.getvalue())), 1, (line, said.getvalue()))
 
-    def test_shows_gradients_until_its_step_and_refuses_changed_ones(self):
-        x, y = images()[:6]
-        library, job, model = self.begun(3)
-        F.cross_entropy(model(x), y).backward()
-        norm = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
-        self.assertTrue(job.step())
-        want = sum(value * value for index in (0, 1, 2, 5, 6) for value in library.given[0][index]) ** 0.5
-        self.assertAlmostEqual(float(norm), want, places=4)
-        F.cross_entropy(model(x), y).backward()
-        self.assertGreater(float(nn.utils.clip_grad_norm_(model.parameters(), 1e-3)), 1e-3)
-        with self.assertRaisesRegex(pp.Error, "has changed the gradient of .* after backward.* the job's key clip-norm"):
-            job.step()
+    def test_a_closure_is_called(self):
+        library, job, model, loader, optimizer = self.begun(training((0, 0)))
+        for x, y in loader:
+            def closure():
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+            loss = optimizer.step(closure)
+        self.assertEqual(library.losses, [loss.item()])
 
-    def test_names_the_way_to_accumulate_and_refuses_a_scaled_loss(self):
-        x, y = images()[:6]
-        _, job, model = self.begun(3)
-        with self.assertRaisesRegex(pp.Error, "call job.step after each backward; to accumulate gradients, multiply global-batch"):
-            for _ in range(2):
-                F.cross_entropy(model(x), y).backward()
+    def test_names_mistakes(self):
+        _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
+        with self.assertRaisesRegex(pp.Error, "no batch is open"):
+            optimizer.step()
+        with self.assertRaisesRegex(pp.Error, "step 0, micro-batch 0 was not ended: call optimizer.step.. after each batch"):
+            list(loader)
+        with self.assertRaisesRegex(pp.Error, "the script has taken no batch in epoch 0"):
+            list(job.epochs())
+        _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
+        batch = next(iter(loader))
+        F.cross_entropy(model(batch[0]), batch[1]).backward()
+        with self.assertRaisesRegex(pp.Error, "a second one of .* call optimizer.step.. after each backward"):
+            F.cross_entropy(model(batch[0]), batch[1]).backward()
+        with self.assertRaisesRegex(pp.Error, "has a model already"):
+            job.loader(images())
+        _, job, model, loader, optimizer = self.begun([])
+        with self.assertRaisesRegex(pp.Error, "attach is for a loop over job.tasks"):
+            job.attach(model, train=images())
+        FakeLibrary().install()
+        with self.assertRaisesRegex(pp.Error, r"call job.optimizer\(model\) before the first batch"):
+            list(pp.join().loader(images()))
+
+    def test_refuses_a_scaled_loss(self):
         scaler = scaler_that_scales()
-        _, job, model = self.begun(3)
-        with self.assertRaisesRegex(pp.Error, r"GradScaler has scaled the loss.*call loss.backward\(\), job.step\(loss\) without"):
+        _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
+        x, y = next(iter(loader))
+        with self.assertRaisesRegex(pp.Error, r"GradScaler has scaled the loss.*call loss.backward\(\), optimizer.step\(loss=loss\) without"):
             scaler.scale(F.cross_entropy(model(x), y)).backward()
-        _, job, model = self.begun(3)
-        other = nn.Linear(2, 2)
-        out = model(x)
-        scaler.scale(other(torch.ones(2)).sum()).backward()
-        F.cross_entropy(out, y).backward()
-        self.assertTrue(job.step(), "another model may have a scaler")
+        _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
+        for x, y in loader:
+            other = nn.Linear(2, 2)
+            out = model(x)
+            scaler.scale(other(torch.ones(2)).sum()).backward()
+            F.cross_entropy(out, y).backward()
+            optimizer.step(loss=1)  # another model may have a scaler
 
-    def test_needs_as_many_batches_from_each_worker(self):
-        for workers in (1, 2, 4):
-            self.begun(1, workers=workers)
-        with self.assertRaisesRegex(pp.Error, "global-batch is 4, expected 3 = micro-batch = 1 .of the loop. x 3 workers") as caught:
-            self.begun(1, workers=3)
-        self.assertEqual(caught.exception.code, 2)
+    def test_reads_ahead_in_processes(self):
+        tasks = training((0, 0), (1, 0), (2, 1))
+        library, job, model, loader, optimizer = self.begun(tasks, loader={"num_workers": 2}, announces=True)
+        seen = []
+        for x, y in loader:
+            seen.append(y)
+            self.train(model, optimizer, (x, y), loss=1)
+        job.leave()
+        self.assertTrue(all(torch.equal(y, images().tensors[1][task[3]]) for y, task in zip(seen, tasks)))
 
 
 if __name__ == "__main__":

@@ -179,13 +179,15 @@ class TheModule(unittest.TestCase):
             self.assertEqual(model[0].momentum, 0.1)
 
     def test_has_its_momentum_and_statistics_after_a_loop_of_its_own(self):
-        library = FakeLibrary([(TRAIN, 0, 0, [0])], micro_batch=1).install()
-        job, inner = pp.join(), nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
-        model = pp.DistributedModel(inner, job)
-        model(X[:5]).mean().backward()
-        self.assertFalse(job.step())
-        self.assertEqual(inner[0].running_mean.tolist(), library.weights[2])
-        self.assertEqual(inner[0].momentum, 0.1)
+        library = FakeLibrary([(TRAIN, 0, 0, [0, 1, 2, 3, 4])]).install()
+        job, model = pp.join(), nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+        loader, optimizer = job.loader(TensorDataset(X)), job.optimizer(model)
+        for x, in loader:
+            model(x).mean().backward()
+            self.assertEqual(model[0].momentum, 1.0)
+            optimizer.step(loss=1)
+        self.assertEqual(model[0].running_mean.tolist(), library.weights[2])
+        self.assertEqual(model[0].momentum, 0.1)
 
     def test_that_is_scripted_or_has_no_memory_is_refused(self):
         for model, words in ((torch.jit.script(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))), "scripted module"),

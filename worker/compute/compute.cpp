@@ -21,10 +21,7 @@ Compute::Compute(const Job& job, const Dataset& dataset, Model& model, const Sli
   if (exchange != nullptr) norm_.emplace(*model.group_stage(), map_, whole_, *exchange);
 }
 
-void Compute::set_rank(int rank) {
-  model_.set_rank(rank);
-  batches_.set_rank(rank);
-}
+void Compute::set_rank(int rank) { batches_.set_rank(rank); }
 
 void Compute::begin(int64_t step, std::vector<Range> nodes, std::span<const float> weights) {
   PP_ASSERT(!nodes.empty());

@@ -62,6 +62,7 @@ class Control final : public CoordinatorLink {
   // Valid once joined; constant from then on.
   const Job& job() const { return member_.job(); }
   int workers() const { return member_.workers(); }
+  int rank() const { return member_.rank(); }
   uint64_t incarnation() const { return member_.incarnation(); }
   // Enters the newest term: declare() and state() refer to it from now on. Returns its id.
   uint64_t enter_term();

@@ -63,6 +63,7 @@ class WorkerMember {
   uint64_t term_id() const { return member_.term_id(); }
   uint64_t run_id() const { return member_.run_id(); }
   int workers() const { return member_.workers(); }
+  int rank() const { return member_.rank(); }
   uint64_t incarnation() const { return member_.incarnation(); }
   // Returns the newest state; its version is -1 before the first.
   const wire::State& state() const { return member_.state(); }

@@ -1,0 +1,105 @@
+"""The loader and the optimizer of a loop that the script owns: they hand out the job's micro-batches, and end them."""
+import sys
+
+import torch
+
+from pushpull._error import USAGE, Error
+from pushpull._job import find_group
+
+
+class Loader:
+    """This worker's micro-batches: an iteration has those of one epoch, in as many pieces each as `accumulate` says.
+
+    It has a length, `dataset` and `batch_size`, which other libraries read. `len` is an estimate: a worker that is faster than
+    others, or takes over a lost one's work, gets more micro-batches, and another one fewer, or none.
+
+    dataset: the training data.
+    batch_size: samples of a piece.
+    others: as Job.loader has them.
+    """
+
+    def __init__(self, job, dataset, num_workers, collate_fn, prefetch_factor, accumulate, data_digest):
+        if accumulate < 1 or job.micro_batch % accumulate != 0:
+            raise Error(f"[loader] accumulate is {accumulate}: expected a divisor of micro-batch = {job.micro_batch}, whose pieces "
+                        f"are equal", USAGE)
+        self._job = job
+        self.dataset, self.batch_size = dataset, job.micro_batch // accumulate
+        self.num_workers, self.collate_fn, self.prefetch_factor = num_workers, collate_fn, prefetch_factor
+        self.accumulate, self.data_digest = accumulate, data_digest
+
+    def __len__(self):
+        job = self._job
+        micro_batches = len(self.dataset) // job.global_batch * (job.global_batch // job.micro_batch)
+        return -(-micro_batches // job.world_size) * self.accumulate
+
+    def __iter__(self):
+        return self._job._epoch_batches()
+
+
+class Optimizer(torch.optim.Optimizer):
+    """The job's optimizer, in the servers: `step` ends a micro-batch. `param_groups` show the rates of the job's schedule.
+
+    A script that sets rates changes nothing, nor does `load_state_dict`: servers have the state.
+    """
+
+    def __init__(self, job, model, groups, trained):
+        self._job, self.model, self.groups = job, model, groups
+        facts = job._session.facts
+        mine = {group: [] for group in (None, *groups)}
+        for entry in trained:
+            mine[find_group(groups, entry.name)].append(entry.tensor)
+        shown = []
+        for group, parameters in mine.items():
+            rate = facts.learning_rate if group is None or group.lr is None else group.lr
+            decay = facts.weight_decay if group is None or group.weight_decay is None else group.weight_decay
+            if parameters:
+                shown.append({"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay})
+        super().__init__(shown, {"lr": facts.learning_rate})
+        self._rates = [group["lr"] for group in self.param_groups]
+        self._told = False
+
+    def step(self, closure=None, loss=None):
+        """Ends the open micro-batch after its backward, in the place of an update. Returns what the closure does.
+
+        loss: mean over the micro-batch, for the job's figures; None: that of job.log or of the closure, or not known.
+        """
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        self._job._end_batch(loss, result)
+        return result
+
+    def show_rate(self, factor):
+        """Sets the rates of `param_groups`. Says once if the script has set them.
+
+        factor: of the job's schedule.
+        """
+        if not self._told and [group["lr"] for group in self.param_groups] != self._rates:
+            self._told = True
+            print("pushpull: [optimizer] the script has changed lr of param_groups, which changes nothing: the job's keys lr, "
+                  "lr-schedule and warmup-steps count", file=sys.stderr, flush=True)
+        self._rates = [group["initial_lr"] * factor for group in self.param_groups]
+        for group, rate in zip(self.param_groups, self._rates):
+            group["lr"] = rate
+
+
+def say_what_counts(job, library, given):
+    """Says in one line which settings of another library differ from the job's, which count. Worker 0 does.
+
+    given: by name: the library's value, and the job's, or a text that says which keys count.
+    """
+    different = [f"{name} {value} ({counts if isinstance(counts, str) else f'the job has {counts}'})"
+                 for name, (value, counts) in given.items() if value not in (None, counts)]
+    if different and job.rank == 0:
+        print(f"pushpull: the job's keys count, not these of {library}: {', '.join(different)}", file=sys.stderr, flush=True)
+
+
+def rates_of(job, optimizers):
+    """Returns what say_what_counts takes of optimizers of torch.optim that do not count."""
+    facts = job._session.facts
+    found = {"optimizer": (" and ".join(type(one).__name__ for one in optimizers) or None, "the key optimizer")}
+    for one in optimizers[:1]:
+        found["lr"] = one.param_groups[0]["lr"], facts.learning_rate
+        found["weight_decay"] = one.param_groups[0].get("weight_decay"), facts.weight_decay
+    return found

@@ -1,0 +1,132 @@
+"""Lightning's Trainer as a worker of a pushpull job: Trainer(strategy=PushPullStrategy()).
+
+The job chooses batches, optimizer, rate, clipping and the end, and evaluates; LightningModule, callbacks, loggers and the
+progress bar are the script's. A script needs no other change (docs/pytorch.md#lightning).
+"""
+import os
+
+import torch
+from torch.utils.data import DataLoader, default_collate
+
+import pushpull.torch as pp
+from pushpull._error import USAGE, Error
+from pushpull._torch_loop import rates_of, say_what_counts
+
+try:
+    from lightning.pytorch import Callback
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+    from lightning.pytorch.utilities import rank_zero_only
+except ImportError:  # the older name of the package
+    from pytorch_lightning import Callback
+    from pytorch_lightning.strategies import SingleDeviceStrategy
+    from pytorch_lightning.utilities import rank_zero_only
+
+__all__ = ["PushPullStrategy"]
+
+
+class PushPullStrategy(SingleDeviceStrategy):
+    """A strategy of Lightning. It joins the job when it is made.
+
+    evaluation: takes the LightningModule and a batch of the validation data, and returns the arguments of Task.report as a dict,
+        such as {"loss": ..., "correct": ...}. The job calls it, and its results are logged at the end of each epoch as val_loss
+        and val_ with the name of the metric. None: Lightning's validation loop is left out, and nothing is evaluated.
+    metric, groups: as those of pushpull.torch.Job.evaluation and Job.optimizer.
+    options: those of pushpull.torch.join.
+    """
+
+    strategy_name = "pushpull"
+
+    def __init__(self, evaluation=None, metric="accuracy", groups=(), **options):
+        super().__init__()
+        self.job = pp.join(**options)
+        self.global_rank, self.world_size = self.job.rank, self.job.world_size
+        self.local_rank = int(os.environ.get("PUSHPULL_LOCAL_RANK", 0))
+        rank_zero_only.rank = self.job.rank
+        self._evaluation, self._metric, self._groups = evaluation, metric, groups
+        self._loss = None  # sum over the pieces of the open micro-batch
+        self._told_validation = False
+
+    @property
+    def root_device(self):
+        if self.accelerator is not None and type(self.accelerator).__name__ == "CUDAAccelerator":
+            return torch.device("cuda", self.local_rank % torch.cuda.device_count())
+        return torch.device("cpu")
+
+    @property
+    def is_global_zero(self):
+        return self.job.rank == 0
+
+    @property
+    def lightning_restore_optimizer(self):
+        return False  # servers have its state
+
+    def setup_optimizers(self, trainer):
+        super().setup_optimizers(trainer)
+        theirs = self.optimizers
+        if len(theirs) > 1:
+            raise Error(f"[lightning] configure_optimizers returns {len(theirs)} optimizers: a job has one", USAGE)
+        facts, loop = self.job._session.facts, trainer.fit_loop
+        say_what_counts(self.job, "Lightning", {
+            **rates_of(self.job, theirs),
+            "max_epochs": (loop.max_epochs if (loop.max_epochs or 0) > 0 else None, facts.epochs or "the key steps"),
+            "max_steps": (loop.max_steps if (loop.max_steps or 0) > 0 else None, facts.steps or "the key epochs"),
+            "gradient_clip_val": (trainer.gradient_clip_val or None, "the key clip-norm"),
+            "schedulers": (" and ".join(type(one.scheduler).__name__ for one in self.lr_scheduler_configs) or None,
+                           "the key lr-schedule")})
+        loop.max_epochs = loop.epoch_loop.max_steps = -1
+        loop.min_epochs = loop.epoch_loop.min_steps = None
+        trainer.gradient_clip_val = None
+        trainer.callbacks.insert(0, _UntilTheEnd(self.job))
+        self.optimizers = [self.job.optimizer(self.lightning_module, self._groups)]
+        self.lr_scheduler_configs = []
+
+    def process_dataloader(self, dataloader):
+        trainer = self.lightning_module.trainer
+        if not (trainer.training or trainer.validating or trainer.sanity_checking) or trainer.state.fn != "fit":
+            return dataloader  # trainer.test and others are this process's own
+        if not isinstance(dataloader, DataLoader):
+            raise Error(f"[lightning] a {type(dataloader).__name__} as data: a job samples by index: expected a DataLoader", USAGE)
+        if trainer.training:
+            pieces = trainer.accumulate_grad_batches
+            say_what_counts(self.job, "Lightning", {"batch_size": (dataloader.batch_size, self.job.micro_batch // pieces)})
+            return self.job.loader(dataloader.dataset, num_workers=dataloader.num_workers, accumulate=pieces,
+                                   collate_fn=dataloader.collate_fn or default_collate,
+                                   prefetch_factor=dataloader.prefetch_factor or 2)
+        self._evaluate_by_the_job(dataloader)
+        return []
+
+    def _evaluate_by_the_job(self, dataloader):
+        if self._evaluation is None and not self._told_validation:
+            self._told_validation = True
+            print("pushpull: the job evaluates nothing, and Lightning's validation is left out: call "
+                  "PushPullStrategy(evaluation=function)", flush=True)
+        if self._evaluation is not None and self.job._evaluation is None:
+            self.job.evaluation(dataloader.dataset, self._evaluate, self._metric, dataloader.collate_fn)
+
+    def _evaluate(self, batch):
+        return self._evaluation(self.lightning_module, self.batch_to_device(batch))
+
+    def backward(self, closure_loss, optimizer, *arguments, **options):
+        loss = closure_loss.detach()
+        self._loss = loss if self._loss is None else self._loss + loss
+        self.job.log(loss=self._loss)
+        return super().backward(closure_loss, optimizer, *arguments, **options)
+
+    def optimizer_step(self, *arguments, **options):
+        result = super().optimizer_step(*arguments, **options)
+        self._loss = None
+        return result
+
+
+class _UntilTheEnd(Callback):
+    """Ends the training with the job, and logs what its evaluations find."""
+
+    def __init__(self, job):
+        self._job = job
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        trainer.should_stop |= not self._job._next_training()
+        found = self._job.evaluated()
+        for name, value in (found or {}).items():
+            if isinstance(value, float):
+                pl_module.log(f"val_{name}", value, prog_bar=True)
