@@ -97,8 +97,8 @@ pushpull::WorkerOptions worker_options(const pp_options& given, int* place) {
   options.join = given.join == nullptr ? text(std::getenv("PUSHPULL_JOIN")) : given.join;
   if (options.join.empty()) {
     throw Error(ErrorCode::kUsage,
-                "[client] no address of the first server: set PUSHPULL_JOIN to tcp://HOST:PORT, or "
-                "to auto");
+                "[client] no address of the first server: start this program by `pushpull run "
+                "--worker COMMAND`, or set PUSHPULL_JOIN to tcp://HOST:PORT, or to auto");
   }
   std::optional<pushpull::Placement> found;
   if (options.join == "auto") {

@@ -75,7 +75,6 @@ for file in "$stage"/bin/* "$stage"/tests/* "$stage"/bench/*; do
   [ ! -e "$stage/libexec/$program" ] || fail "two programs are named $program"
   mv "$file" "$stage/libexec/$program"
   cp scripts/package/launch.sh "$file"
-  ln -s "../$loader" "$libraries/loader/$program"
   programs+=("$stage/libexec/$program")
 done
 
@@ -110,6 +109,8 @@ done < <({
   for library in "$loader" "${glibc[@]}"; do echo "$library $system/$library"; done
 } | sort -u -k 1,1) >"$work/libraries"
 chmod 755 "$libraries/$loader"
+# Hard links: the name of the executed file tells a program where the package is.
+for program in "${programs[@]}"; do ln "$libraries/$loader" "$libraries/loader/${program##*/}"; done
 
 {
   echo "pushpull $version, commit ${commit:-unknown}"

@@ -60,10 +60,9 @@ int64_t AwakeClock::advance(int64_t real_ms) {
 }
 
 std::string program_folder_of(const std::string& self) {
-  const std::filesystem::path file = self;
-  const std::filesystem::path folder = file.parent_path();
-  if (!file.filename().string().starts_with("ld-linux")) return folder.string();
-  return (folder.parent_path().parent_path() / "bin").string();
+  const std::filesystem::path folder = std::filesystem::path(self).parent_path();
+  if (!folder.string().ends_with("/lib/pushpull/loader")) return folder.string();
+  return (folder.parent_path().parent_path().parent_path() / "bin").string();
 }
 
 std::string program_folder() {

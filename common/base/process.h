@@ -35,7 +35,7 @@ class AwakeClock {
 std::string host_name();
 
 // Returns the folder of the program that a user started: other programs and data are beside it. In a
-// package that brings its own C library, the kernel executes lib/pushpull/ld-linux-*.so of the
+// package that brings its own C library, the kernel executes lib/pushpull/loader/NAME of the
 // package (scripts/package/launch.sh); the programs are then those in the package's bin. Throws
 // Error(kFailed) without /proc.
 std::string program_folder();

@@ -7,6 +7,8 @@ DIST holds what `scripts/package.sh --deb DIST DIST/pushpull.tar.gz` has written
 Debian's packages; without them it says so and exits with 77. The systems (a table below) are made once in FOLDER
 (/tmp/pushpull-systems); a check never changes them: it works on a copy that ends with it.
 
+    wheel       in each of the systems with Python 3.8 or newer: installs it in an environment, trains with two workers, and with a
+                script in NumPy; removes it
     tarball     in each of the systems: unpacks it, trains with two workers, compares the hash of the weights; the
                 package's C library loads a stand-in for a driver that the system's ldconfig knows and an old glibc linked
     deb         in Debian 12: installs, trains, shows a page, removes; nothing may remain
@@ -169,7 +171,7 @@ def loads_a_driver(system):
         system.put(folder / "libcuda.so.1", "/opt/driver/libcuda.so.1")
         system.put(folder / "user", "/opt/pushpull/libexec/user")
     system.run("echo /opt/driver >/etc/ld.so.conf.d/driver.conf; ldconfig; cd /opt/pushpull; cp bin/pushpull bin/user; "
-               "ln -s ../ld-linux-x86-64.so.2 lib/pushpull/loader/user")
+               "ln lib/pushpull/ld-linux-x86-64.so.2 lib/pushpull/loader/user")
     text = system.run("/opt/pushpull/bin/user")
     expect("cuInit says 42" in text, text)
 
@@ -185,6 +187,46 @@ def tarball(options, want, name):
         expect("no-such-host" in text, text)
         loads_a_driver(system)
         return f"glibc {libc}: the weights of this machine"
+
+
+# A worker in NumPy: least squares.
+SCRIPT = """import numpy as np
+import pushpull.numpy as pp
+job = pp.join()
+rng = np.random.default_rng(job.seed)
+x = rng.standard_normal((640, 3)).astype(np.float32)
+y = x @ np.array([1, -2, 3], np.float32)
+job.attach({"w": np.zeros(3, np.float32)}, train_samples=len(x))
+for task in job.tasks():
+    i = task.indices
+    error = x[i] @ task.weights["w"] - y[i]
+    task.end(float((error ** 2).mean()), {"w": 2 * x[i].T @ error / len(i)})
+"""
+
+
+def wheel(options, want, name):
+    with System(name, options.folder) as system:
+        system.run("apt-get update -q; apt-get install -y -q --no-install-recommends python3-venv python3-pip python3-numpy")
+        version = system.run("python3 -c 'import sys; print(*sys.version_info[:2], sep=\".\")'").strip()
+        if tuple(map(int, version.split("."))) < (3, 8):
+            return f"left out: its Python is {version}"
+        libc = system.run("ldd --version").split("\n")[0].split()[-1]
+        system.run("python3 -m venv --system-site-packages /opt/env")
+        file = only_file(options.dist, "pushpull-*.whl")
+        before = system.files()
+        system.put(file, "/tmp/")
+        system.run(f"/opt/env/bin/pip install -q --no-index /tmp/{file.name}")
+        got = system.trains("/opt/env/bin/pushpull")
+        expect(got == want, f"{name}: weights {got}, expected {want}")
+        system.run("/opt/env/bin/python -m pushpull --version")
+        system.run(f"printf %s {shlex.quote(SCRIPT)} >/tmp/train.py; cd /tmp; /opt/env/bin/pushpull run --model external --global-batch 32 --micro-batch 8 "
+                   "--optimizer sgd --lr 0.1 --steps 40 --workers 2 --worker '/opt/env/bin/python train.py' --out /tmp/o", 120)
+        loss = json.loads(system.run("cat /tmp/o/summary.json"))["train_loss"]
+        expect(loss < 1e-2, f"{name}: the script ends with the train loss {loss}")
+        system.run("rm -rf ~/.config; /opt/env/bin/pip uninstall -q -y pushpull")
+        left = sorted(path for path in system.files() - before if "__pycache__" not in path)
+        expect(not left, f"left behind: {left[:20]}")
+        return f"glibc {libc}, Python {version}: the weights of this machine, a script in NumPy trained, uninstalled without a trace"
 
 
 def deb(options, want):
@@ -280,7 +322,7 @@ def arguments():
     parser.add_argument("dist", type=pathlib.Path)
     parser.add_argument("--systems", default="bookworm,bullseye,bionic", help=f"of {', '.join(SYSTEMS)}")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/tmp/pushpull-systems"))
-    parser.add_argument("--only", default="tarball," + ",".join(PARTS))
+    parser.add_argument("--only", default="tarball,wheel," + ",".join(PARTS))
     parser.add_argument("--weights", help="the expected hash, of another build")
     return parser.parse_args()
 
@@ -293,7 +335,8 @@ def main():
         return SKIPPED
     want = options.weights or weights_here(options.dist)
     only, failed = options.only.split(","), 0
-    steps = [(f"tarball {name}", lambda name=name: tarball(options, want, name)) for name in options.systems.split(",") if "tarball" in only]
+    steps = [(f"{part.__name__} {name}", lambda part=part, name=name: part(options, want, name))
+             for part in (tarball, wheel) if part.__name__ in only for name in options.systems.split(",")]
     steps += [(name, lambda part=part: part(options, want)) for name, part in PARTS.items() if name in only]
     for name, step in steps:
         try:

@@ -6,12 +6,15 @@ built one.
 """
 import ctypes
 import errno
+import io
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zipfile
@@ -214,10 +217,33 @@ class FunctionsOfLaterGlibcs(Folder):
         self.assertEqual(1, self.functions.pp_wait(600_000, 1))
 
 
-class TheCheck(Folder):
-    def wheel(self, text, *flags):
-        return write.write(self.folder / "out", self.library(text, *flags), "1.2", "2.28", package=ROOT / "tests" / "client")
+class OfAPackage(Folder):
+    """Makes wheels of a small library and a stand-in for a package of the programs."""
 
+    def programs(self, program, without=""):
+        """Returns a tarball as scripts/package.sh packs it. program: an ELF file. without: the last part of a path to leave out."""
+        digits = "share/pushpull/digits/train-images.idx3-ubyte"
+        contents = {path: b"#!/bin/sh\n" for path in (f"bin/{name}" for name in sorted(check.COMMANDS))}
+        contents.update({path: program.read_bytes() for path in ("libexec/pushpull", "lib/pushpull/loader/pushpull")})
+        contents.update({f"lib/pushpull/{name}": self.library("", "-nostdlib", name="empty.so").read_bytes() for name in (
+            "libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2")})
+        contents.update({digits: b"digits", "share/man/man1/pushpull.1": b"a page", "share/doc/pushpull/licences/libc6": b"a licence"})
+        path = self.folder / "programs.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name, content in contents.items():
+                if without and name.endswith(without):
+                    continue
+                entry = tarfile.TarInfo(f"pushpull-1.2/{name}")
+                entry.size, entry.mode = len(content), 0o755 if name.startswith(("bin/", "libexec/", "lib/pushpull/loader/")) else 0o644
+                archive.addfile(entry, io.BytesIO(content))
+        return path
+
+    def wheel(self, text, *flags, without=""):
+        library = self.library(text, *flags)
+        return write.write(self.folder / "out", library, "1.2", "2.28", self.programs(library, without), package=ROOT / "tests" / "client")
+
+
+class TheCheck(OfAPackage):
     def test_names_a_symbol_that_is_too_young(self):
         found = check.wheel_mistakes(self.wheel(GUEST, "-lm"))
         self.assertRegex("\n".join(found), r"needs pthread_create of GLIBC_2\.34; expected GLIBC_2\.28 or older")
@@ -229,6 +255,13 @@ class TheCheck(Folder):
     def test_names_a_library_outside_glibc(self):
         text = GUEST + "#include <zmq.h>\nint used() { return zmq_errno(); }\nint (*kept)() = used;"
         self.assertRegex("\n".join(check.wheel_mistakes(self.wheel(text, "-lzmq"))), r"needs .*libzmq\.so\.5.*; expected libraries of glibc only")
+
+    def test_names_what_the_programs_lack(self):
+        found = "\n".join(check.wheel_mistakes(self.wheel(GUEST, *self.stubs("2.28"), without="bin/pushpull-proxy")))
+        self.assertRegex(found, r"the commands are .*; expected .*pushpull-proxy")
+        for path, line in (("lib/pushpull/libc.so.6", r"libexec/pushpull needs libc\.so\.6, which is missing"),
+                           ("loader/pushpull", r"loader/pushpull is missing"), ("ubyte", r"the digits are missing")):
+            self.assertRegex("\n".join(check.wheel_mistakes(self.wheel(GUEST, *self.stubs("2.28"), without=path))), line)
 
     def test_names_a_changed_file_and_a_wrong_tag(self):
         good = self.wheel(GUEST, *self.stubs("2.28"))
@@ -244,11 +277,17 @@ class TheCheck(Folder):
         self.assertRegex(found, r"WHEEL says .*2_28.*; expected .*2_99")
 
 
-class TheWriter(Folder):
+class TheWriter(OfAPackage):
     def test_writes_the_same_bytes_for_the_same_input(self):
         library = self.library(GUEST)
-        wheels = [write.write(self.folder / name, library, "1.2", "2.28", package=ROOT / "tests" / "client") for name in ("a", "b")]
+        programs = self.programs(library)
+        wheels = [write.write(self.folder / name, library, "1.2", "2.28", programs, package=ROOT / "tests" / "client") for name in ("a", "b")]
         self.assertEqual(*(wheel.read_bytes() for wheel in wheels))
+        with zipfile.ZipFile(wheels[0]) as archive:
+            names = archive.namelist()
+        self.assertIn("pushpull-1.2.data/scripts/pushpull", names)
+        self.assertIn("pushpull-1.2.dist-info/licenses/libc6", names)
+        self.assertNotIn("pushpull/_programs/share/man/man1/pushpull.1", names)
 
 
 class TheBuiltWheel(Folder):
@@ -274,7 +313,7 @@ class TheBuiltWheel(Folder):
         self.assertEqual(set(), called - exported)
 
     def test_names_no_path_of_the_machine_that_built_it(self):
-        self.assertNotIn(str(ROOT).encode(), self.path.read_bytes())
+        self.assertFalse(str(ROOT).encode() in self.path.read_bytes(), f"{self.path.name} has the text {ROOT}")
 
     def test_finds_the_variables_of_each_launcher(self):
         rank, hosts = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "127.0.0.1"
@@ -299,6 +338,60 @@ class TheBuiltWheel(Folder):
     def test_answers_a_bad_address_with_its_line(self):
         # the line passes through an exception, and so through the unwinder in the library
         self.assertRegex(self.opened("nowhere", {}), r"^2 .*nowhere")
+
+
+class TheInstalledWheel(Folder):
+    """The wheel as pip installs it: in a folder of its own (--target) and in an environment."""
+
+    def setUp(self):
+        super().setUp()
+        wheels = list((ROOT / "dist").glob("pushpull-*.whl"))
+        if not wheels:
+            self.skipTest("dist/ has no wheel; scripts/wheel.sh builds one in minutes")
+        if subprocess.run([sys.executable, "-c", "import pip, ensurepip"], capture_output=True).returncode:
+            self.skipTest("this Python has no pip")
+        self.wheel = wheels[0]
+
+    def done(self, *words, code=0, **variables):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PUSHPULL_", "PYTHONPATH"))}
+        environment.update(HOME=str(self.folder), PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore", **variables)
+        done = subprocess.run([str(word) for word in words], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240)
+        self.assertEqual(code, done.returncode, f"{words}: {done.stdout[-800:]}{done.stderr[-800:]}")
+        return done.stdout + done.stderr
+
+    def trains(self, bin_folder, **variables):
+        """A job of the programs alone, from a folder that knows nothing of the wheel."""
+        out = self.folder / "out"
+        self.done(bin_folder / "pushpull", "run", "--model", "mlp", "--dataset", "digits", "--epochs", 1, "--workers", 2, "--out", out, **variables)
+        self.assertGreater(json.loads((out / "summary.json").read_text())["steps"], 0)
+
+    def test_runs_from_a_folder_of_its_own(self):
+        site = self.folder / "a site"
+        self.done(sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", site, self.wheel)
+        self.trains(site / "bin")
+        self.assertRegex(self.done(sys.executable, "-m", "pushpull", "--version", PYTHONPATH=str(site)), r"^pushpull \d")
+        link = self.folder / "pp"
+        link.symlink_to(site / "bin" / "pushpull")
+        self.assertRegex(self.done(link, "--version"), r"^pushpull \d")
+        self.assertIn("unknown command", self.done(sys.executable, "-m", "pushpull", "rnu", code=2, PYTHONPATH=str(site)))
+        shutil.rmtree(site / "pushpull")
+        self.assertRegex(self.done(site / "bin" / "pushpull", "--version", code=2), r"no package of pushpull that brings pushpull; install")
+
+    def test_runs_in_an_environment_and_leaves_no_trace_in_it(self):
+        environment = self.folder / "env"
+        self.done(sys.executable, "-m", "venv", environment)
+        before = set(environment.rglob("*"))
+        self.done(environment / "bin/pip", "install", "--quiet", "--no-index", self.wheel)
+        self.trains(environment / "bin")
+        for program in sorted(check.COMMANDS - {"pushpull-netlab"}):
+            self.assertRegex(self.done(environment / "bin" / program, "--version"), rf"^{program} \d")
+        python = environment / "bin/python"
+        self.assertRegex(self.done(python, "-m", "pushpull", "--version"), r"^pushpull \d")
+        said = self.done(python, "-c", "from pushpull._session import Session; Session()", code=2)
+        self.assertIn("pushpull run --worker", said)
+        self.done(environment / "bin/pip", "uninstall", "--quiet", "--yes", "pushpull")
+        left = {path for path in set(environment.rglob("*")) - before if path.suffix != ".pyc" and path.name != "__pycache__"}
+        self.assertEqual(set(), left)
 
 
 JOIN = """

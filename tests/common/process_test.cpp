@@ -118,7 +118,7 @@ TEST(ProgramFolder, IsThatOfTheExecutedFile) {
 }
 
 TEST(ProgramFolder, IsThatOfTheLauncherIfAPackagesLoaderWasExecuted) {
-  EXPECT_EQ(program_folder_of("/opt/p/lib/pushpull/ld-linux-x86-64.so.2"), "/opt/p/bin");
+  EXPECT_EQ(program_folder_of("/opt/p/lib/pushpull/loader/pushpull"), "/opt/p/bin");
 }
 
 TEST(Log, TextFromPeersIsOneLineWithoutTerminalControls) {
