@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/device/device_name.h"
 
 namespace pushpull {
@@ -16,12 +17,11 @@ void check_pieces(const Graph& graph, const std::vector<Range>& nodes, int64_t l
   const std::vector<int64_t> pieces = pieces_in(graph, nodes);
   const auto fewest = std::ranges::min_element(pieces);
   if (local_stages <= *fewest) return;
-  throw Error(ErrorCode::kUsage, "[stages] --stages " + std::to_string(local_stages) + ": stage " +
-                                     std::to_string(fewest - pieces.begin()) + " of this job's " +
-                                     std::to_string(nodes.size()) + " has " +
-                                     std::to_string(*fewest) +
-                                     " pieces, and a worker may get any of them: choose 1 to " +
-                                     std::to_string(*fewest));
+  throw Error(ErrorCode::kUsage,
+              "[stages] --stages " + std::to_string(local_stages) + ": stage " +
+                  std::to_string(fewest - pieces.begin()) + " of the job's " +
+                  std::to_string(nodes.size()) + " has " + plural(*fewest, "piece") +
+                  ", and a worker may get any of them: choose 1 to " + std::to_string(*fewest));
 }
 
 }  // namespace
