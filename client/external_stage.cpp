@@ -74,7 +74,8 @@ void ExternalStage::take_whole(const TensorTable& table) {
   table_ = table;
 }
 
-void ExternalStage::take_stage(int stage, int64_t /*micro_batches*/) {
+void ExternalStage::take_stage(int stage, const std::vector<int>& /*local_stages*/,
+                               int64_t /*micro_batches*/) {
   if (stage != spec_.own_stage->stage) {
     throw Error(ErrorCode::kProtocol,
                 "[stages] this worker has stage " + std::to_string(spec_.own_stage->stage) +

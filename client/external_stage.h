@@ -41,9 +41,9 @@ class ExternalStage final : public Model, public GroupStage {
   const std::vector<std::vector<size_t>>& tensors_read() const override { return read_; }
   // Returns the most elements of this stage that lie in a block of another one.
   size_t boundary_floats() const override;
-  void take_stage(int stage, int64_t micro_batches) override;
+  void take_stage(int stage, const std::vector<int>& local_stages, int64_t micro_batches) override;
   int stage() const override { return taken_ ? spec_.own_stage->stage : -1; }
-  PipelineStage& planned() override { return passes_; }
+  std::vector<PipelineStage*> planned() override { return {&passes_}; }
   const OwnStage* own_stage() const override { return &*spec_.own_stage; }
   // Throws Error(kProtocol) unless this stage of the table is the caller's.
   void take_whole(const TensorTable& table) override;

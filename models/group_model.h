@@ -1,5 +1,5 @@
 // A model that a group of workers divides (models/stages.h). When made it only describes the whole model;
-// a worker plans the one stage that it computes. Not thread-safe.
+// a worker plans the one stage that it computes, divided again into local stages. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,25 @@
 #include "models/model.h"
 #include "models/pipeline.h"
 #include "models/planned_stage.h"
+#include "models/stages.h"
 
 namespace pushpull {
 
+// How a worker divides the stage that it computes.
+struct LocalStages {
+  int64_t count = 1;
+  Balance balance = {};
+};
+
 class GroupModel final : public Model, public GroupStage {
  public:
-  // Makes the backend of a stage; called again for another stage.
-  using MakeBackend = std::function<std::unique_ptr<ops::Backend>()>;
+  // Makes the backend of a local stage; called again for another stage.
+  using MakeBackend = std::function<std::unique_ptr<ops::Backend>(int64_t local_stage)>;
   // nodes: of stage_nodes. schedule: see stage_actions. seed: as GraphModel.
-  // Throws as mark_stages does.
+  // Throws as mark_stages does; Error(kUsage) if a stage has fewer pieces than `local` stages, or if the
+  // numerics of the backends differ.
   GroupModel(Graph graph, std::vector<Range> nodes, MakeBackend backend, std::string schedule,
-             uint64_t seed);
+             uint64_t seed, LocalStages local = {});
 
   // ---- Model ----
   // A stage alone computes neither: see PipelineStage.
@@ -31,9 +39,9 @@ class GroupModel final : public Model, public GroupStage {
               const GradientReady& ready, const WeightsNeeded& needed = {}) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
-  // Of the stage; 0 before take_stage.
-  size_t arena_bytes() const override { return planned_ ? planned_->graph().arena_bytes() : 0; }
-  size_t slots() const override { return planned_ ? planned_->slots() : 0; }
+  // Of the local stages; 0 before take_stage.
+  size_t arena_bytes() const override;
+  size_t slots() const override { return planned_.empty() ? 0 : planned_.front()->slots(); }
   std::string numerics() const override { return numerics_; }
   // Those that were chosen for it: a stage alone has not all.
   std::string choices() const override { return choices_; }
@@ -48,9 +56,11 @@ class GroupModel final : public Model, public GroupStage {
   int stages() const override { return static_cast<int>(nodes_.size()); }
   const std::vector<std::vector<size_t>>& tensors_read() const override { return read_; }
   size_t boundary_floats() const override { return boundary_floats_; }
-  void take_stage(int stage, int64_t micro_batches) override;
+  int local_stages() const override { return static_cast<int>(local_.count); }
+  void take_stage(int stage, const std::vector<int>& local_stages, int64_t micro_batches) override;
   int stage() const override { return stage_; }
-  PipelineStage& planned() override;
+  int first_local() const override { return static_cast<int>(first_local_); }
+  std::vector<PipelineStage*> planned() override;
 
  private:
   Graph graph_;
@@ -58,6 +68,7 @@ class GroupModel final : public Model, public GroupStage {
   const MakeBackend backend_;
   const std::string schedule_;
   const uint64_t seed_;
+  const LocalStages local_;
   std::string numerics_;
   std::string choices_;
   std::vector<std::vector<size_t>> read_;  // tensors, by stage
@@ -65,11 +76,13 @@ class GroupModel final : public Model, public GroupStage {
   bool is_on_device_ = false;
   bool passes_images_ = false;
   int stage_ = -1;
-  std::unique_ptr<PlannedStage> planned_;
+  int64_t first_local_ = -1;
+  int64_t micro_batches_ = 0;                           // the most of a node so far, in this stage
+  std::vector<std::unique_ptr<PlannedStage>> planned_;  // local stages
 };
 
 // Creates the model of make_group_model on these backends.
 std::unique_ptr<Model> make_group_model_on(GroupModel::MakeBackend backend, const Job& job,
-                                           const FieldTable& fields);
+                                           const FieldTable& fields, int64_t local_stages = 1);
 
 }  // namespace pushpull

@@ -210,15 +210,26 @@ std::unique_ptr<Model> make_staged_model_on(
   return std::make_unique<StagedModel>(std::move(planned));
 }
 
+namespace {
+
+// Returns what makes the backend of each stage: on its device, or on the one for all.
+GroupModel::MakeBackend backends_of_stages(const Job& job, int64_t stages,
+                                           std::span<const device::DeviceName> devices) {
+  PP_ASSERT(devices.size() <= 1 || std::ssize(devices) == stages);
+  std::vector<ops::BackendOptions> options;
+  for (const device::DeviceName& device : devices) options.push_back(backend_options(job, device));
+  if (options.empty()) options.push_back(backend_options(job, {}));
+  return [options](int64_t stage) {
+    return ops::make_backend(options.size() > 1 ? options[static_cast<size_t>(stage)]
+                                                : options.front());
+  };
+}
+
+}  // namespace
+
 std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages,
                                          std::span<const device::DeviceName> devices) {
-  PP_ASSERT(devices.size() <= 1 || std::ssize(devices) == stages);
-  const auto backend = [&](int64_t stage) {
-    const size_t index = devices.size() > 1 ? static_cast<size_t>(stage) : 0;
-    return ops::make_backend(
-        backend_options(job, devices.empty() ? device::DeviceName{} : devices[index]));
-  };
-  return make_staged_model_on(backend, job, fields, stages);
+  return make_staged_model_on(backends_of_stages(job, stages, devices), job, fields, stages);
 }
 
 namespace {
@@ -244,19 +255,22 @@ void check_agreement(const GroupModel& model, const Job& job) {
 }  // namespace
 
 std::unique_ptr<Model> make_group_model_on(GroupModel::MakeBackend backend, const Job& job,
-                                           const FieldTable& fields) {
+                                           const FieldTable& fields, int64_t local_stages) {
   Graph graph = graph_of(job, fields);
-  std::vector<Range> nodes = stage_nodes(graph, job.stages, Balance::parse(job.balance));
+  const Balance balance = Balance::parse(job.balance);
+  std::vector<Range> nodes = stage_nodes(graph, job.stages, balance);
   auto model = std::make_unique<GroupModel>(std::move(graph), std::move(nodes), std::move(backend),
-                                            job.stage_schedule, job.seed);
+                                            job.stage_schedule, job.seed,
+                                            LocalStages{local_stages, balance});
   check_agreement(*model, job);
   return model;
 }
 
 std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields,
-                                        const device::DeviceName& device) {
-  const ops::BackendOptions options = backend_options(job, device);
-  return make_group_model_on([options] { return ops::make_backend(options); }, job, fields);
+                                        int64_t local_stages,
+                                        std::span<const device::DeviceName> devices) {
+  return make_group_model_on(backends_of_stages(job, local_stages, devices), job, fields,
+                             local_stages);
 }
 
 std::unique_ptr<Model> make_model(const Job& job, const FieldTable& fields,

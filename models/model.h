@@ -167,11 +167,12 @@ ops::BackendOptions backend_options(const Job& job, const device::DeviceName& de
 std::unique_ptr<Model> make_staged_model(const Job& job, const FieldTable& fields, int64_t stages,
                                          std::span<const device::DeviceName> devices = {});
 
-// Creates the model divided among a group of job.stages workers, for one of them.
-//   device: as in make_model. Opened here.
-// Its table says where stages begin. Throws Error as make_staged_model does.
+// Creates the model divided among a group of job.stages workers, for one of them, which divides its own stage again.
+//   devices: of the local stages, as in make_staged_model.
+// Its table says where stages of the job begin. Throws Error as make_staged_model does.
 std::unique_ptr<Model> make_group_model(const Job& job, const FieldTable& fields,
-                                        const device::DeviceName& device = {});
+                                        int64_t local_stages = 1,
+                                        std::span<const device::DeviceName> devices = {});
 
 // Creates the model named by job.model for samples with these fields, with micro-batches of
 // job.micro_batch.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/layout/fields.h"
@@ -84,6 +85,21 @@ class PipelineStage {
                         float* output, std::span<HeadSums> sums) = 0;
 };
 
+// Evaluates a chunk in stages that follow each other, see PipelineStage::evaluate.
+inline void evaluate_stages(std::span<PipelineStage* const> stages, std::span<const float> weights,
+                            const Samples& samples, const float* input, float* output,
+                            std::span<HeadSums> sums) {
+  std::vector<float> before;
+  for (PipelineStage* const stage : stages) {
+    const bool is_last = stage == stages.back();
+    std::vector<float> between(is_last ? 0 : stage->output_floats());
+    stage->evaluate(weights, samples, input, is_last ? output : between.data(),
+                    is_last ? sums : std::span<HeadSums>{});
+    before = std::move(between);
+    input = before.data();
+  }
+}
+
 // All stages, in one worker.
 class Pipeline {
  public:
@@ -111,7 +127,8 @@ struct MeetingPlace {
   int port = 0;         // of its program
 };
 
-// A model that a group of workers divides: this one computes one stage at a time.
+// A model that a group of workers divides: this one computes one stage at a time, which it may divide again into
+// local stages. The local stages of all workers are one pipeline.
 class GroupStage {
  public:
   virtual ~GroupStage() = default;
@@ -122,14 +139,20 @@ class GroupStage {
   // Returns the most floats that one stage passes to another.
   virtual size_t boundary_floats() const = 0;
 
+  // Returns into how many local stages this worker divides the one that it computes.
+  virtual int local_stages() const { return 1; }
   // Plans a stage in place of the one before, unless it is planned with enough slots.
+  //   local_stages: of each worker of the group, by stage.
   //   micro_batches: the most of a node.
   // Throws Error as make_model does.
-  virtual void take_stage(int stage, int64_t micro_batches) = 0;
+  virtual void take_stage(int stage, const std::vector<int>& local_stages,
+                          int64_t micro_batches) = 0;
   // Returns the stage; -1 before take_stage.
   virtual int stage() const = 0;
-  // Returns it to compute with. Valid until take_stage.
-  virtual PipelineStage& planned() = 0;
+  // Returns how many local stages are before this worker's first one.
+  virtual int first_local() const { return stage(); }
+  // Returns its local stages to compute with. Valid until take_stage.
+  virtual std::vector<PipelineStage*> planned() = 0;
 
   // ---- a model of the workers' programs ----
   // Returns what this worker declares; null: it knows the whole model.

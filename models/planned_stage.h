@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/pipeline.h"
@@ -35,6 +36,8 @@ class PlannedStage : public PipelineStage {
   const PlannedGraph& graph() const { return *graph_; }
   // Returns the table of the whole model.
   const TensorTable& table() const { return table_; }
+  // Moves it to another place, whose schedule needs no more slots.
+  void move(Place place) { place_ = std::move(place); }
   // Plans again with these algorithms (Model::choose). No micro-batch may be between forward and
   // backward.
   void choose(const std::string& choices) { graph_->choose(choices); }
@@ -61,7 +64,7 @@ class PlannedStage : public PipelineStage {
  private:
   const std::unique_ptr<PlannedGraph> graph_;
   const TensorTable table_;
-  const Place place_;
+  Place place_;
   const uint64_t seed_;
 };
 

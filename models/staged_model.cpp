@@ -73,14 +73,9 @@ float StagedModel::train(std::span<const float> weights, const Samples& samples,
 void StagedModel::evaluate(std::span<const float> weights, const Samples& samples,
                            std::span<HeadSums> sums) {
   PP_ASSERT(sums.size() == heads_.size());
-  std::vector<float> between;
-  for (const auto& stage : stages_) {
-    std::vector<float> output(stage->output_floats());
-    const bool is_last = stage == stages_.back();
-    stage->evaluate(weights, samples, floats_or_null(between), floats_or_null(output),
-                    is_last ? sums : std::span<HeadSums>{});
-    between = std::move(output);
-  }
+  std::vector<PipelineStage*> stages;
+  for (const auto& stage : stages_) stages.push_back(stage.get());
+  evaluate_stages(stages, weights, samples, nullptr, nullptr, sums);
 }
 
 }  // namespace pushpull

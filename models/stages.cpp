@@ -89,6 +89,15 @@ std::vector<int64_t> balanced(const std::vector<int64_t>& piece_costs, int64_t s
 
 namespace {
 
+std::vector<int64_t> costs_of(const Graph& graph, const std::vector<int64_t>& bounds,
+                              Balance::Kind kind) {
+  std::vector<int64_t> costs;
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    costs.push_back(cost(graph, {bounds[i], bounds[i + 1]}, kind));
+  }
+  return costs;
+}
+
 std::vector<int64_t> pieces_of_stages(const Graph& graph, const std::vector<int64_t>& bounds,
                                       int64_t stages, const Balance& balance) {
   const int64_t pieces = std::ssize(bounds) - 1;
@@ -103,11 +112,20 @@ std::vector<int64_t> pieces_of_stages(const Graph& graph, const std::vector<int6
     }
     return balance.pieces;
   }
-  std::vector<int64_t> costs;
-  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    costs.push_back(cost(graph, {bounds[i], bounds[i + 1]}, balance.kind));
+  return balanced(costs_of(graph, bounds, balance.kind), stages);
+}
+
+// Returns the nodes of stages with so many pieces.
+std::vector<Range> nodes_of(const std::vector<int64_t>& bounds,
+                            const std::vector<int64_t>& counts) {
+  std::vector<Range> out;
+  size_t piece = 0;
+  for (const int64_t count : counts) {
+    const size_t next = piece + static_cast<size_t>(count);
+    out.push_back({bounds[piece], bounds[next]});
+    piece = next;
   }
-  return balanced(costs, stages);
+  return out;
 }
 
 }  // namespace
@@ -145,14 +163,17 @@ std::vector<Range> stage_nodes(const Graph& graph, int64_t stages, const Balance
     refuse("stages = " + std::to_string(stages) + ", but this model has " + std::to_string(pieces) +
            " pieces: choose 1 to " + std::to_string(pieces));
   }
-  std::vector<Range> out;
-  size_t piece = 0;
-  for (const int64_t count : pieces_of_stages(graph, bounds, stages, balance)) {
-    const size_t next = piece + static_cast<size_t>(count);
-    out.push_back({bounds[piece], bounds[next]});
-    piece = next;
-  }
-  return out;
+  return nodes_of(bounds, pieces_of_stages(graph, bounds, stages, balance));
+}
+
+std::vector<Range> local_nodes(const Graph& graph, const std::vector<Range>& stages, size_t stage,
+                               int64_t local_stages, const Balance& balance) {
+  const Range nodes = stages.at(stage);
+  std::vector<int64_t> bounds = piece_bounds(graph);
+  std::erase_if(bounds, [&](int64_t bound) { return bound < nodes.lo || bound > nodes.hi; });
+  PP_ASSERT(local_stages < std::ssize(bounds));
+  const auto kind = balance.kind == Balance::kList ? Balance::kAuto : balance.kind;
+  return nodes_of(bounds, balanced(costs_of(graph, bounds, kind), local_stages));
 }
 
 std::vector<int64_t> pieces_in(const Graph& graph, const std::vector<Range>& stages) {

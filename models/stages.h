@@ -39,6 +39,11 @@ struct Balance {
 // pieces than stages, or if a list does not fit.
 std::vector<Range> stage_nodes(const Graph& graph, int64_t stages, const Balance& balance);
 
+// Divides a stage again, into local stages, and returns their nodes. A balance that is a list counts as kAuto.
+//   stages: of stage_nodes, each with at least `local_stages` pieces.
+std::vector<Range> local_nodes(const Graph& graph, const std::vector<Range>& stages, size_t stage,
+                               int64_t local_stages, const Balance& balance);
+
 // Returns how many pieces between cuts each stage has.
 //   stages: of stage_nodes.
 std::vector<int64_t> pieces_in(const Graph& graph, const std::vector<Range>& stages);

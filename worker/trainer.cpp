@@ -67,6 +67,16 @@ MeetingPlace meeting_place(const wire::Group& group) {
 
 }  // namespace
 
+void take_stage(GroupStage& stage, const Job& job, const wire::State& state) {
+  std::vector<int> local_stages;
+  for (const wire::GroupMember& member : state.group().members()) {
+    local_stages.push_back(std::max(1, member.local_stages()));
+  }
+  const int64_t shares = std::max(1, state.shares());
+  stage.take_stage(state.group().stage(), local_stages,
+                   (job.micro_batches() + shares - 1) / shares);
+}
+
 PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& model) {
   PushPullSetup setup =
       push_pull_setup(view, model.table(), Evaluator(view.job, dataset, model).chunks());
@@ -98,8 +108,8 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
       encoder_(view.job, model.table(), push_pull_.slices()),
       step_(make.step(
           {compute_, encoder_, push_pull_.slices(), links_->gradients(), push_pull_.setup().part})),
-      group_news_(view.state.group()),
       trace_(trace) {
+  if (group_) news_ = view.state;
   compute_.set_rank(view.state.rank());
   compute_.set_trace(trace);
   compute_.set_activity(coordinator.activity());
@@ -111,7 +121,7 @@ Trainer::Trainer(const JobView& view, PushPullSetup setup, const Dataset& datase
     compute_.set_rank(news.rank());
     trace_.set_rank(news.rank());
     step_->on_state(news);
-    group_news_ = news.group();
+    if (group_) news_ = news;
   });
   if (!group_) return;
   stage_->set_idle([this] {
@@ -129,12 +139,14 @@ Trainer::~Trainer() {
 // A push that has begun ends in the attempt in which its task was computed.
 void Trainer::follow_group() {
   if (!group_changed()) return;
-  if (group_news_.attempt() == 0) {
+  if (news_.group().attempt() == 0) {
     group_->end();
   } else {
-    group_->begin(group_news_.attempt(), members_of(group_news_));
+    group_->begin(news_.group().attempt(), members_of(news_.group()));
+    // a member that another one has replaced may have had other local stages
+    take_stage(*stage_, push_pull_.setup().job, news_);
   }
-  stage_->on_group(meeting_place(group_news_));
+  stage_->on_group(meeting_place(news_.group()));
   told_step_ = false;
   tasks_ = 0;
   told_task_ = {};
@@ -205,11 +217,40 @@ Payload Trainer::receive(const Part& from, size_t floats) {
     if (!payload) wait_for_group(wait);
   }
   split_.enter(phase);
-  if (payload->float_count() == floats) return *std::move(payload);
-  throw Error(ErrorCode::kProtocol, "[stages] " + parts.name(from.stage) + " has sent " +
-                                        std::to_string(payload->float_count()) +
+  check_size(from, *payload, floats);
+  return *std::move(payload);
+}
+
+std::optional<Payload> Trainer::take(const Part& from, size_t floats) {
+  std::optional<Payload> payload = group_->parts().take(from);
+  if (payload) check_size(from, *payload, floats);
+  return payload;
+}
+
+void Trainer::check_size(const Part& from, const Payload& payload, size_t floats) const {
+  if (payload.float_count() == floats) return;
+  throw Error(ErrorCode::kProtocol, "[stages] " + group_->parts().name(from.stage) + " has sent " +
+                                        std::to_string(payload.float_count()) +
                                         " floats, and this worker expects " +
                                         std::to_string(floats));
+}
+
+// Each part is asked for in a turn of its own: they are parts of different workers.
+void Trainer::wait(std::span<const Part> parts, bool computes) {
+  const TimeSplit::Phase phase = split_.phase();
+  if (!computes) split_.enter(TimeSplit::kWait);
+  exchange();
+  for (const Part& part : parts) group_->exchange(GroupParts::Wait{part});
+  check_current();
+  const auto is_here = [this](const Part& part) { return group_->parts().is_here(part); };
+  if (std::ranges::none_of(parts, is_here)) {
+    if (computes || parts.empty()) {
+      links_->wait();
+    } else {
+      wait_for_group({parts.front()});
+    }
+  }
+  split_.enter(phase);
 }
 
 // ---- messages ----
@@ -432,7 +473,7 @@ void Trainer::report_times() {
   Step::Traffic traffic = step_->traffic();
   if (group_) {
     const GroupParts& parts = group_->parts();
-    totals.first_stage = parts.stage();
+    totals.first_stage = stage_->first_local();
     traffic.sent += parts.bytes_sent();
     traffic.received += parts.bytes_received();
     traffic.rejected += parts.rejected();

@@ -38,6 +38,9 @@ struct TrainerMakers {
   MakeGroup group = {};  // empty unless a group divides the model
 };
 
+// Takes the stage that the coordinator has given to this worker in its group.
+void take_stage(GroupStage& stage, const Job& job, const wire::State& state);
+
 // Returns the setup of PushPull for a trainer of this model.
 PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& model);
 
@@ -79,16 +82,21 @@ class Trainer : private StepHost, private StageExchange {
   FloatAllocator memory() override { return group_->memory(); }
   void send(const Part& to, Payload floats) override;
   Payload receive(const Part& from, size_t floats) override;
+  std::optional<Payload> take(const Part& from, size_t floats) override;
+  void wait(std::span<const Part> parts, bool computes) override;
+  void wake() override { coordinator_.wake(); }
 
   void train();
   // Begins the attempt of the newest state, or leaves the group. Call between tasks.
   void follow_group();
   bool group_changed() const {
-    return group_ && group_news_.attempt() != group_->parts().attempt();
+    return group_ && news_.group().attempt() != group_->parts().attempt();
   }
   // Agrees with the others of a new group on the step to begin with.
   void agree_on_step();
   void wait_for_group(const GroupParts::Wait& wait);
+  // Throws Error, which names the member, unless the part has this size.
+  void check_size(const Part& from, const Payload& payload, size_t floats) const;
   // Tells the others of the group that this task is next, if they cannot know it.
   void tell(const Task& task);
   // Returns what this worker waits for if it needs stage 0 to tell it the next task.
@@ -125,7 +133,7 @@ class Trainer : private StepHost, private StageExchange {
   Compute compute_;
   Encoder encoder_;
   std::unique_ptr<Step> step_;
-  wire::Group group_news_;  // of the newest state
+  wire::State news_;        // in a group: the newest state
   bool told_step_ = false;  // to the others of the group
   // of the group's attempt, if stage 0 tells its tasks
   int64_t tasks_ = 0;  // told

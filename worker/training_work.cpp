@@ -51,6 +51,7 @@ wire::Declare declaration_of(const Dataset& dataset, Model& model) {
   declare.set_slots(static_cast<int64_t>(model.slots()));
   declare.set_own_weights(!model.own_weights().empty());
   if (model.group_stage() == nullptr) return declare;
+  declare.set_local_stages(model.group_stage()->local_stages());
   if (const OwnStage* const own = model.group_stage()->own_stage()) {
     declare.mutable_own_stage()->set_stage(own->stage);
     declare.mutable_own_stage()->set_stages(own->stages);
@@ -242,10 +243,9 @@ std::optional<wire::State> TrainingWork::wait_for_group(const JobView& view) {
     control.news().clear();
     state = control.state();
   }
-  const int64_t shares = std::max(1, state->shares());
   GroupStage& stage = *computation_.model->group_stage();
   if (stage.own_stage() != nullptr) stage.take_whole(from_wire(state->tensors()));
-  stage.take_stage(state->group().stage(), (view.job.micro_batches() + shares - 1) / shares);
+  take_stage(stage, view.job, *state);
   return state;
 }
 

@@ -55,8 +55,11 @@ const std::vector<KeyHelp>& options() {
            "device to compute on: cpu, auto (the GPU of this task's local rank), cuda, cuda:N, or "
            "a list: cuda:0,cuda:1"}),
       {"stages", "1",
-       "divide the model into so many stages, which compute at the same time, on threads of their "
-       "own; --device names one device for all, or one for each"},
+       "divide the model, or with the job's key stages the worker's stage of it, into so many "
+       "stages, "
+       "which compute at the same time, on threads of their own; --device names one device for "
+       "all, "
+       "or one for each"},
       takes("none|cores|numa", {"bind", "none",
                                 "none, cores or numa: run only on this task's part of the host's "
                                 "cores, by its local rank"}),
@@ -108,19 +111,15 @@ Computation make_computation(const Job& job, const std::string& data_dir,
   Computation out;
   out.dataset = open_dataset(job, data_dir);
   if (job.stages > 1) {
-    if (stages > 1) {
-      throw Error(ErrorCode::kUsage, "[usage] --stages " + std::to_string(stages) +
-                                         ": the job divides its model among workers already "
-                                         "(stages = " +
-                                         std::to_string(job.stages) + "): leave --stages out");
-    }
-    if (devices.size() > 1) {
+    if (devices.size() > 1 && stages == 1) {
       throw Error(ErrorCode::kUsage, "[usage] --device names " + std::to_string(devices.size()) +
                                          " devices, but a worker of a job with stages = " +
                                          std::to_string(job.stages) +
-                                         " computes one stage: name 1 device");
+                                         " computes one stage: name 1 device, or divide it with "
+                                         "--stages " +
+                                         std::to_string(devices.size()));
     }
-    out.model = make_group_model(job, out.dataset->fields(), devices.front());
+    out.model = make_group_model(job, out.dataset->fields(), stages, devices);
     return out;
   }
   if (stages > 1) {

@@ -12,7 +12,7 @@
 
 namespace pushpull {
 
-constexpr uint16_t kProtocolVersion = 16;  // raised whenever wire.proto changes its meaning
+constexpr uint16_t kProtocolVersion = 17;  // raised whenever wire.proto changes its meaning
 constexpr size_t kMaxHeaderBytes = size_t{16} << 20;
 constexpr size_t kMaxParts = 65'536;
 

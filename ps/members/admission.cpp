@@ -303,6 +303,7 @@ Admission::Declared Admission::on_declare(int64_t now_ms, const PeerId& peer,
   if (outcome.admitted) {
     member->stage = declare.has_own_stage() ? declare.own_stage().stage() : -1;
     member->port = declare.own_stage().port();
+    member->local_stages = std::max(1, declare.local_stages());
     admit(*member, phase);
   } else if (!outcome.job_error) {
     const MemberInfo refused_one = *member;

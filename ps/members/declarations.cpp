@@ -57,6 +57,15 @@ void check_memory(const wire::Declare& declare) {
                   plural(declare.slots(), "slot") + ": expected numbers from 0");
 }
 
+void check_local_stages(const wire::Declare& declare) {
+  constexpr int kMostStages = 256;
+  if (declare.local_stages() >= 0 && declare.local_stages() <= kMostStages) return;
+  throw Error(ErrorCode::kProtocol, "[declare] this worker divides its stage into " +
+                                        std::to_string(declare.local_stages()) +
+                                        ": expected at most " + std::to_string(kMostStages) +
+                                        "; give it a smaller --stages");
+}
+
 constexpr size_t kMaxFingerprintBytes = size_t{4} << 10;  // term.json holds them
 
 // Limits the texts that the coordinator keeps. Workers parse the choices.
@@ -139,6 +148,7 @@ Declarations::Declarations(const Job& job, std::optional<EarlierDeclaration> ear
 std::string Declarations::take(const wire::Declare& declare) {
   check_samples(declare, job_);
   check_memory(declare);
+  check_local_stages(declare);
   check_texts(declare);
   if (const std::string text = difference_of_division(declare); !text.empty()) return text;
   Declaration got = parse_declaration(declare);

@@ -36,6 +36,7 @@ struct MemberInfo {
   PeerId peer = {};                 // empty for the server in the coordinator's process
   int stage = -1;                   // that a worker has declared; -1: the whole model
   int port = 0;                     // of its program, see wire::OwnStage
+  int local_stages = 1;             // into which a worker divides the stage that it computes
   bool launched = false;            // by the program that has started the coordinator
   bool declared = false;
   int64_t last_heard_ms = 0;

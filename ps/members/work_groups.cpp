@@ -179,6 +179,7 @@ bool WorkGroups::add_to_worker_state(wire::State* state, uint64_t incarnation) c
     out->set_incarnation(other);
     out->set_rank(member->rank);
     out->set_port(member->port);
+    out->set_local_stages(member->local_stages);
   }
   return true;
 }

@@ -164,13 +164,16 @@ TEST(ExternalStage, AWholeModelThatDiffersIsRefused) {
   other.tensors[2].name = "renamed";
   EXPECT_THAT(why(other), HasSubstr("this worker has declared as stage 1: tensor 0: the job has "
                                     "renamed [300]"));
-  EXPECT_THAT(thrown(ErrorCode::kProtocol, [&] { stage.take_stage(0, 1); }),
+  EXPECT_THAT(thrown(ErrorCode::kProtocol,
+                     [&] {
+                       stage.take_stage(0, {1, 1, 1}, 1);
+                     }),
               HasSubstr("this worker has stage 1, and the coordinator has given it stage 0"));
   stage.take_whole(whole_table());
-  stage.take_stage(1, 1);
+  stage.take_stage(1, {1, 1, 1}, 1);
   EXPECT_EQ(stage.stage(), 1);
   EXPECT_EQ(stage.table(), whole_table());
-  EXPECT_THAT(stage.planned().tensors(), ElementsAre(2, 3));
+  EXPECT_THAT(stage.planned().front()->tensors(), ElementsAre(2, 3));
 }
 
 }  // namespace

@@ -148,6 +148,51 @@ def a_killed_member_of_a_group_is_replaced_by_a_spare(lab):
     expect(sum(of_last) == run["samples"], f"{of_last} are not {run['samples']}")
 
 
+def cut_again(lab, job, servers, local, **keys):
+    """Starts a job of len(local) workers, each of which divides its stage into so many."""
+    cluster = lab.cluster(job, servers, 0, workers=len(local), **keys)
+    for count in local:
+        cluster.add_worker("--stages", count)
+    return cluster
+
+
+@first("P1: a worker of a group divides its stage again")
+def local_stages_have_the_bits_of_the_undivided_model(lab):
+    job = lab.job(keys_of(lab.folder, **{"eval-every": 5}))
+    whole = lab.train(job, 1, 1)
+    for servers, local, keys in ((1, (1, 2), {}), (2, (2, 2), {"schedule": "gpipe", "transport": "tcp"})):
+        run = cut_again(lab, job, servers, local, stages=2, **keys).ends_well()
+        expect(run["weights_sha256"] == whole["weights_sha256"], f"{local}: other bits")
+        expect(run["heads"] == whole["heads"], f"{local}: {run['heads']}, {whole['heads']}")
+        found = run["stages"]
+        expect(len(found) == sum(local) and all(s["busy_seconds"] > 0 and 0 <= s["bubble"] < 1 and s["layers"] > 0 for s in found), found)
+        expect(sum(s["bytes_in"] for s in found) == sum(s["bytes_out"] for s in found) > 0, found)
+        slots = [s["slots_max"] for s in found]
+        expect(slots == ([3, 2, 1] if servers == 1 else [4] * 4), slots)  # of a share of 4 micro-batches
+
+
+def groups_with_local_stages_train_under_every_strategy(lab):
+    job = lab.job(keys_of(lab.folder))
+    for strategy in ("async", "ssp:2", "local:4", "backup:1", "buffered:2", "allreduce:tree"):
+        run = cut_again(lab, job, 2, (2, 1, 1, 2), stages=2, strategy=strategy).ends_well()
+        expect(1 < len(run["stages"]) <= 4 and run["train_loss"] > 0, f"{strategy}: {run['stages']}")
+
+
+@first("P6: a worker of a group with local stages is lost")
+def a_killed_member_is_replaced_by_one_with_other_local_stages(lab):
+    job = lab.job(keys_of(lab.folder, steps=300, **{"on-worker-loss": "wait", "heartbeat-timeout": 2}))
+    calm = lab.train(job, 1, 1)["weights_sha256"]
+    def survives(local, victim, successor):
+        cluster = cut_again(lab, job, 1, local, stages=2)
+        cluster.reaches(5)
+        lost = cluster.workers[victim]
+        os.kill(lost.pid, signal.SIGKILL)
+        cluster.add_worker("--stages", successor)
+        run = cluster.ends_well(but=(lost,))
+        expect(run["weights_sha256"] == calm, f"{local}, {victim} by {successor}: the weights differ")
+    lab.side_by_side(survives, ((2, 1), 0, 1), ((2, 1), 1, 2))
+
+
 def a_group_that_joins_takes_part(lab):
     job = lab.job(keys_of(lab.folder, steps=300, **{"on-worker-loss": "continue"}))
     calm = lab.train(job, 1, 1)["weights_sha256"]
@@ -398,9 +443,8 @@ def groups_that_cannot_be_are_refused_in_one_line(lab):
         said = [line for line in run.text.splitlines() if part in line]
         expect(run.code == USAGE and said, f"{words}: {run.code}, {run.text[-900:]}")
     cluster = lab.cluster(job, 1, 1, workers=2, stages=2)
-    wrong = cluster.add_worker("--stages", 2)
-    expect(wrong.ends(20) == USAGE and "--stages 2: the job divides its model among workers already (stages = 2)" in wrong.output(),
-           wrong.output())
+    wrong = cluster.add_worker("--stages", 4)
+    expect(wrong.ends(20) == USAGE and "[stages] --stages 4: stage " in wrong.output() and "has 2 pieces" in wrong.output(), wrong.output())
     cluster.add_worker()
     cluster.ends_well(but=(wrong,))
 

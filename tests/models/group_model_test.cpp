@@ -79,24 +79,67 @@ TEST(GroupModel, PlansOnlyTheStageThatItTakes) {
   EXPECT_EQ(model->arena_bytes(), 0U);
   EXPECT_THROW(group.planned(), Error);
 
-  group.take_stage(0, 8);
-  EXPECT_EQ(group.planned().slots(), 3U);
-  EXPECT_EQ(group.planned().input_floats(), 0U);
+  group.take_stage(0, {1, 1, 1}, 8);
+  EXPECT_EQ(group.planned().front()->slots(), 3U);
+  EXPECT_EQ(group.planned().front()->input_floats(), 0U);
   const size_t arena = model->arena_bytes();
   EXPECT_GT(arena, 0U);
-  group.take_stage(0, 2);
+  group.take_stage(0, {1, 1, 1}, 2);
   EXPECT_EQ(model->arena_bytes(), arena) << "there are slots enough";
-  const size_t output = group.planned().output_floats();
-  group.take_stage(1, 1);
+  const size_t output = group.planned().front()->output_floats();
+  group.take_stage(1, {1, 1, 1}, 1);
   EXPECT_EQ(group.stage(), 1);
-  EXPECT_EQ(group.planned().slots(), 1U);
-  EXPECT_EQ(group.planned().input_floats(), output);
-  EXPECT_THROW(group.planned().actions(8), Error) << "more slots than were planned";
-  group.take_stage(1, 8);
-  EXPECT_EQ(group.planned().slots(), 2U);
-  EXPECT_EQ(group.planned().actions(8), stage_actions("1f1b", 3, 1, 8));
-  group.take_stage(2, 8);
-  EXPECT_EQ(group.planned().output_floats(), 0U);
+  EXPECT_EQ(group.planned().front()->slots(), 1U);
+  EXPECT_EQ(group.planned().front()->input_floats(), output);
+  EXPECT_THROW(group.planned().front()->actions(8), Error) << "more slots than were planned";
+  group.take_stage(1, {1, 1, 1}, 8);
+  EXPECT_EQ(group.planned().front()->slots(), 2U);
+  EXPECT_EQ(group.planned().front()->actions(8), stage_actions("1f1b", 3, 1, 8));
+  group.take_stage(2, {1, 1, 1}, 8);
+  EXPECT_EQ(group.planned().front()->output_floats(), 0U);
+}
+
+TEST(GroupModel, DividesItsStageAgain) {
+  Job job = group_job("gpt");
+  job.stages = 2;
+  const std::unique_ptr<Model> model = make_group_model(job, fields_of("gpt"), 2);
+  GroupStage& group = *model->group_stage();
+  EXPECT_EQ(group.local_stages(), 2);
+  group.take_stage(0, {2, 1}, 8);
+  std::vector<PipelineStage*> planned = group.planned();
+  ASSERT_EQ(planned.size(), 2U);
+  EXPECT_EQ(planned[0]->actions(8), stage_actions("1f1b", 3, 0, 8));
+  EXPECT_EQ(planned[1]->actions(8), stage_actions("1f1b", 3, 1, 8));
+  EXPECT_EQ(planned[0]->output_floats(), planned[1]->input_floats());
+  std::vector<size_t> both;
+  for (PipelineStage* stage : planned) {
+    for (const size_t tensor : stage->tensors()) both.push_back(tensor);
+  }
+  EXPECT_EQ(both, group.tensors_read()[0]);
+  // another worker behind
+  group.take_stage(0, {2, 3}, 4);
+  EXPECT_EQ(group.planned()[0]->slots(), 5U) << "for the largest node so far";
+  EXPECT_EQ(group.planned()[1]->actions(8), stage_actions("1f1b", 5, 1, 8));
+  planned = group.planned();
+  group.take_stage(0, {2, 1}, 8);
+  EXPECT_EQ(group.planned(), planned) << "there are slots enough";
+  EXPECT_EQ(group.planned()[1]->actions(8), stage_actions("1f1b", 3, 1, 8));
+  group.take_stage(1, {3, 2}, 8);
+  EXPECT_EQ(group.first_local(), 3);
+  EXPECT_EQ(group.planned()[1]->slots(), 1U);
+}
+
+TEST(GroupModel, AStageWithTooFewPiecesIsNamed) {
+  Job job = group_job("gpt");
+  job.stages = 2;
+  job.balance = "4,2";
+  try {
+    make_group_model(job, fields_of("gpt"), 3);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    EXPECT_THAT(e.what(), HasSubstr("--stages 3: stage 1 of the job's 2 has 2 pieces"));
+  }
 }
 
 // Everything else is poison, before and afterwards.
@@ -112,8 +155,8 @@ TEST(GroupModel, AStageReadsAndWritesItsTensorsOnly) {
   samples.indices = indices;
   samples.block = block;
   for (int stage = 0; stage < 3; ++stage) {
-    group.take_stage(stage, 1);
-    PipelineStage& planned = group.planned();
+    group.take_stage(stage, {1, 1, 1}, 1);
+    PipelineStage& planned = *group.planned().front();
     const auto total = static_cast<size_t>(model->table().total);
     std::vector<float> weights(total, std::nanf(""));
     std::vector<float> gradients = weights;
@@ -139,7 +182,8 @@ std::string refusal(Graph graph) {
   std::vector<Range> nodes = stage_nodes(graph, 2, {});
   try {
     const GroupModel model(
-        std::move(graph), std::move(nodes), [] { return ops::make_cpu_backend(1); }, "1f1b", 1);
+        std::move(graph), std::move(nodes), [](int64_t) { return ops::make_cpu_backend(1); },
+        "1f1b", 1);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUsage);
     return e.what();

@@ -273,6 +273,11 @@ TEST(Declarations, ImpossibleNumbersAreTheWorkersFault) {
   bad = declaration();
   bad.set_slots(-1);
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  for (const int stages : {-1, 257}) {
+    bad = declaration();
+    bad.set_local_stages(stages);
+    EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);
+  }
   bad = declaration();
   bad.mutable_tensors(0)->set_shape(0, INT64_MAX);
   EXPECT_EQ(code_of(declarations, bad), ErrorCode::kProtocol);

@@ -140,9 +140,7 @@ std::optional<wire::State> WorkerNode::wait_for_group(std::optional<wire::State>
                      std::to_string(state->group().stage()) + ", or another model than declared");
     }
   }
-  const int64_t shares = std::max(1, state->shares());
-  group->take_stage(state->group().stage(),
-                    (cluster_.scenario().job.micro_batches() + shares - 1) / shares);
+  take_stage(*group, cluster_.scenario().job, *state);
   return state;
 }
 

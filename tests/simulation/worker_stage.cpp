@@ -5,7 +5,8 @@
 
 namespace pushpull::sim {
 
-void WorkerStage::take_stage(int stage, int64_t micro_batches) {
+void WorkerStage::take_stage(int stage, const std::vector<int>& /*local_stages*/,
+                             int64_t micro_batches) {
   stage_ = stage;
   checks_.set_elements(cluster_.toy().elements_read(stage));
   passes_.resize(static_cast<size_t>(std::max<int64_t>(micro_batches, 1)));

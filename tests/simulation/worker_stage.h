@@ -27,9 +27,9 @@ class WorkerStage final : public GroupStage, public PipelineStage {
     return cluster_.toy().tensors_read();
   }
   size_t boundary_floats() const override { return kFloats; }
-  void take_stage(int stage, int64_t micro_batches) override;
+  void take_stage(int stage, const std::vector<int>& local_stages, int64_t micro_batches) override;
   int stage() const override { return stage_; }
-  PipelineStage& planned() override { return *this; }
+  std::vector<PipelineStage*> planned() override { return {this}; }
 
   // ---- PipelineStage ----
   std::vector<size_t> tensors() const override;

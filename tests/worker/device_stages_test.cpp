@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -146,7 +147,7 @@ TEST(DeviceStages, OfAGroupHaveTheBitsOfTheUndividedModel) {
                            [&](const Job& of, const FieldTable& fields) {
                              const size_t worker = made++;
                              return make_group_model_on(
-                                 [&devices, worker, mixed] {
+                                 [&devices, worker, mixed](int64_t) {
                                    return mixed && worker == 0
                                               ? ops::make_cpu_backend(1)
                                               : make_queued_backend(devices[worker % 2]);
@@ -163,12 +164,72 @@ TEST(DeviceStages, OfAGroupHaveTheBitsOfTheUndividedModel) {
   }
 }
 
+// Each worker has a device for each of its two local stages, or one for both.
+TEST(DeviceStages, LocalOnesHaveTheBitsOfTheUndividedModel) {
+  uint64_t seed = 0;
+  for (Tried tried : {models().front(), models().back()}) {
+    tried.keys += tried.keys.starts_with("model = mlp") ? "balance = 2,2\n" : "";
+    for (const size_t count : {1, 2}) {
+      Job job = job_of(tried.keys, count == 1 ? "gpipe" : "1f1b");
+      job.stages = 2;
+      const Devices devices = fakes(2 * count, ++seed);
+      size_t made = 0;
+      StageGroup group(
+          job, tried.fields, StageGroup::whole_model, [&](const Job& of, const FieldTable& fields) {
+            const size_t first = count * made++;
+            return make_group_model_on(
+                [&devices, first, count](int64_t local) {
+                  return make_queued_backend(devices[first + static_cast<size_t>(local) % count]);
+                },
+                of, fields, 2);
+          });
+      for (const std::vector<Range>& nodes : kDivisions) {
+        EXPECT_EQ(group.push(nodes), group.whole().push(nodes)) << tried.keys << count;
+      }
+    }
+  }
+}
+
+// The thread of a local stage fails.
+TEST(DeviceStages, ALocalOneWhoseDeviceIsLostEndsTheNode) {
+  const Tried tried = models().back();
+  Job job = job_of(tried.keys, "1f1b");
+  job.stages = 2;
+  for (const int64_t after : {60, 200, 400}) {
+    for (const int64_t lost : {0, 1}) {
+      StageGroup group(job, tried.fields, StageGroup::whole_model,
+                       [&](const Job& of, const FieldTable& fields) {
+                         return make_group_model_on(
+                             [&, lost](int64_t local) {
+                               return make_queued_backend(std::make_shared<FakeDevice>(
+                                   device::FakeOptions{.seed = 7,
+                                                       .lost_after = local == lost ? after : -1,
+                                                       .index = static_cast<int>(local)}));
+                             },
+                             of, fields, 2);
+                       });
+      std::atomic<int> failed = 0;
+      EXPECT_ANY_THROW(group.run([&](int worker) {
+        try {
+          group.of(worker).push({{0, 8}}, 4);
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), ErrorCode::kDevice);
+          ++failed;
+          group.parts().end();
+          throw;
+        }
+      }));
+      EXPECT_GE(failed, 1) << after;
+    }
+  }
+}
+
 std::string refusal(const std::string& keys, const FieldTable& fields) {
   Job job = job_of(keys, "1f1b");
   job.stages = 2;
   const auto device = fakes(1, 1).front();
   try {
-    make_group_model_on([&] { return make_queued_backend(device); }, job, fields);
+    make_group_model_on([&](int64_t) { return make_queued_backend(device); }, job, fields);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kUsage);
     return e.what();

@@ -15,11 +15,12 @@ namespace {
 
 class StageEvaluation : public testing::Test {
  protected:
-  void make(const std::string& keys, const FieldTable& fields, int64_t stages) {
+  void make(const std::string& keys, const FieldTable& fields, int64_t stages, int local = 1) {
     Job job = parse_job_text(
         "dataset = dummy\nglobal-batch = 8\nmicro-batch = 2\nsteps = 10\n" + keys, "test");
     job.stages = stages;
-    group_ = std::make_unique<StageGroup>(job, fields);
+    group_ = std::make_unique<StageGroup>(job, fields,
+                                          std::vector<int>(static_cast<size_t>(stages), local));
   }
   std::optional<wire::EvalResult> evaluate(Computing& one, StageExchange* exchange, Range chunks) {
     Activity activity([] { return 0; });
@@ -38,8 +39,9 @@ class StageEvaluation : public testing::Test {
     EXPECT_EQ(group_->parts().left(), 0U);
     return results;
   }
-  void expect_same(const std::string& keys, const FieldTable& fields, int64_t stages) {
-    make(keys, fields, stages);
+  void expect_same(const std::string& keys, const FieldTable& fields, int64_t stages,
+                   int local = 1) {
+    make(keys, fields, stages, local);
     for (const Range& chunks : {Range{0, 11}, {3, 8}, {10, 11}, {4, 4}}) {
       const auto want = evaluate(group_->whole(), nullptr, chunks);
       ASSERT_TRUE(want);
@@ -70,6 +72,8 @@ TEST_F(StageEvaluation, HasTheResultsOfTheUndividedModel) {
     expect_same("model = bert\nlayers = 2\nheads = 2\nembed = 16\n", question_fields(6, 101, 3),
                 stages);
   }
+  expect_same("model = gpt\nlayers = 4\nheads = 2\nembed = 16\ndropout = 0.5\n",
+              token_fields(6, 101), 2, 2);
 }
 
 // The first stage does not fill the memory with what the second one has not taken.

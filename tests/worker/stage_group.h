@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -14,11 +15,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/job/job.h"
@@ -80,9 +84,7 @@ class PartsInMemory {
       parts_.changed_.notify_all();
     }
     Payload receive(const Part& from, size_t floats) override {
-      Part here = from;  // as its sender has named it
-      here.stage = stage_;
-      const Key key{from.stage, here};
+      const Key key = key_of(from);
       std::unique_lock lock(parts_.mutex_);
       if (--parts_.receives_left_ == 0) parts_.ended_ = true;
       const bool waited = parts_.changed_.wait_for(lock, std::chrono::seconds(20), [&] {
@@ -95,15 +97,54 @@ class PartsInMemory {
         parts_.changed_.notify_all();
         throw GroupEnded{};
       }
+      return here(key, floats);
+    }
+    std::optional<Payload> take(const Part& from, size_t floats) override {
+      const std::lock_guard lock(parts_.mutex_);
+      const Key key = key_of(from);
+      if (!parts_.parts_.contains(key)) return std::nullopt;
+      if (--parts_.receives_left_ == 0) parts_.ended_ = true;
+      return here(key, floats);
+    }
+    void wait(std::span<const Part> parts, bool computes) override {
+      EXPECT_TRUE(computes || !parts.empty()) << "stage " << stage_ << " waits for nothing";
+      std::unique_lock lock(parts_.mutex_);
+      const bool ended = parts_.changed_.wait_for(lock, std::chrono::milliseconds(20), [&] {
+        return parts_.ended_ || woken_ || std::ranges::any_of(parts, [&](const Part& part) {
+                 return parts_.parts_.contains(key_of(part));
+               });
+      });
+      woken_ = false;
+      idle_waits_ = ended || computes ? 0 : idle_waits_ + 1;
+      EXPECT_LT(idle_waits_, 1000) << "stage " << stage_ << " waits for kind " << parts.front().kind
+                                   << ", index " << parts.front().index;
+      if (idle_waits_ >= 1000) parts_.ended_ = true;
+      parts_.changed_.notify_all();
+      if (parts_.ended_) throw GroupEnded{};
+    }
+    void wake() override {
+      const std::lock_guard lock(parts_.mutex_);
+      woken_ = true;
+      parts_.changed_.notify_all();
+    }
+
+   private:
+    // The part as its sender has named it.
+    std::pair<int, Part> key_of(Part from) const {
+      const int sender = std::exchange(from.stage, stage_);
+      return {sender, from};
+    }
+    Payload here(const std::pair<int, Part>& key, size_t floats) {
       Payload part = std::move(parts_.parts_.at(key));
       parts_.parts_.erase(key);
       EXPECT_EQ(part.float_count(), floats);
       return part;
     }
 
-   private:
     PartsInMemory& parts_;
     int stage_ = -1;
+    bool woken_ = false;  // guarded, as all
+    int idle_waits_ = 0;
   };
 
   // Ends the group in its receive number `receive` from now on; 0: never.
@@ -203,6 +244,14 @@ class StageGroup {
     for (int stage = 0; stage < stages(); ++stage) take(stage, stage);
   }
 
+  // local: into how many stages each worker divides its own.
+  StageGroup(const Job& job, FieldTable fields, std::vector<int> local)
+      : StageGroup(job, std::move(fields), whole_model,
+                   [local = std::move(local), worker = size_t{0}](const Job& of,
+                                                                  const FieldTable& f) mutable {
+                     return make_group_model(of, f, local.at(worker++));
+                   }) {}
+
   static std::unique_ptr<Model> group_model(const Job& job, const FieldTable& fields) {
     return make_group_model(job, fields);
   }
@@ -226,7 +275,11 @@ class StageGroup {
   // Gives a worker this stage, with weights that are poison but for those that the stage reads.
   void take(int worker, int stage) {
     Computing& one = of(worker);
-    one.model->group_stage()->take_stage(stage, job_.micro_batches());
+    std::vector<int> local;
+    for (const Computing& each : workers_) {
+      local.push_back(each.model->group_stage()->local_stages());
+    }
+    one.model->group_stage()->take_stage(stage, local, job_.micro_batches());
     ends_[static_cast<size_t>(worker)]->set_stage(stage);
     one.weights.assign(static_cast<size_t>(table_.total), poison());
     for (const Range& range : parts_of(stage).reads) {
@@ -238,6 +291,14 @@ class StageGroup {
     one.compute = std::make_unique<Compute>(
         job_, dataset_, *one.model, map_, [] { return false; }, PushedMemory{},
         ends_[static_cast<size_t>(worker)].get());
+  }
+
+  // Puts another worker in the place of this one, which divides its stage into `local`.
+  void replace(int worker, int local) {
+    Computing& one = of(worker);
+    one.compute.reset();
+    one.model = make_group_model(job_, dataset_.fields(), local);
+    for (int stage = 0; stage < stages(); ++stage) take(stage, stage);
   }
 
   // Calls `work` on a thread for each worker. Rethrows what the first of those has thrown that threw.

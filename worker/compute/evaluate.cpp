@@ -69,7 +69,7 @@ std::span<const HeadSums> Evaluator::run_stage(std::span<const float> weights, i
   PP_ASSERT(std::ssize(weights) == model_.table().total);
   std::span<HeadSums> sums = sums_;
   if (!is_last_stage()) sums = {};
-  group()->planned().evaluate(weights, read(chunk, same_weights), input, output, sums);
+  evaluate_stages(group()->planned(), weights, read(chunk, same_weights), input, output, sums);
   return sums;
 }
 
@@ -91,10 +91,6 @@ constexpr auto kEvaluated = wire::StagePart::KIND_EVALUATED;
 constexpr int64_t kAhead = 4;
 constexpr size_t kTaken = 1;
 
-}  // namespace
-
-namespace {
-
 Payload one_float(float value) {
   const auto floats = std::make_shared<float>(value);
   return {floats, std::as_bytes(std::span<const float>(floats.get(), 1))};
@@ -105,8 +101,8 @@ Payload one_float(float value) {
 bool EvaluationShare::programs_pass() const {
   GroupStage* const group = evaluator_.group();
   if (group == nullptr) return false;
-  const PipelineStage& stage = group->planned();
-  return stage.input_floats() == 0 && stage.output_floats() == 0;
+  const std::vector<PipelineStage*> stages = group->planned();
+  return stages.front()->input_floats() == 0 && stages.back()->output_floats() == 0;
 }
 
 // These go ahead of the chunks, with a number that no chunk has.
@@ -162,8 +158,8 @@ Payload EvaluationShare::input_of(int64_t step, int64_t chunk, Range chunks) {
   GroupStage* const group = evaluator_.group();
   if (group == nullptr || group->stage() == 0 || programs_pass()) return {};
   const int before = group->stage() - 1;
-  Payload input =
-      exchange_->receive({before, kEvaluated, step, chunk}, group->planned().input_floats());
+  Payload input = exchange_->receive({before, kEvaluated, step, chunk},
+                                     group->planned().front()->input_floats());
   send_taken(step, chunk, chunks);
   return input;
 }
@@ -174,7 +170,7 @@ std::shared_ptr<float[]> EvaluationShare::output_of(int64_t step, int64_t chunk,
   if (chunk - kAhead >= chunks.lo) {
     exchange_->receive({group->stage() + 1, kEvaluated, step, chunk - kAhead}, kTaken);
   }
-  const size_t floats = group->planned().output_floats();
+  const size_t floats = group->planned().back()->output_floats();
   if (!outputs_ || outputs_->floats() != floats) outputs_.emplace(floats);
   return outputs_->get();
 }

@@ -14,7 +14,6 @@
 #include "models/device_step.h"
 #include "worker/compute/device_team.h"
 #include "worker/compute/pipeline_source.h"
-#include "worker/compute/stage_source.h"
 
 namespace pushpull {
 namespace {
@@ -278,8 +277,8 @@ std::unique_ptr<GradientSource> make_gradient_source(const Job& job, Model& mode
   }
   if (group != nullptr) {
     PP_ASSERT(exchange != nullptr);
-    return std::make_unique<StageSource>(*group, model.table(), map, batches, *exchange,
-                                         std::move(memory.host));
+    return std::make_unique<PipelineSource>(*group, model.table(), map, batches, *exchange,
+                                            std::move(memory.host));
   }
   if (pipeline != nullptr) {
     return std::make_unique<PipelineSource>(*pipeline, model.table(), map, batches,

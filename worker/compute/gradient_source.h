@@ -1,5 +1,5 @@
 // The gradients of a task's nodes, computed and summed where the model is: on the processor, whole or
-// in stages (pipeline_source.h), as one stage of a group (stage_source.h), on a device, or on several
+// in stages or as a stage of a group (pipeline_source.h), on a device, or on several
 // (device_team.h). Single-threaded.
 #pragma once
 

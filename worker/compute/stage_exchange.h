@@ -4,13 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "common/base/buffer_pool.h"
 #include "common/net/message.h"
 
 namespace pushpull {
 
-// Used by the trainer's thread.
+// Used by the trainer's thread, but for `wake`.
 class StageExchange {
  public:
   using Kind = wire::StagePart::Kind;
@@ -32,6 +34,16 @@ class StageExchange {
   // Waits for a part, and exchanges other messages meanwhile. Throws what ends the task (the group
   // has changed, the job is over), and Error that names the worker if the part has another size.
   virtual Payload receive(const Part& from, size_t floats) = 0;
+
+  // ---- while other threads of this worker compute ----
+  // Returns a part if it has arrived. Throws Error as `receive` does.
+  virtual std::optional<Payload> take(const Part& from, size_t floats) = 0;
+  // Waits at most 20 ms, until one of these parts has arrived or `wake` was called, and exchanges other messages
+  // meanwhile. Throws what ends the task.
+  //   computes: a thread computes, so this worker does not only wait.
+  virtual void wait(std::span<const Part> parts, bool computes) = 0;
+  // Ends a wait, or the next one. Any thread.
+  virtual void wake() = 0;
 };
 
 }  // namespace pushpull

@@ -80,6 +80,7 @@ class GroupParts {
   void send(const Part& to, Payload floats);
   // Returns the part if it has arrived. Returns each part once.
   std::optional<Payload> take(const Part& from);
+  bool is_here(const Part& from) const { return here_.contains(from); }
   // Drops parts of earlier steps, now and whenever they arrive.
   void forget_before(int64_t step);
 

@@ -106,8 +106,9 @@ class Control final : public CoordinatorLink {
   // Waits, when a peer does not answer, until the coordinator says why. Returns false if the
   // coordinator is alive and has not said so after 5 s.
   bool wait_for_reason();
-  // Readable when there is a new state or end. Clear it before reading either.
+  // Readable when there is a new state or end, or after `wake`. Clear it before reading either.
   WakeFd& news() { return news_; }
+  void wake() override { news_.wake(); }
 
  private:
   void loop(const std::stop_token& stop);

@@ -14,7 +14,7 @@ namespace pushpull {
 // Thrown out of waits when the job is over, for any reason.
 struct JobOver {};
 
-// Used by the trainer's thread.
+// Used by the trainer's thread, but for `wake`.
 class CoordinatorLink {
  public:
   virtual ~CoordinatorLink() = default;
@@ -33,6 +33,8 @@ class CoordinatorLink {
   // Sets payload bytes sent to and received from other workers, and the number of rejected
   // messages. They go out in the same way.
   virtual void set_traffic(int64_t /*sent*/, int64_t /*received*/, int64_t /*rejected*/) {}
+  // Ends a wait of Links, or the next one, as news of the coordinator do. Any thread.
+  virtual void wake() {}
 };
 
 }  // namespace pushpull
