@@ -97,7 +97,16 @@ void pipeline(benchmark::State& state) {
   for (auto _ : state) {
     std::vector<float> losses;
     const Range range{0, micro_batches};
-    source.node({step, range, 0, weights, {}, step + 1, range, ready, none}, losses);
+    source.node({.step = step,
+                 .range = range,
+                 .first = 0,
+                 .weights = weights,
+                 .stage_weights = {},
+                 .next_step = step + 1,
+                 .next = range,
+                 .ready = ready,
+                 .needed = none},
+                losses);
     ++step;
   }
   double bubble = 0.0;

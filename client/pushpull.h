@@ -238,8 +238,10 @@ PP_API int pp_fail(pp_session* session, const char* why);
 // Returns the line of the last call that failed, or "". Valid until this thread calls pp_error
 // again, or pp_free.
 PP_API const char* pp_error(const pp_session* session);
-// Ends the session. If the job goes on, it loses this worker. Waits until the worker has left, which
-// takes up to a second if the servers do not answer. Accepts NULL.
+// Ends the session. If the job goes on, the worker leaves it: the others share its work, whatever
+// on-worker-loss says, and without others the job stops with a checkpoint and code 75. (allreduce, and a
+// job that has not begun, lose it.) Waits until the worker has left, which takes up to a second if the
+// servers do not answer. Accepts NULL.
 PP_API void pp_free(pp_session* session);
 
 // Log lines of the library, of all sessions, go to `log`, or to standard error if it is NULL. Called

@@ -34,14 +34,21 @@ std::jthread without_signals(const std::function<std::jthread()>& start) {
 
 }  // namespace
 
-void Session::Owner::fail(const std::string& why) {
+void Session::Owner::fail(const std::string& why, ErrorCode code) {
   const std::lock_guard lock(mutex_);
-  if (failure_.empty()) failure_ = why;
+  if (!failure_.empty()) return;
+  failure_ = why;
+  code_ = code;
 }
 
 std::string Session::Owner::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+ErrorCode Session::Owner::failure_code() const {
+  const std::lock_guard lock(mutex_);
+  return code_;
 }
 
 Session::Session(WorkerOptions options, PeerPort port)
@@ -50,10 +57,12 @@ Session::Session(WorkerOptions options, PeerPort port)
             [this, options = std::move(options), port = std::move(port)] { live(options, port); });
       })) {}
 
-Session::~Session() { fail("[client] the program has ended its session"); }
+Session::~Session() { end("[client] the program has ended its session", ErrorCode::kStopped); }
 
-void Session::fail(const std::string& why) {
-  owner_.fail(why);
+void Session::fail(const std::string& why) { end(why, ErrorCode::kFailed); }
+
+void Session::end(const std::string& why, ErrorCode code) {
+  owner_.fail(why, code);
   handover_.give_up(owner_.failure());
   const std::lock_guard lock(mutex_);
   changed_.notify_all();

@@ -23,7 +23,7 @@ class Session {
  public:
   // Begins to join.
   Session(WorkerOptions options, PeerPort port);
-  // Fails with a reason, unless the job is over, and waits until the worker has left.
+  // Leaves the job early, unless it is over or the session has failed, and waits until the worker has left.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -60,15 +60,19 @@ class Session {
   class Owner final : public WorkerOwner {
    public:
     // Keeps the first reason.
-    void fail(const std::string& why);
+    void fail(const std::string& why, ErrorCode code);
     std::string failure() const override;
+    ErrorCode failure_code() const override;
     void end_now(int /*code*/) override {}
 
    private:
     mutable std::mutex mutex_;
-    std::string failure_;  // guarded by mutex_
+    // guarded by mutex_
+    std::string failure_;
+    ErrorCode code_ = ErrorCode::kFailed;
   };
 
+  void end(const std::string& why, ErrorCode code);
   void live(const WorkerOptions& options, const PeerPort& port);
   Computation wait_attached(const Control& control);
   void forget_control();

@@ -73,9 +73,10 @@ JobEnd WorkerLife::run(const MakeWork& make) {
   try {
     end = run_terms(make);
     const std::string failure = owner_.failure();
-    if (!end.success && !failure.empty()) throw Error(ErrorCode::kFailed, failure);
+    if (!end.success && !failure.empty()) throw Error(owner_.failure_code(), failure);
   } catch (const Error& e) {
-    control_.leave(static_cast<int>(e.code()), e.what());
+    const bool by_owner = owner_.failure() == e.what();  // as the computation has seen it
+    control_.leave(static_cast<int>(by_owner ? owner_.failure_code() : e.code()), e.what());
     throw;
   } catch (const std::exception& e) {
     const std::optional<Error> shortage = shortage_of(e);

@@ -32,7 +32,7 @@ Member::News Member::on_message(int64_t now_ms, const Message& message) {
     joining_.reset();
     if (header.has_job_text()) {
       text_ = header.job_text();
-      options_.wanted_rank = text_.rank();
+      if (options_.role == wire::ROLE_WORKER) options_.wanted_rank = text_.rank();
       job_ = parse_job_text(text_.ini(), "the coordinator's job");
       heartbeat_ = Repeat(heartbeat_ms(job_.heartbeat_timeout_s));
       connection_ = Repeat(unheard_ms(job_.heartbeat_timeout_s));

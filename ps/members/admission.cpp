@@ -120,11 +120,9 @@ Checked Admission::on_hello(int64_t now_ms, const PeerId& peer, const wire::Hell
     const bool only_asks = hello.role() == wire::ROLE_SERVER && hello.data_endpoint().empty();
     if (!only_asks) add_member(hello);
   }
+  Message answer = job_text();
   if (MemberInfo* member = members_.find(hello.incarnation())) {
     members_.heard(*member, peer, now_ms);
-  }
-  Message answer = job_text();
-  if (const MemberInfo* member = members_.find(hello.incarnation())) {
     answer.header.mutable_job_text()->set_rank(std::max(0, member->wanted_rank));
   }
   out_.send(peer, std::move(answer));

@@ -28,7 +28,7 @@ int64_t WorkAssignment::workers_with_rank() const {
 }
 
 bool WorkAssignment::continues() const {
-  return setup_.job.on_worker_loss == OnWorkerLoss::kContinue;
+  return shares_out_ || setup_.job.on_worker_loss == OnWorkerLoss::kContinue;
 }
 
 bool WorkAssignment::is_paused() const {
@@ -49,6 +49,12 @@ void WorkAssignment::fill() {
   if (was_paused_) return;
   setup_.groups.form();
   assign();
+}
+
+void WorkAssignment::share_out() {
+  shares_out_ = true;
+  fill();
+  shares_out_ = false;
 }
 
 std::string WorkAssignment::paused_text() const {

@@ -67,6 +67,9 @@ class WorkAssignment {
   virtual bool lose(int64_t now_ms, uint64_t unit, bool reports) = 0;
   // Call when workers have joined or left: assigns free work, or announces that training is paused.
   void fill();
+  // Like `fill`, when a worker has left by itself: the others take its work at once, whatever on-worker-loss
+  // says.
+  void share_out();
   // Returns the units that hold unfinished work of steps up to `step`, or of an evaluation there.
   virtual std::vector<uint64_t> unfinished(int64_t step) const = 0;
   // Returns true if the unit may report the result of this chunk of the evaluation at `step`.
@@ -111,6 +114,7 @@ class WorkAssignment {
  private:
   const WorkSetup setup_;
   bool was_paused_ = false;  // paused, and announced
+  bool shares_out_ = false;  // share_out is at work
 };
 
 std::unique_ptr<WorkAssignment> make_work_assignment(const WorkSetup& setup);

@@ -59,6 +59,11 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   }
   if (leave.code() == 0) return lose(now_ms, member.incarnation, "it left", ErrorCode::kPeerLost);
   const ErrorCode code = exit_code_of(leave);
+  if (code == ErrorCode::kStopped && member.role == wire::ROLE_WORKER) {
+    const bool shared = phase_.training() && !job_.strategy.traits().workers_update;
+    if (shared) return leave_early(now_ms, member);
+    return lose(now_ms, member.incarnation, "its program has ended", ErrorCode::kPeerLost);
+  }
   // A worker without work cannot have computed anything.
   const bool has_computed = run_ != nullptr && run_->has_work(member.incarnation);
   if (code != ErrorCode::kNotFinite || !has_computed) {
@@ -79,6 +84,23 @@ void Departures::on_leave(int64_t now_ms, const wire::Leave& leave) {
   }
   members_.remove(member.incarnation, leave.text(), now_ms);
   fail_by(now_ms, member, code, leave.text(), leave.text() + " (" + member.name() + ")");
+}
+
+// The worker's program needs no more of the job, so no other process must come in its place.
+void Departures::leave_early(int64_t now_ms, const MemberInfo& worker) {
+  members_.remove(worker.incarnation, "its program has ended", now_ms);
+  out_.state_changed();
+  if (worker.rank >= 0) out_.lost(worker);
+  totals_.add(wire::ROLE_WORKER, worker.stats);
+  const std::string text = "[job] " + worker.name() + " has left at step " +
+                           std::to_string(run_->floor()) + ": its program has ended";
+  const TrainingRun::Lost lost = run_->lose_worker(now_ms, worker);
+  if (lost == TrainingRun::Lost::kPushes)
+    return end_term(text + "; a lost server lacks its pushes");
+  none_left_ = members_.count(wire::ROLE_WORKER) == 0;
+  out_.notice(text + (none_left_ ? "; no worker is left" : "; the others go on"));
+  admission_.promote_spares();
+  run_->share_work_out();
 }
 
 // Returns false if another worker has found the same, or no other worker is left to check it.

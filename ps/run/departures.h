@@ -50,6 +50,8 @@ class Departures {
   int64_t workers_lost() const { return workers_lost_; }
   // The number of workers that left because of a bad loss or gradient while the job continued.
   int64_t quarantined() const { return std::ssize(quarantined_); }
+  // Returns true if workers have left by themselves and none is left.
+  bool none_left() const { return none_left_; }
   // The push with the loss or gradient that was not finite, if that ended the job.
   const std::optional<RecordedPush>& failed_push() const { return failed_push_; }
 
@@ -64,6 +66,7 @@ class Departures {
                    ErrorCode code);
   void lose_worker(int64_t now_ms, const MemberInfo& worker, const std::string& reason,
                    ErrorCode code);
+  void leave_early(int64_t now_ms, const MemberInfo& worker);
   void end_term(const std::string& text);
   std::string lost_text(const MemberInfo& member, const std::string& reason) const;
   std::string abort_text() const;
@@ -78,6 +81,7 @@ class Departures {
   StallWatch stalls_;
   std::optional<std::string> lost_server_;
   bool holds_members_ = false;
+  bool none_left_ = false;
   RunTotals totals_;
   int64_t workers_lost_ = 0;
   std::vector<wire::Applied> quarantined_;  // the work that each could not push

@@ -46,6 +46,9 @@ bool PlannedStops::advance(Now now, Coordinator& coordinator, bool trained) {
                        options_.stop_reason);
     request_.take_limit(now);
   }
+  if (coordinator.departures().none_left() && !request_.asked()) {
+    request_.take_last_worker(now, coordinator.training()->cut_without_workers() > 0);
+  }
   return request_.asked() && stop(now, coordinator, trained);
 }
 

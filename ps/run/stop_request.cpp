@@ -20,15 +20,15 @@ std::string RunSaved::loss() const {
          " lost";
 }
 
-void StopRequest::take_limit(Now now) {
+void StopRequest::take_itself(Now now, const char* why, int64_t grace_ms) {
   if (end_.asked()) return;
-  by_limit_ = true;
-  grace_ms_ = options_.grace_of_limit_ms();
+  by_itself_ = why;
+  grace_ms_ = grace_ms;
   end_.take(now.ms, SIGTERM);
 }
 
 std::string StopRequest::cause() const {
-  if (by_limit_) return kTimeLimit;
+  if (by_itself_ != nullptr) return by_itself_;
   return signal_name(end_.signal()) + " (server 0 (" + self_.host + ", pid " +
          std::to_string(self_.pid) + "))";
 }
@@ -41,13 +41,16 @@ std::optional<Error> StopRequest::failure(Now now, wire::Phase phase, bool train
   if (phase > wire::PHASE_FINISHING || (phase == wire::PHASE_FINISHING && !files.busy())) {
     return std::nullopt;
   }
-  const int by_signal = by_limit_ ? static_cast<int>(ErrorCode::kFailed) : 128 + end_.signal();
+  const int by_signal =
+      by_itself_ != nullptr ? static_cast<int>(ErrorCode::kFailed) : 128 + end_.signal();
   const ErrorCode code = saved.whole_step ? ErrorCode::kStopped : ErrorCode::kFailed;
   exit_code_ = saved.whole_step ? static_cast<int>(code) : by_signal;
   std::string text = "[job] ended by " + cause();
   if (files.busy()) text += "; " + files.text(now.awake_ms);
   if (untouched) return Error(code, text);
-  if (!files.busy()) {
+  if (!files.busy() && grace_ms_ == 0) {
+    text += "; without workers the servers reach no consistent cut";
+  } else if (!files.busy()) {
     text += "; the next consistent cut was not on disk within the grace of " +
             print_real(static_cast<double>(grace_ms_) / 1000.0) + " s";
   }

@@ -30,6 +30,7 @@ class StopRequest {
  public:
   // The value of `stopped_by` in the summary of a run that stops by itself.
   static constexpr const char* kTimeLimit = "time-limit";
+  static constexpr const char* kLastWorker = "the end of the last worker's program";
 
   // Borrows self.
   //   self: server 0, which hears the signal.
@@ -39,13 +40,18 @@ class StopRequest {
   // Takes a signal that asks to end. Returns true if the process must end at once.
   bool take(Now now, int signal) { return end_.take(now.ms, signal); }
   // Asks to end because the allocation does. A later signal changes nothing.
-  void take_limit(Now now);
+  void take_limit(Now now) { take_itself(now, kTimeLimit, options_.grace_of_limit_ms()); }
+  // Asks to end because no worker is left.
+  //   may_cut: the servers stand at a cut. Otherwise the job ends at once with its newest checkpoint.
+  void take_last_worker(Now now, bool may_cut) {
+    take_itself(now, kLastWorker, may_cut ? grace_ms_ : 0);
+  }
   bool asked() const { return end_.asked(); }
   // Returns whether members have had time to hear of the end.
   bool overdue(Now now) const { return end_.overdue(now.ms, exit_ms(grace_ms_)); }
   // Returns whether the grace for a cut and its files is over: members must hear of the end now.
   bool late(Now now) const { return end_.overdue(now.ms, cut_ms(grace_ms_)); }
-  // Returns "SIGTERM (server 0 (vm, pid 23957))" or "time-limit".
+  // Returns "SIGTERM (server 0 (vm, pid 23957))", "time-limit" or kLastWorker.
   std::string cause() const;
 
   // Returns the error that ends the job if it cannot stop with a checkpoint: it has not begun, or the
@@ -60,10 +66,12 @@ class StopRequest {
   const std::optional<int>& exit_code() const { return exit_code_; }
 
  private:
+  void take_itself(Now now, const char* why, int64_t grace_ms);
+
   const MemberInfo& self_;
   const StopOptions options_;
   EndRequest end_;
-  bool by_limit_ = false;
+  const char* by_itself_ = nullptr;  // why, if no signal has asked
   int64_t grace_ms_;
   bool noticed_ = false;
   std::optional<int> exit_code_;

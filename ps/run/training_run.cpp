@@ -273,9 +273,20 @@ int64_t TrainingRun::nearest_cut() {
   return std::min(cut, choose_checkpoint(0).value_or(cut));
 }
 
+int64_t TrainingRun::cut_without_workers() const {
+  const StrategyTraits& traits = options_.job.strategy.traits();
+  const bool whole = traits.whole_steps && traits.step_versions && !traits.workers_update;
+  return whole && floor() > barriers_.start_step ? floor() : 0;
+}
+
 // The caller tells server 0 before it handles other messages: it hands out no weights from there
 // on.
 bool TrainingRun::stop() {
+  if (members_.count(wire::ROLE_WORKER) == 0) {
+    barriers_.stop_step = cut_without_workers();
+    if (barriers_.stop_step > 0) out_.state_changed();
+    return barriers_.stop_step > 0;
+  }
   int64_t step = nearest_cut();
   // The evaluation at the cut would not take place, and a resumed run would count one less.
   const int64_t next = barriers_.round_end(step);

@@ -116,8 +116,11 @@ class TrainingRun : public TrainingObserver {
   Checked on_message(const PeerId& peer, const wire::Header& header);
 
   // Stops the run at the nearest step with a consistent cut. Returns false if that is its end
-  // anyway.
+  // anyway, or if no worker is left to reach it.
   bool stop();
+  // Returns the step at which all servers stand if no push is on its way, or 0 if there is none, or no
+  // weights to write.
+  int64_t cut_without_workers() const;
   // Returns true once the checkpoint that the run stops with is on disk.
   bool stopped() const { return snapshots_.stopped(); }
   // Returns true once everything is computed, evaluated and on disk.
@@ -140,6 +143,8 @@ class TrainingRun : public TrainingObserver {
   // Call when workers have joined or left: gives free work to workers, or tells users that training
   // is paused.
   void assign_work() { work_->fill(); }
+  // Call when a worker has left by itself: others take its work.
+  void share_work_out() { work_->share_out(); }
   // Returns an error text if some work, or the place of a server, has waited for longer than
   // replacement-timeout, else "".
   std::string overdue(int64_t now_ms);

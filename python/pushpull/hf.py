@@ -36,6 +36,8 @@ class PushPullTrainer(Trainer):
     def is_world_process_zero(self):
         return self.job.rank == 0
 
+    is_local_process_zero = is_world_process_zero  # of a job it is enough that one prints
+
     def get_train_dataloader(self):
         args, job = self.args, self.job
         job_pieces = args.gradient_accumulation_steps

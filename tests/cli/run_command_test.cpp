@@ -177,7 +177,18 @@ TEST(RunCommand, ACommandOfTheUserTakesThePlaceOfTheWorker) {
   EXPECT_THAT(options.worker_command, ElementsAre("sh", "-c", "exit 1"));
   EXPECT_EQ(options.supervisor.finish_ms, 60000);
   EXPECT_TRUE(plan_run(parse({"--steps=10"}), "/b", false).worker_command.empty());
-  EXPECT_THAT(refusal({"--steps=10", "--worker", "sh"}), HasSubstr("[run] --worker: the job has"));
+  EXPECT_THAT(refusal({"--model=mlp", "--worker", "sh"}), HasSubstr("[run] --worker: the job has"));
+}
+
+TEST(RunCommand, ACommandOfTheUserMaySayTheJob) {
+  const auto says = [](const std::vector<std::string>& words) {
+    const LauncherOptions options = plan_run(parse(words), "/b", false);
+    return std::ranges::count(options.coordinator_arguments, kJobFromWorker) == 1;
+  };
+  EXPECT_TRUE(says({"--worker", "sh"}));
+  EXPECT_TRUE(says({"--steps=10", "--worker", "sh"}));
+  EXPECT_FALSE(says({"--model=external", "--worker", "sh"}));
+  EXPECT_FALSE(says({"--steps=10"}));
 }
 
 TEST(RunCommand, RefusesAnImpossibleJobBeforeItStartsAProcess) {

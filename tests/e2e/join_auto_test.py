@@ -79,24 +79,23 @@ def tasks_of_mpirun_train(lab):
 
 
 LOOP = """import torch, torch.nn.functional as F
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import TensorDataset
 import pushpull.torch as pp
 torch.set_num_threads(1)
 job = pp.join("auto")
 torch.manual_seed(job.seed)
-model = pp.DistributedModel(torch.nn.Linear(20, 2), job)
+model = torch.nn.Linear(20, 2)
 x = torch.randn(480, 20, generator=torch.Generator().manual_seed(1))
-data = TensorDataset(x, (x.sum(1) > 0).long())
-sampler = DistributedSampler(data, model.world_size, model.rank)
-for epoch in range(9):
-    sampler.set_epoch(epoch)
-    for x, y in DataLoader(data, batch_size=24, sampler=sampler):
+loader = job.loader(TensorDataset(x, (x.sum(1) > 0).long()))
+optimizer = job.optimizer(model)
+for epoch in job.epochs():
+    for x, y in loader:
+        optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()
-        if not job.step(loss):
-            break
-if model.rank == 0:
-    torch.save(model.module.state_dict(), "saved.pt")
+        optimizer.step(loss=loss)
+if job.rank == 0:
+    torch.save(model.state_dict(), "saved.pt")
 """
 
 

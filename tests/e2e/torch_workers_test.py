@@ -122,8 +122,8 @@ def a_worker_with_another_thread_count_is_refused(lab):
     expect(code != 0 and "2 threads" in second.output() and "1 threads" in second.output(), f"{code}: {second.output()}")
 
 
-def start_script(lab, *words):
-    process = base.Process(lab, lab.name("script"), [sys.executable, HERE / "torch_worker.py", *words])
+def start_script(lab, *words, file="torch_worker.py"):
+    process = base.Process(lab, lab.name("script"), [sys.executable, HERE / file, *words])
     lab.processes.append(process)
     return process
 
@@ -269,14 +269,19 @@ def write_idx(path, sizes, values):
     path.write_bytes(head + bytes(values))
 
 
-def the_examples_run_as_they_stand(lab):
-    _prepare(lab)
-    folder = lab.folder / "mnist"
-    folder.mkdir()
+def write_mnist(folder):
+    """Writes images of ten greys as MNIST's files. Returns the folder."""
+    folder.mkdir(parents=True)
     for split, count in (("train", 400), ("t10k", 100)):
         labels = [i * 7 % 10 for i in range(count)]
         write_idx(folder / f"{split}-labels-idx1-ubyte", [count], labels)
         write_idx(folder / f"{split}-images-idx3-ubyte", [count, 28, 28], [25 * label for label in labels for _ in range(784)])
+    return folder
+
+
+def the_examples_run_as_they_stand(lab):
+    _prepare(lab)
+    folder = write_mnist(lab.folder / "mnist")
     examples = ROOT / "docs" / "examples"
     for name, keys, words, least in (("mnist", {"epochs": 6}, [folder], 0.5), ("qa", {"steps": 40, "eval-every": 20}, [], 0)):
         out = lab.folder / f"out-{name}"
@@ -318,32 +323,6 @@ for cell in cells:
     found = re.search(r"(\d+) micro-batches", process.output())
     expect(found and 800 <= int(found[1]) <= 803, process.output())
     expect(cluster.ends_well()["steps"] == 200, "not all steps")
-
-
-def a_loop_of_its_own_keeps_its_bits_from_run_to_run(lab):
-    _prepare(lab)
-    program = lab.folder / "loop.py"
-    program.write_text("""import torch, torch.nn.functional as F
-import pushpull.torch as pp
-torch.set_num_threads(1)
-job = pp.join()
-torch.manual_seed(job.seed)
-model = pp.DistributedModel(torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)), job)
-generator = torch.Generator().manual_seed(100 + model.rank)
-weights = torch.arange(20.0)
-data = torch.utils.data.TensorDataset(torch.randn(6400, 20, generator=generator))
-for x, in torch.utils.data.DataLoader(data, batch_size=32, num_workers=2):
-    loss = F.cross_entropy(model(x), (x @ weights > 0).long())
-    loss.backward()
-    if not job.step(loss.item()):
-        break
-print("last loss", loss.item())
-""")
-    keys = {"global-batch": 2, "micro-batch": 1, "steps": 100}
-    summaries = [trained(lab, keys, 1, 2, script(file=program)) for _ in range(2)]
-    hashes = {summary["weights_sha256"] for summary in summaries}
-    expect(len(hashes) == 1, f"{hashes}")
-    expect("other numbers give other bits" in summaries[0]["data_digest"], summaries[0]["data_digest"])
 
 
 if __name__ == "__main__":

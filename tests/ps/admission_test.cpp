@@ -106,6 +106,27 @@ TEST_F(AdmissionTest, AWorkerHasTheRankThatItsLauncherGivesItIfThatIsFree) {
   EXPECT_EQ(rank_of(14, INT32_MIN), 0);
 }
 
+TEST_F(AdmissionTest, TheAnswerToHelloHasTheRankThatNoOtherWorkerHas) {
+  const auto told = [&](uint64_t who, int wanted_rank = -1) {
+    wire::Hello wanting = hello_of(who);
+    wanting.set_wanted_rank(wanted_rank + 1);
+    hello(wanting);
+    return out_.take_messages().back().message.header.job_text().rank();
+  };
+  EXPECT_EQ(told(11), 0);
+  EXPECT_EQ(told(12), 1) << "the first has not declared yet";
+  EXPECT_EQ(told(13), 2) << "a spare";
+  EXPECT_EQ(told(11), 0) << "again";
+  declare(declaration_of(12));
+  EXPECT_EQ(members_.find(12)->rank, 1);
+  declare(declaration_of(11));
+  EXPECT_EQ(members_.find(11)->rank, 0);
+  members_.find(12)->disconnected_ms = 5;
+  EXPECT_EQ(told(14, 1), 1) << "it comes in the place of a worker that is about to be given up";
+  members_.remove(11);
+  EXPECT_EQ(told(15), 0);
+}
+
 TEST_F(AdmissionTest, RepeatedHelloGivesOneMemberAndTwoAnswers) {
   hello(hello_of(kAnna));
   hello(hello_of(kAnna));

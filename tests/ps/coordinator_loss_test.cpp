@@ -52,6 +52,36 @@ TEST_F(CoordinatorTest, WaitGivesTheShareToTheNextWorkerThatJoins) {
       << "its last push may not have reached every server";
 }
 
+TEST_F(CoordinatorTest, AWorkerThatLeavesEarlyGivesItsWorkToTheOthersUnderAnyPolicy) {
+  for (const std::string policy : {"abort", "wait", "continue"}) {
+    train("strategy = sync\non-worker-loss = " + policy + "\nheartbeat-timeout = 5\n");
+    commit_all(3);
+    leave(kBert, static_cast<int>(ErrorCode::kStopped), "its program ends");
+    tick();
+    EXPECT_EQ(coordinator_->phase(), wire::PHASE_TRAINING) << policy;
+    EXPECT_THAT(notices(),
+                HasSubstr("has left at step 3: its program has ended; the others go on"));
+    EXPECT_EQ(shares_of(kAnna), (std::vector<Range>{{0, 2}, {2, 4}})) << policy;
+    EXPECT_TRUE(coordinator_->take_given_up().empty()) << "no other process must come in its place";
+    EXPECT_FALSE(coordinator_->departures().none_left());
+    leave(kAnna, static_cast<int>(ErrorCode::kStopped), "its program ends");
+    tick();
+    EXPECT_TRUE(coordinator_->departures().none_left());
+    EXPECT_EQ(coordinator_->training()->cut_without_workers(), 3);
+  }
+}
+
+TEST_F(CoordinatorTest, AWorkerThatLeavesEarlyIsLostInAllReduceAndBeforeTheStart) {
+  train("strategy = allreduce:ring\n");
+  leave(kBert, static_cast<int>(ErrorCode::kStopped), "its program ends");
+  EXPECT_EQ(coordinator_->failure_code(), ErrorCode::kPeerLost);
+  make("strategy = sync\n", 2);
+  join(kAnna);
+  leave(kAnna, static_cast<int>(ErrorCode::kStopped), "its program ends");
+  EXPECT_EQ(coordinator_->phase(), wire::PHASE_GATHERING);
+  EXPECT_THAT(notices(), HasSubstr("its program has ended; the job waits for another"));
+}
+
 TEST_F(CoordinatorTest, WaitPromotesASpareAtOnce) {
   train("strategy = sync\non-worker-loss = wait\nheartbeat-timeout = 5\n");
   join(kCarl);

@@ -167,7 +167,7 @@ void Control::take_signal(int64_t now_ms) {
   const int signal = owner_.take_signal();
   if (signal != 0 && member_.on_signal(now_ms, signal)) owner_.end_now(128 + signal);
   const std::string failure = owner_.failure();
-  if (!failure.empty()) member_.fail(ErrorCode::kFailed, failure);
+  if (!failure.empty()) member_.fail(owner_.failure_code(), failure);
 }
 
 // Requires mutex_.

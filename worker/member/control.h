@@ -41,6 +41,8 @@ class WorkerOwner {
   // Returns why the program around the worker cannot go on, one line, or "". The worker then leaves
   // the job with this reason. Called as take_signal, and by the trainer's thread.
   virtual std::string failure() const { return {}; }
+  // Returns the code of that reason: kStopped if the program does not fail, but needs no more of the job.
+  virtual ErrorCode failure_code() const { return ErrorCode::kFailed; }
 
   // Called if the worker must end without waiting for its computation: after a second SIGINT, or,
   // once, if the computation did not stop in time. A program exits here, with this exit code. If the

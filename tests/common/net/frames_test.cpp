@@ -51,7 +51,7 @@ TEST(Frames, BeginWithMagicAndVersion) {
   const auto frames = encode(message);
   ASSERT_EQ(frames.size(), 1U);
   ASSERT_GE(frames[0].size(), 8U);
-  EXPECT_EQ(std::string(frames[0].data<char>(), 8), std::string("PUSHPL\0\20", 8));
+  EXPECT_EQ(std::string(frames[0].data<char>(), 8), std::string("PUSHPL\0\21", 8));
 }
 
 TEST(Frames, AnEmptyPayloadStaysEmpty) {

@@ -257,6 +257,23 @@ TEST(Member, AWorkerHasJoinedANewTermAfterTheFirstState) {
   EXPECT_EQ(member.state().version(), 1);
 }
 
+TEST(Member, AWorkerKeepsItsRankInLaterTerms) {
+  JoinOptions worker = options();
+  worker.role = wire::ROLE_WORKER;
+  Member member(worker);
+  member.on_tick(0, stats);
+  EXPECT_EQ(member.take_outgoing()[0].header.hello().wanted_rank(), 0) << "any";
+  Message first = job_text();
+  first.header.mutable_job_text()->set_rank(3);
+  member.on_message(0, first);
+  EXPECT_EQ(member.rank(), 3);
+  member.take_outgoing();
+  EXPECT_EQ(member.on_message(10, job_text(6, 2)), Member::News::kTerm);
+  member.on_tick(20, stats);
+  EXPECT_EQ(member.take_outgoing()[0].header.hello().wanted_rank(), 3 + 1);
+  EXPECT_EQ(member.rank(), 3);
+}
+
 TEST(Member, MessagesOfAnotherTermDoNotKeepTheCoordinatorAlive) {
   Member member = joined("on-server-loss = abort\n");
   for (int64_t now = 0; now <= 3000; now += 100) member.on_message(now, state(1, 4));

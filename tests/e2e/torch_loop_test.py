@@ -1,0 +1,144 @@
+"""Tests whole jobs of scripts that keep their loop: torch_loop_worker.py, and the examples with Lightning and Hugging Face."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from lab import Skipped, expect, first, flags_of, summary_of
+from torch_workers_test import HERE, JOB, ROOT, _prepare, hash_of, launch, script, start_script, trained, write_mnist
+
+
+def loop(*words):
+    return script(*words, file=HERE / "torch_loop_worker.py")
+
+
+def ends_of(run):
+    """Returns by rank what the scripts say at their end: (world size, batches, sum of weights, step and accuracy of the evaluation)."""
+    lines = re.findall(r"END (\d+) (\d+) (\d+) (\S+) (\S+) (\S+)", run.output())
+    return {int(rank): (int(world), int(batches), float(bias), step, accuracy) for rank, world, batches, bias, step, accuracy in lines}
+
+
+def looped(lab, keys, workers, *words, **options):
+    """Runs a job, which must end with 0. Returns its summary and the scripts' ends."""
+    run = launch(lab, keys, 1, workers, loop(*words), **options)
+    code = run.ends(240)
+    expect(code == 0, f"exit code {code}: {run.output()[-1500:]}")
+    return summary_of(run.out), ends_of(run)
+
+
+@first("a loop that stays the script's own has the bits of one over tasks, and ends with the job's weights")
+def it_has_the_bits_of_a_loop_over_tasks(lab):
+    torch = _prepare(lab)
+    import pushpull.torch as pp
+    want = trained(lab, {}, 1, 1)
+    for workers, words in ((2, ()), (1, ("--epochs", 9))):
+        out = lab.folder / f"out-{workers}"
+        summary, ends = looped(lab, {}, workers, *words, out=out)
+        expect(summary["weights_sha256"] == want["weights_sha256"], f"{workers} workers: other weights")
+        expect(summary["train_loss"] == want["train_loss"] and summary["test_accuracy"] == want["test_accuracy"], f"{summary}")
+        bias = float(pp.read_checkpoint(out / "checkpoints")["8.bias"].sum(dtype=torch.float32))
+        for rank, (world, batches, mine, step, accuracy) in ends.items():
+            expect((world, batches, step) == (workers, 240 // workers, "30"), f"{workers} workers, {rank}: {ends}")
+            expect(abs(mine - bias) < 1e-6, f"the script's model ends with {mine}, the checkpoint has {bias}")
+            expect(abs(float(accuracy) - want["test_accuracy"]) < 1e-9, f"{accuracy}, {want['test_accuracy']}")
+        expect(sorted(ends) == list(range(workers)), f"{ends}")
+
+
+def pieces_and_processes_that_read_keep_the_samples(lab):
+    _prepare(lab)
+    summaries = [looped(lab, {"micro-batch": 10}, workers, "--accumulate", 2, "--loaders", loaders)[0]
+                 for workers, loaders in ((1, 0), (2, 2))]
+    expect(len({one["weights_sha256"] for one in summaries}) == 1 and summaries[0]["samples"] == 1200, f"{summaries}")
+
+
+def a_kill_and_a_resume_keep_the_bits(lab):
+    _prepare(lab)
+    keys = {"steps": 100, "on-worker-loss": "wait", "eval-every": 40}
+    want = hash_of(lab, keys, 1, 1)
+    cluster = lab.cluster(lab.job({**JOB, **keys}), 1, 0, workers=2)
+    lab.environment = {**lab.environment, "PUSHPULL_JOIN": cluster.address}
+    scripts = [start_script(lab, "--slow", 0.005, file="torch_loop_worker.py") for _ in range(2)]
+    cluster.reaches(30)
+    scripts[0].kill()
+    scripts.append(start_script(lab, file="torch_loop_worker.py"))
+    for process in scripts[1:]:
+        expect(process.ends(120) == 0, process.output()[-600:])
+    expect(cluster.ends_well()["weights_sha256"] == want, "a kill has changed the weights")
+    del lab.environment["PUSHPULL_JOIN"]
+    out = lab.folder / "resumed"
+    looped(lab, keys, 3, out=out, stop_after=31)
+    summary, _ = looped(lab, keys, 2, out=out, resume="true")
+    expect(summary["weights_sha256"] == want, "a resume has changed the weights")
+
+
+def a_script_that_ends_early_leaves_and_the_last_one_stops_the_job(lab):
+    _prepare(lab)
+    want = hash_of(lab, {}, 1, 1)
+    run = launch(lab, {}, 1, 2, loop("--leave", 20, 1))
+    expect(run.ends(120) == 0, run.output()[-1500:])
+    expect("has left at step" in run.output() and "the others go on" in run.output(), run.output()[-1500:])
+    expect(summary_of(run.out)["weights_sha256"] == want, "a script that left has changed the weights")
+    out = lab.folder / "left"
+    run = launch(lab, {}, 1, 2, loop("--leave", 20, -1), out=out)
+    expect(run.ends(120) == 75, run.output()[-1500:])
+    expect("no worker is left" in run.output() and summary_of(out)["stopped_by"] == "the end of the last worker's program",
+           run.output()[-1500:])
+    summary, _ = looped(lab, {}, 2, out=out, resume="true")
+    expect(summary["weights_sha256"] == want, "a resume after the scripts left has changed the weights")
+
+
+def each_strategy_trains(lab):
+    _prepare(lab)
+    for strategy in ("async", "ssp:2", "buffered:2", "local:4", "backup:1", "allreduce:ring"):
+        summary, ends = looped(lab, {"strategy": strategy, "steps": 60, "eval-every": 20}, 2)
+        expect(summary["test_total"] == 100 and len(ends) == 2, f"{strategy}: {summary['test_total']} of 100 test samples, {ends}")
+
+
+# ---- Lightning and Hugging Face ----
+
+def _prepare_with(lab, *packages):
+    """Like _prepare. Returns a Python that has the packages: this one, or that of PUSHPULL_TORCH_PYTHON."""
+    _prepare(lab)
+    for python in filter(None, (sys.executable, os.environ.get("PUSHPULL_TORCH_PYTHON"))):
+        if subprocess.run([python, "-c", f"import {', '.join(packages)}"], capture_output=True, timeout=120).returncode == 0:
+            return python
+    raise Skipped(f"no {', '.join(packages)}: scripts/torch-env.sh DIR installs them, and PUSHPULL_TORCH_PYTHON=DIR/bin/python "
+                  f"names their Python")
+
+
+def example(lab, python, name, words, workers, keys=(), epochs=2):
+    """Runs an example. Returns its summary and output."""
+    out = lab.folder / f"{name}-{workers}"
+    examples = ROOT / "docs" / "examples"
+    run = lab.start("pushpull", "run", "--job", examples / f"{name}.ini", "--workers", workers, "--out", out, *keys,
+                    *flags_of({"epochs": epochs}), "--worker", " ".join(map(str, (python, examples / f"{name}.py", *words))))
+    expect(run.ends(240) == 0, f"{name}: {run.output()[-1500:]}")
+    return summary_of(out), run.output()
+
+
+def the_trainer_of_lightning_is_kept(lab):
+    python = _prepare_with(lab, "lightning", "torchvision")
+    folder = lab.folder / "data"
+    write_mnist(folder / "MNIST" / "raw")
+    done = [example(lab, python, "mnist_lightning", [folder, lab.folder / f"lightning-{workers}"], workers) for workers in (1, 2)]
+    expect(len({summary["weights_sha256"] for summary, _ in done}) == 1, f"{[summary['weights_sha256'] for summary, _ in done]}")
+    summary, text = done[1]
+    expect("the job's keys count, not these of Lightning: optimizer Adam" in text and "max_epochs 5 (the job has 2)" in text, text)
+    expect(f"val_accuracy {summary['test_accuracy']:.4f}" in text, f"{summary['test_accuracy']}: {text[-1500:]}")
+
+
+def the_trainer_of_hugging_face_is_kept(lab):
+    python = _prepare_with(lab, "transformers", "accelerate")
+    done = [example(lab, python, "sentences_hf", [lab.folder / f"hf-{workers}"], workers) for workers in (1, 2)]
+    expect(len({summary["weights_sha256"] for summary, _ in done}) == 1, f"{[summary['weights_sha256'] for summary, _ in done]}")
+    summary, text = done[1]
+    expect("the job's keys count, not these of Hugging Face" in text and "max_grad_norm 1.0" in text, text)
+    found = re.findall(r"'eval_accuracy': '?([0-9.]+)", text)
+    expect(found and abs(float(found[-1]) - summary["test_accuracy"]) < 1e-3, f"{summary['test_accuracy']}: {text[-1500:]}")
+    expect(list(pathlib.Path(lab.folder / "hf-2").glob("model.safetensors")), "worker 0 has saved no model")
+
+
+if __name__ == "__main__":
+    import lab as base
+    base.main(globals())
