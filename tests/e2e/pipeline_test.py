@@ -463,15 +463,16 @@ def a_group_that_stays_incomplete_names_its_stage(lab):
 
 def a_stopped_member_of_a_group_is_named(lab):
     keys = keys_of(lab.folder, steps=10_000_000, **{"on-worker-loss": "wait", "progress-timeout": lab.seconds(3)})
-    cluster = lab.cluster(lab.job(keys), 1, 4, stages=2)
+    cluster = cut_again(lab, lab.job(keys), 1, (1, 1, 1, 2), stages=2)
     cluster.reaches(2)
     for stage in (0, 1):
-        victim = cluster.workers[2 + stage]
+        victim = cluster.workers[2 + stage]  # the second one computes on threads of its own
         since = len(cluster.servers[0].output())
         with compute_thread_stopped(victim.pid):
             cluster.servers[0].prints("lost worker", 40, since)
             lost = [line for line in cluster.servers[0].output(since).splitlines() if "lost worker" in line]
             expect(len(lost) == 1 and f"pid {victim.pid})" in lost[0] and "computed nothing" in lost[0], f"not the stopped one: {lost}")
+            expect(victim.ends(30) == 5, victim.output()[-300:])
         step = cluster.step()
         cluster.workers[2 + stage] = cluster.add_worker()
         cluster.workers.pop()
