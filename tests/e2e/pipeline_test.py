@@ -193,6 +193,26 @@ def a_killed_member_is_replaced_by_one_with_other_local_stages(lab):
     lab.side_by_side(survives, ((2, 1), 0, 1), ((2, 1), 1, 2))
 
 
+def local_stages_survive_both_servers(lab):
+    keys = keys_of(lab.folder, steps=300, **{"heartbeat-timeout": 2, "checkpoint-every": 40})
+    job = lab.job(keys)
+    calm = lab.train(job, 1, 1)["weights_sha256"]
+    cluster = cut_again(lab, job, 2, (2, 1), stages=2)
+    cluster.reaches(60)
+    server = cluster.servers[0]
+    os.kill(cluster.servers[1].pid, signal.SIGKILL)
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    server.prints("training goes on")
+    step = cluster.step()
+    lab.until(lambda: cluster.step() > step + 50, 60, lambda: server.output()[-800:])
+    os.kill(server.pid, signal.SIGKILL)
+    server.wait()
+    cluster.servers[0] = lab.start("pushpull-server", "--job", job, "--stages", 2, "--listen", "tcp://127.0.0.1:*", "--servers", 2, "--workers", 2,
+                                   "--out", cluster.out)
+    run = cluster.ends_well()
+    expect(run["weights_sha256"] == calm and run["recoveries"] == 2, f"{run['recoveries']} recoveries, or the weights differ")
+
+
 def a_group_that_joins_takes_part(lab):
     job = lab.job(keys_of(lab.folder, steps=300, **{"on-worker-loss": "continue"}))
     calm = lab.train(job, 1, 1)["weights_sha256"]
