@@ -45,6 +45,13 @@ def stages_on_devices_have_the_bits_of_the_undivided_model(lab):
         del lab.environment["FAKE_MOST_PAGEABLE"]
         got = lab.cluster(job, 2, 4, stages=2, worker_program=FAKE, worker_words=("--device", "cuda:1")).ends_well()
         expect(got["weights_sha256"] == want["weights_sha256"], "groups on devices have other bits")
+    job = lab.job({**MLP, "hidden": "32,24,16", "balance": "2,2", "stages": 2})
+    want = lab.cluster(job, 1, 2, worker_program=FAKE, worker_words=("--device", "cuda:0")).ends_well()
+    cluster = lab.cluster(job, 2, 0, workers=2)
+    for words in (("--stages", 2, "--device", "cuda:0,cuda:2"), ("--stages", 2, "--device", "cuda:1")):
+        cluster.add_worker(*words, program=FAKE)
+    got = cluster.ends_well()
+    expect(got["weights_sha256"] == want["weights_sha256"] and len(got["stages"]) == 4, f"local stages on devices: {got['stages']}")
 
 
 def a_group_may_have_members_on_devices_and_on_the_processor(lab):

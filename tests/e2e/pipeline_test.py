@@ -193,6 +193,26 @@ def a_killed_member_is_replaced_by_one_with_other_local_stages(lab):
     lab.side_by_side(survives, ((2, 1), 0, 1), ((2, 1), 1, 2))
 
 
+def local_stages_survive_both_servers(lab):
+    keys = keys_of(lab.folder, steps=300, **{"heartbeat-timeout": 2, "checkpoint-every": 40})
+    job = lab.job(keys)
+    calm = lab.train(job, 1, 1)["weights_sha256"]
+    cluster = cut_again(lab, job, 2, (2, 1), stages=2)
+    cluster.reaches(60)
+    server = cluster.servers[0]
+    os.kill(cluster.servers[1].pid, signal.SIGKILL)
+    cluster.servers[1] = lab.start("pushpull-server", "--join", cluster.address)
+    server.prints("training goes on")
+    step = cluster.step()
+    lab.until(lambda: cluster.step() > step + 50, 60, lambda: server.output()[-800:])
+    os.kill(server.pid, signal.SIGKILL)
+    server.wait()
+    cluster.servers[0] = lab.start("pushpull-server", "--job", job, "--stages", 2, "--listen", "tcp://127.0.0.1:*", "--servers", 2, "--workers", 2,
+                                   "--out", cluster.out)
+    run = cluster.ends_well()
+    expect(run["weights_sha256"] == calm and run["recoveries"] == 2, f"{run['recoveries']} recoveries, or the weights differ")
+
+
 def a_group_that_joins_takes_part(lab):
     job = lab.job(keys_of(lab.folder, steps=300, **{"on-worker-loss": "continue"}))
     calm = lab.train(job, 1, 1)["weights_sha256"]
@@ -463,15 +483,16 @@ def a_group_that_stays_incomplete_names_its_stage(lab):
 
 def a_stopped_member_of_a_group_is_named(lab):
     keys = keys_of(lab.folder, steps=10_000_000, **{"on-worker-loss": "wait", "progress-timeout": lab.seconds(3)})
-    cluster = lab.cluster(lab.job(keys), 1, 4, stages=2)
+    cluster = cut_again(lab, lab.job(keys), 1, (1, 1, 1, 2), stages=2)
     cluster.reaches(2)
     for stage in (0, 1):
-        victim = cluster.workers[2 + stage]
+        victim = cluster.workers[2 + stage]  # the second one computes on threads of its own
         since = len(cluster.servers[0].output())
         with compute_thread_stopped(victim.pid):
             cluster.servers[0].prints("lost worker", 40, since)
             lost = [line for line in cluster.servers[0].output(since).splitlines() if "lost worker" in line]
             expect(len(lost) == 1 and f"pid {victim.pid})" in lost[0] and "computed nothing" in lost[0], f"not the stopped one: {lost}")
+            expect(victim.ends(30) == 5, victim.output()[-300:])
         step = cluster.step()
         cluster.workers[2 + stage] = cluster.add_worker()
         cluster.workers.pop()

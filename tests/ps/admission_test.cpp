@@ -382,6 +382,7 @@ class GroupsAllReduceAdmission : public AdmissionTest {
     wire::Declare declaration = declaration_of(who);
     declaration.set_peer_endpoint(peer);
     declaration.set_group_endpoint(group);
+    declaration.set_local_stages(2);
     return declare(declaration);
   }
 };
@@ -391,6 +392,7 @@ TEST_F(GroupsAllReduceAdmission, WorkerMustDeclareBothAddresses) {
   EXPECT_EQ(reason_of(declare_at(kAnna, at + "7000", "").refusal), "bad-endpoint");
   EXPECT_EQ(reason_of(declare_at(kAnna, "", at + "7001").refusal), "bad-endpoint");
   EXPECT_TRUE(declare_at(kAnna, at + "7000", at + "7001").admitted);
+  EXPECT_EQ(members_.find(kAnna)->local_stages, 2);
   EXPECT_EQ(members_.find(kAnna)->peer_endpoint, at + "7000");
   EXPECT_EQ(members_.find(kAnna)->group_endpoint, at + "7001");
   EXPECT_FALSE(declare_at(kBert, at + "7001", at + "7002").admitted);

@@ -172,6 +172,7 @@ TEST_F(WorkGroupsTest, AWorkerThatHasDeclaredAStageGetsNoOther) {
     MemberInfo& member = *members_.find(worker(rank));
     member.stage = rank < 3 ? 1 : 0;
     member.port = 9000 + rank;
+    member.local_stages = rank + 1;
   }
   WorkGroups groups(2, members_, 1'000'000);
   groups.form();
@@ -182,6 +183,7 @@ TEST_F(WorkGroupsTest, AWorkerThatHasDeclaredAStageGetsNoOther) {
   wire::State state;
   EXPECT_TRUE(groups.add_to_worker_state(&state, worker(0)));
   EXPECT_EQ(state.group().members(0).port(), 9003);
+  EXPECT_EQ(state.group().members(0).local_stages(), 4);
   EXPECT_EQ(state.group().attempt(), 1'000'001) << "above those of earlier terms";
 }
 
