@@ -181,7 +181,7 @@ TEST(RunCommand, ACommandOfTheUserTakesThePlaceOfTheWorker) {
 }
 
 TEST(RunCommand, ACommandOfTheUserMaySayTheJob) {
-  const auto says = [](const std::vector<std::string>& words) {
+  const auto says = [](const std::vector<const char*>& words) {
     const LauncherOptions options = plan_run(parse(words), "/b", false);
     return std::ranges::count(options.coordinator_arguments, kJobFromWorker) == 1;
   };
