@@ -22,6 +22,7 @@
 #include "cli/report/machine_info.h"
 #include "cli/report/metric_style.h"
 #include "cli/run/child.h"
+#include "cli/run/deepspeed_config.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/signals.h"
 #include "cli/run/worker_command.h"
@@ -435,9 +436,10 @@ int compare_command(int argc, const char* const* argv) {
   std::vector<const char*> pointers;
   pointers.reserve(words.size());
   for (const std::string& word : words) pointers.push_back(word.c_str());
-  const CommandLine line =
+  CommandLine line =
       parse_command_line(static_cast<int>(pointers.size()), pointers.data(), compare_options());
   if (print_help(line, compare_help(), PUSHPULL_VERSION)) return 0;
+  for (const std::string& note : add_deepspeed_keys(line, 0)) std::cout << note << std::endl;
   CompareOptions options =
       parse_compare(line, shell_command("pushpull", std::vector<std::string>(argv, argv + argc)));
   if (const std::string note = set_keys_of_children(line); !note.empty()) {

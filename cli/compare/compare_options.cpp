@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/compare/compare_plan.h"
+#include "cli/run/deepspeed_config.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
@@ -310,6 +311,7 @@ const std::vector<KeyHelp>& compare_options() {
       takes("FILE",
             {"job", "",
              "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"}),
+      deepspeed_help(),
       takes(strategy_words() + std::string(kMoreValues),
             {"strategies", "sync,async,ssp:4", "strategies to compare, between commas"}),
       {"workers", "1,2", "numbers of workers; scaling needs 1 among them"},

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/run/deepspeed_config.h"
 #include "cli/run/launcher.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/step_launcher.h"
@@ -272,6 +273,7 @@ const std::vector<KeyHelp>& run_options() {
       takes("FILE",
             {"job", "",
              "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"}),
+      deepspeed_help(),
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
       {"worker", "",
@@ -402,8 +404,13 @@ const ProgramHelp& run_help() {
 }
 
 int run_command(int argc, const char* const* argv) {
-  const CommandLine line = parse_command_line(argc, argv, run_options());
+  CommandLine line = parse_command_line(argc, argv, run_options());
   if (print_help(line, run_help(), PUSHPULL_VERSION)) return 0;
+  // with --over the tasks of the allocation are workers, unless the flag is given
+  const std::string workers = line.own("workers", line.local.contains("over") ? "0" : "1");
+  for (const std::string& note : add_deepspeed_keys(line, parse_int64(workers).value_or(0))) {
+    std::cout << note << std::endl;
+  }
   const std::string dir = program_folder();
   LauncherOptions options = plan_run(line, dir, is_terminal(STDOUT_FILENO));
   if (const std::string note = set_keys_of_children(line); !note.empty()) {

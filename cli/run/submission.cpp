@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cli/commands.h"
+#include "cli/run/deepspeed_config.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
@@ -138,6 +139,7 @@ void add_run_words(const CommandLine& line, Submission& to) {
 const std::vector<KeyHelp>& submit_options() {
   static const std::vector<KeyHelp> options = with_key_flags({
       takes("FILE", {"job", "", "job file (INI)"}),
+      deepspeed_help(),
       {"nodes", "1", "nodes to ask for"},
       {"workers", "one for each node", "workers in all"},
       {"servers", "one for each node", "servers in all, each beside the workers of a node"},

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/run/deepspeed_config.h"
 #include "cli/run/submission.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
@@ -82,8 +83,12 @@ const ProgramHelp& submit_help() {
 }
 
 int submit_command(int argc, const char* const* argv) {
-  const CommandLine line = parse_command_line(argc, argv, submit_options());
+  CommandLine line = parse_command_line(argc, argv, submit_options());
   if (print_help(line, submit_help(), PUSHPULL_VERSION)) return 0;
+  const std::string workers = line.own("workers", line.own("nodes", "1"));
+  for (const std::string& note : add_deepspeed_keys(line, parse_int64(workers).value_or(0))) {
+    std::cerr << note << std::endl;  // the script may be on standard output
+  }
   if (!line.positional.empty()) {
     throw Error(ErrorCode::kUsage, "[submit] '" + printable(line.positional.front()) +
                                        "' is not a flag; give the job file as --job FILE");

@@ -187,7 +187,11 @@ template <ElementRule::Kind kKind, int kWide>
 PP_HOST_DEVICE void move_by_decay(const SliceBatch& batch, const SliceTile& tile,
                                   const SliceSegment& segment, int thread, int threads,
                                   float* of_block) {
-  if (segment.rule.decay == Decay::kL2) {
+  constexpr bool kMayDecouple = kKind == ElementRule::kAdam || kKind == ElementRule::kLion;
+  if (kMayDecouple && segment.rule.decay == Decay::kDecoupled) {
+    constexpr Decay kDecay = kMayDecouple ? Decay::kDecoupled : Decay::kNone;
+    move_tile<kKind, kDecay, kWide>(batch, tile, segment, thread, threads, of_block);
+  } else if (segment.rule.decay == Decay::kL2) {
     move_tile<kKind, Decay::kL2, kWide>(batch, tile, segment, thread, threads, of_block);
   } else {
     move_tile<kKind, Decay::kNone, kWide>(batch, tile, segment, thread, threads, of_block);
@@ -213,12 +217,16 @@ PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thre
       move_by_decay<ElementRule::kNesterov, kWide>(batch, tile, of, thread, threads, of_block);
       return;
     case ElementRule::kAdam:
-      if (of.rule.decay == Decay::kDecoupled) {
-        move_tile<ElementRule::kAdam, Decay::kDecoupled, kWide>(batch, tile, of, thread, threads,
-                                                                of_block);
-      } else {
-        move_by_decay<ElementRule::kAdam, kWide>(batch, tile, of, thread, threads, of_block);
-      }
+      move_by_decay<ElementRule::kAdam, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kRmsprop:
+      move_by_decay<ElementRule::kRmsprop, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kAdagrad:
+      move_by_decay<ElementRule::kAdagrad, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kLion:
+      move_by_decay<ElementRule::kLion, kWide>(batch, tile, of, thread, threads, of_block);
       return;
     case ElementRule::kAverage:
       move_tile<ElementRule::kAverage, Decay::kNone, kWide>(batch, tile, of, thread, threads,

@@ -305,9 +305,29 @@ void check_schedule(const Job& job, const Settings& given) {
     refuse_job(setting_text(job, given, "lr-schedule") +
                " needs lr-step > 0, the steps between two drops");
   }
-  const bool falls =
-      schedule.kind == ScheduleKind::kCosine || schedule.kind == ScheduleKind::kLinear;
-  if (falls && schedule.min > schedule.lr) {
+  if (schedule.kind == ScheduleKind::kMultistep && schedule.milestones.empty()) {
+    refuse_job(setting_text(job, given, "lr-schedule") +
+               " needs lr-milestones, the steps at which the rate drops");
+  }
+  const bool warms = schedule.warmup_steps > 0 || schedule.warmup_fraction > 0.0;
+  if (schedule.kind == ScheduleKind::kPoints && (schedule.points.empty() || warms)) {
+    refuse_job(setting_text(job, given, "lr-schedule") +
+               " needs lr-points, which have the warm-up, too: leave out warmup-steps and "
+               "warmup-fraction");
+  }
+  if (schedule.warmup_from > schedule.lr) {
+    refuse_job(setting_text(job, given, "warmup-from") + " is above " +
+               setting_text(job, given, "lr") + ": the rate rises from warmup-from to lr");
+  }
+  const bool has_ending = schedule.kind == ScheduleKind::kConstant ||
+                          schedule.kind == ScheduleKind::kLinear ||
+                          schedule.kind == ScheduleKind::kCosine;
+  if (schedule.warmup_shape != WarmupShape::kLinear && !(has_ending && warms)) {
+    refuse_job(setting_text(job, given, "warmup-shape") +
+               " needs warmup-steps or warmup-fraction, and lr-schedule = constant, linear or "
+               "cosine");
+  }
+  if (schedule.falls_to_min() && schedule.min > schedule.lr) {
     refuse_job(setting_text(job, given, "lr-min") + " is above " + setting_text(job, given, "lr") +
                ": the rate falls from lr to lr-min");
   }

@@ -9,7 +9,8 @@ namespace pushpull {
 struct Job;
 
 // Reads settings from the job file, the environment and flags. Records the source of each and
-// rejects unknown keys; job.cpp interprets the values. For job*.cpp only; any thread.
+// rejects unknown keys; job.cpp interprets the values. For job*.cpp and files of other trainers
+// (cli/run/deepspeed_config.cpp) only; any thread.
 struct Setting {
   std::string value;
   std::string source;  // "job.ini:3", "PUSHPULL_LR", "--lr"

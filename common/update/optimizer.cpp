@@ -86,6 +86,18 @@ PUSHPULL_SIMD void adam(GradientScale scale, AdamScalars a, size_t n, const floa
   });
 }
 
+// rmsprop, adagrad and lion.
+template <ElementRule::Kind kKind, Decay kDecay>
+PUSHPULL_SIMD void with_one_state(ElementRule rule, size_t n, const float* w_in, SumHalves sum,
+                                  float* state, float* w_out, bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    float of_element[2] = {state[i], 0.0F};
+    const float w = moved_element<kKind, kDecay>(rule, s, w_in[i], of_element);
+    state[i] = of_element[0];
+    return w;
+  });
+}
+
 PUSHPULL_SIMD void average(AverageScalars a, size_t n, const float* r_in, const float* sum,
                            float* r_out) {
   PUSHPULL_ELEMENTWISE
@@ -145,6 +157,19 @@ ElementRule optimizer_rule(const OptimizerOptions& options, const UpdateContext&
       rule.kind = ElementRule::kAdam;
       rule.adam = adam_scalars(options, context);
       return rule;
+    case OptimizerKind::kRmsprop:
+      rule.kind = ElementRule::kRmsprop;
+      rule.adam = adam_scalars(options, context);
+      return rule;
+    case OptimizerKind::kAdagrad:
+      rule.kind = ElementRule::kAdagrad;
+      rule.adam = adam_scalars(options, context);
+      return rule;
+    case OptimizerKind::kLion:
+      if (rule.decay == Decay::kL2) rule.decay = Decay::kDecoupled;
+      rule.kind = ElementRule::kLion;
+      rule.adam = adam_scalars(options, context);
+      return rule;
   }
   PP_ASSERT(!"an optimizer of the enumeration");
   return rule;
@@ -192,6 +217,24 @@ void update_range(const OptimizerOptions& options, const UpdateContext& context,
     case OptimizerKind::kAdamW: {
       const auto rule = decay ? adam<Decay::kDecoupled> : adam<Decay::kNone>;
       rule(r.scale, r.adam, n, w_in, gradient_sum, state[0], state[1], w_out, stream);
+      return;
+    }
+    case OptimizerKind::kRmsprop: {
+      const auto rule = decay ? with_one_state<ElementRule::kRmsprop, Decay::kL2>
+                              : with_one_state<ElementRule::kRmsprop, Decay::kNone>;
+      rule(r, n, w_in, gradient_sum, state[0], w_out, stream);
+      return;
+    }
+    case OptimizerKind::kAdagrad: {
+      const auto rule = decay ? with_one_state<ElementRule::kAdagrad, Decay::kL2>
+                              : with_one_state<ElementRule::kAdagrad, Decay::kNone>;
+      rule(r, n, w_in, gradient_sum, state[0], w_out, stream);
+      return;
+    }
+    case OptimizerKind::kLion: {
+      const auto rule = decay ? with_one_state<ElementRule::kLion, Decay::kDecoupled>
+                              : with_one_state<ElementRule::kLion, Decay::kNone>;
+      rule(r, n, w_in, gradient_sum, state[0], w_out, stream);
       return;
     }
   }

@@ -1,7 +1,8 @@
 // The update rules that servers (and all-reduce workers) apply, in one fused pass over a range of
 // the flat vector. Stateless functions over the caller's memory; any thread; vectorised, the same
 // bits at any width. Sources: torch.optim.SGD for SGD, momentum and Nesterov; Adam (Kingma & Ba,
-// arXiv 1412.6980); AdamW (Loshchilov & Hutter, arXiv 1711.05101).
+// arXiv 1412.6980); AdamW (Loshchilov & Hutter, arXiv 1711.05101); torch.optim.RMSprop and Adagrad
+// (Duchi et al., JMLR 12, 2011); Lion (Chen et al., arXiv 2302.06675).
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,8 @@
 // element: one source for the host's loops and a device's kernels, so both have the same bits.
 // Scalars are computed on the host, in double, and rounded once. Pure.
 //
-// The operations and their order are those of PyTorch's torch.optim, in float. Multiplying by a
+// The operations and their order are those of PyTorch's torch.optim, in float; lion's are those of
+// Chen et al., arXiv 2302.06675. Multiplying by a
 // clip of 1 is exact, so it needs no branch.
 #pragma once
 
@@ -66,6 +67,40 @@ PP_HOST_DEVICE_INLINE float adam_element(const GradientScale& scale, const AdamS
   return w - a.step * m / (std::sqrt(v) / a.root_correction + a.epsilon);
 }
 
+// AdamScalars of these three: beta1, beta2, one_minus_beta1, one_minus_beta2, epsilon, keep.
+
+// square_avg: running mean of the squares of the element's gradient, updated.
+template <Decay kDecay>
+PP_HOST_DEVICE_INLINE float rmsprop_element(const GradientScale& scale, const AdamScalars& a,
+                                            float lr, float sum, float w, float& square_avg) {
+  const float g = gradient<kDecay>(sum, w, scale);
+  const float v = a.beta2 * square_avg + a.one_minus_beta2 * g * g;
+  square_avg = v;
+  return w - lr * g / (std::sqrt(v) + a.epsilon);
+}
+
+// squares: sum of the squares of the element's gradient, updated.
+template <Decay kDecay>
+PP_HOST_DEVICE_INLINE float adagrad_element(const GradientScale& scale, const AdamScalars& a,
+                                            float lr, float sum, float w, float& squares) {
+  const float g = gradient<kDecay>(sum, w, scale);
+  const float s = squares + g * g;
+  squares = s;
+  return w - lr * g / (std::sqrt(s) + a.epsilon);
+}
+
+template <Decay kDecay>
+PP_HOST_DEVICE_INLINE float lion_element(const GradientScale& scale, const AdamScalars& a, float lr,
+                                         float sum, float w_in, float& exp_avg) {
+  const float g = gradient<kDecay>(sum, w_in, scale);
+  const float w = kDecay == Decay::kDecoupled ? w_in * a.keep : w_in;
+  const float m = exp_avg;
+  const float u = a.beta1 * m + a.one_minus_beta1 * g;
+  exp_avg = a.beta2 * m + a.one_minus_beta2 * g;
+  const float sign = u > 0.0F ? 1.0F : (u < 0.0F ? -1.0F : 0.0F);
+  return w - lr * sign;
+}
+
 struct AverageScalars {
   float keep;
   float take;
@@ -90,13 +125,13 @@ PP_HOST_DEVICE_INLINE float compensated_element(const CompensationScalars& c, fl
 
 // The update of one tensor's elements, as plain data for a device.
 struct ElementRule {
-  enum Kind : int32_t { kSgd, kMomentum, kNesterov, kAdam, kAverage };
+  enum Kind : int32_t { kSgd, kMomentum, kNesterov, kAdam, kAverage, kRmsprop, kAdagrad, kLion };
   Kind kind;
   Decay decay;
   GradientScale scale;
   float lr;
   float mu;
-  AdamScalars adam;
+  AdamScalars adam;  // also of kRmsprop, kAdagrad, kLion
   AverageScalars average;
   // If true, the rule is applied to the gradient that `compensation` makes from the sum.
   bool compensates;
@@ -106,7 +141,7 @@ struct ElementRule {
 // Returns the number of state vectors that a rule uses.
 PP_HOST_DEVICE_INLINE constexpr int states_of(ElementRule::Kind kind) {
   if (kind == ElementRule::kAdam) return 2;
-  return kind == ElementRule::kMomentum || kind == ElementRule::kNesterov ? 1 : 0;
+  return kind == ElementRule::kSgd || kind == ElementRule::kAverage ? 0 : 1;
 }
 
 // Returns the new weight of one element.
@@ -121,6 +156,12 @@ PP_HOST_DEVICE_INLINE float moved_element(const ElementRule& rule, float sum, fl
                                                                      sum, w, state[0]);
   } else if constexpr (kKind == ElementRule::kAdam) {
     return adam_element<kDecay>(rule.scale, rule.adam, sum, w, state[0], state[1]);
+  } else if constexpr (kKind == ElementRule::kRmsprop) {
+    return rmsprop_element<kDecay>(rule.scale, rule.adam, rule.lr, sum, w, state[0]);
+  } else if constexpr (kKind == ElementRule::kAdagrad) {
+    return adagrad_element<kDecay>(rule.scale, rule.adam, rule.lr, sum, w, state[0]);
+  } else if constexpr (kKind == ElementRule::kLion) {
+    return lion_element<kDecay>(rule.scale, rule.adam, rule.lr, sum, w, state[0]);
   } else {
     return average_element(rule.average, sum, w);
   }

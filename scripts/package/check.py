@@ -206,6 +206,8 @@ for task in job.tasks():
 
 def wheel(options, want, name):
     with System(name, options.folder) as system:
+        if SYSTEMS[name][0] == UBUNTU:
+            system.run("sed -i 's/ main$/ main universe/' /etc/apt/sources.list")
         system.run("apt-get update -q; apt-get install -y -q --no-install-recommends python3-venv python3-pip python3-numpy")
         version = system.run("python3 -c 'import sys; print(*sys.version_info[:2], sep=\".\")'").strip()
         if tuple(map(int, version.split("."))) < (3, 8):

@@ -109,15 +109,15 @@ def record_mistakes(archive):
 
 
 def wheel_mistakes(wheel):
-    tag = re.fullmatch(r"pushpull-[\w.+]+-(py3-none-manylinux_(\d+)_(\d+)_x86_64)\.whl", pathlib.Path(wheel).name)
+    tag = re.fullmatch(r"pushpull-[\w.+]+-py3-none-(manylinux_(\d+)_(\d+)_x86_64(?:\.manylinux2014_x86_64)?)\.whl", pathlib.Path(wheel).name)
     if not tag:
-        return [f"{wheel} is not named pushpull-VERSION-py3-none-manylinux_X_Y_x86_64.whl"]
+        return [f"{wheel} is not named pushpull-VERSION-py3-none-manylinux_X_Y_x86_64[.manylinux2014_x86_64].whl"]
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         mistakes = record_mistakes(archive)
         stated = [line for name in archive.namelist() if name.endswith(".dist-info/WHEEL")
                   for line in archive.read(name).decode().splitlines() if line.startswith("Tag: ")]
-        if stated != [f"Tag: {tag.group(1)}"]:
-            mistakes.append(f"WHEEL says {stated}; expected the tag of the name, {tag.group(1)}")
+        if stated != [f"Tag: py3-none-{platform}" for platform in tag.group(1).split(".")]:
+            mistakes.append(f"WHEEL says {stated}; expected the tags of the name, {tag.group(1)}")
         if LIBRARY not in archive.namelist():
             return mistakes + [f"{LIBRARY} is missing"]
         mistakes += library_mistakes(archive.extract(LIBRARY, folder), f"{tag.group(2)}.{tag.group(3)}")

@@ -40,7 +40,6 @@ WHEEL = """\
 Wheel-Version: 1.0
 Generator: pushpull scripts/wheel/write.py
 Root-Is-Purelib: false
-Tag: {tag}
 """
 
 
@@ -53,8 +52,9 @@ def record(files, name):
     return "\n".join([*lines, f"{name},,"]) + "\n"
 
 
-def tag_of(glibc):
-    return f"py3-none-manylinux_{glibc.replace('.', '_')}_x86_64"
+def platforms_of(glibc):
+    """Returns the platforms of the wheel's name; the older name of the first one is for pip before 20.3."""
+    return [f"manylinux_{glibc.replace('.', '_')}_x86_64", *(["manylinux2014_x86_64"] if glibc == "2.17" else [])]
 
 
 def programs_of(tarball):
@@ -96,11 +96,12 @@ def write(folder, library, version, glibc, programs=None, licences=(), package=P
         files[f"{info}/licenses/{name}"] = content
     listed = "".join(f"License-File: {name}\n" for name in sorted(kept))
     files[f"{info}/METADATA"] = METADATA.format(version=version, licences=listed).encode()
-    files[f"{info}/WHEEL"] = WHEEL.format(tag=tag_of(glibc)).encode()
+    platforms = platforms_of(glibc)
+    files[f"{info}/WHEEL"] = (WHEEL + "".join(f"Tag: py3-none-{platform}\n" for platform in platforms)).encode()
     files[f"{info}/RECORD"] = record(files, f"{info}/RECORD").encode()
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"pushpull-{version}-{tag_of(glibc)}.whl"
+    wheel = folder / f"pushpull-{version}-py3-none-{'.'.join(platforms)}.whl"
     part = wheel.with_suffix(".part")
     with zipfile.ZipFile(part, "w") as archive:
         for name, content in files.items():

@@ -48,8 +48,8 @@ TEST(Completion, KnowsModelsDatasetsStrategiesAndOptimizers) {
   EXPECT_THAT(words_of_key("strategy"),
               ElementsAre("sync", "async", "buffered:", "ssp:", "backup:", "local:",
                           "allreduce:tree", "allreduce:ring", "allreduce:gloo"));
-  EXPECT_THAT(words_of_key("optimizer"),
-              ElementsAre("sgd", "momentum", "nesterov", "adam", "adamw"));
+  EXPECT_THAT(words_of_key("optimizer"), ElementsAre("sgd", "momentum", "nesterov", "adam", "adamw",
+                                                     "rmsprop", "adagrad", "lion"));
 }
 
 TEST(Completion, QuotesTextsForEachShell) {

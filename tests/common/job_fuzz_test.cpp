@@ -83,7 +83,7 @@ Job random_job(Random& random) {
 }
 
 void randomize_numerics(Random& random, Job& job) {
-  job.optimizer.kind = static_cast<OptimizerKind>(random.between(0, 4));
+  job.optimizer.kind = static_cast<OptimizerKind>(random.between(0, 7));
   job.optimizer.momentum = random.fraction();
   job.optimizer.beta1 = random.fraction();
   job.optimizer.beta2 = random.fraction();
@@ -92,8 +92,12 @@ void randomize_numerics(Random& random, Job& job) {
   if (random.coin()) {
     job.optimizer.no_decay = NoDecay::parse(random.coin() ? "none" : "*.bias,layer*norm.weight");
   }
-  job.schedule.kind = static_cast<ScheduleKind>(random.between(0, 3));
+  job.schedule.kind = static_cast<ScheduleKind>(random.between(0, 6));
+  job.schedule.milestones = {random.between(1, 1000), random.between(1001, 2000)};
+  job.schedule.points = {{random.between(0, 9), random.fraction()}, {10, random.positive()}};
+  job.schedule.horizon = random.between(0, 1000);
   job.schedule.lr = random.positive();
+  job.schedule.warmup_from = job.schedule.lr * random.fraction();
   job.schedule.step = random.between(1, 1000);
   job.schedule.gamma = 1.0 - random.fraction();
   job.schedule.min = job.schedule.lr * random.fraction();

@@ -278,6 +278,15 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"global-batch", "4096"}, {"train-samples", "1000"}},
             {"global-batch = 4096", "train-samples = 1000"}},
            {{{"lr-schedule", "step"}}, {"lr-schedule", "lr-step"}},
+           {{{"lr-schedule", "multistep"}}, {"lr-schedule", "lr-milestones"}},
+           {{{"lr-schedule", "points"}}, {"lr-schedule", "lr-points"}},
+           {{{"lr-schedule", "points"}, {"lr-points", "0:1"}, {"warmup-steps", "5"}},
+            {"lr-schedule", "warmup-steps"}},
+           {{{"warmup-from", "0.2"}}, {"warmup-from = 0.2", "lr = 0.1"}},
+           {{{"warmup-shape", "deepspeed-log"}}, {"warmup-shape", "warmup-steps"}},
+           {{{"warmup-shape", "deepspeed-log"}, {"warmup-steps", "5"}, {"lr-schedule", "onecycle"}},
+            {"warmup-shape", "constant, linear or cosine"}},
+           {{{"lr-schedule", "onecycle"}, {"lr-min", "0.2"}}, {"lr-min = 0.2", "lr = 0.1"}},
            {{{"lr-schedule", "cosine"}, {"lr", "0.1"}, {"lr-min", "0.2"}},
             {"lr-min = 0.2", "lr = 0.1"}},
            {{{"lr-schedule", "linear"}, {"lr-min", "0.2"}}, {"lr-min = 0.2", "lr = 0.1 (default)"}},
@@ -371,12 +380,26 @@ TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {
 }
 
 TEST(Job, LengthMayNotChangeAtAResumeIfRatesDependOnIt) {
-  for (const auto& [key, value] :
-       Flags{{"lr-schedule", "cosine"}, {"lr-schedule", "linear"}, {"warmup-fraction", "0.1"}}) {
+  for (const auto& [key, value] : Flags{{"lr-schedule", "cosine"},
+                                        {"lr-schedule", "linear"},
+                                        {"lr-schedule", "onecycle"},
+                                        {"warmup-fraction", "0.1"}}) {
     const Job before = parse({{"steps", "40"}, {key, value}});
     const Job now = parse({{"epochs", "2"}, {key, value}});
     EXPECT_THAT(keys_that_forbid_resume(before, now), ElementsAre("epochs", "steps")) << value;
+    const Job fixed = parse({{"steps", "40"}, {key, value}, {"lr-horizon", "50"}});
+    const Job longer = parse({{"steps", "60"}, {key, value}, {"lr-horizon", "50"}});
+    EXPECT_THAT(keys_that_forbid_resume(fixed, longer), IsEmpty()) << value;
   }
+}
+
+TEST(Job, DefaultsOfBeta2AndEpsilonAreThoseOfTheOptimizer) {
+  EXPECT_EQ(parse({{"optimizer", "adam"}}).optimizer.beta2, 0.999);
+  EXPECT_EQ(parse({{"optimizer", "rmsprop"}}).optimizer.beta2, 0.99);
+  EXPECT_EQ(parse({{"optimizer", "lion"}}).optimizer.beta2, 0.99);
+  EXPECT_EQ(parse({{"optimizer", "lion"}, {"beta2", "0.999"}}).optimizer.beta2, 0.999);
+  EXPECT_EQ(parse({{"optimizer", "adagrad"}}).optimizer.epsilon, 1e-10);
+  EXPECT_EQ(parse({{"optimizer", "adagrad"}, {"epsilon", "1e-8"}}).optimizer.epsilon, 1e-8);
 }
 
 // Each key that may not change is reported if only it differs, so that none is forgotten.
@@ -422,6 +445,10 @@ TEST(Job, ResumeSeesADifferenceInEveryKey) {
                        {"lr-step", "3"},
                        {"lr-gamma", "0.5"},
                        {"lr-min", "0.01"},
+                       {"lr-milestones", "3"},
+                       {"lr-points", "0:1"},
+                       {"lr-horizon", "7"},
+                       {"warmup-from", "0.05"},
                        {"warmup-steps", "3"},
                        {"clip-norm", "1"},
                        {"strategy", "ssp:1"},

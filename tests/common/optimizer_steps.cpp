@@ -4,14 +4,16 @@
 //     micro-batches; N raw floats each. Writes the weights after each step.
 //   optimizer_steps groups KIND WEIGHT_DECAY LR LR_SCALE OWN_DECAY STEPS N: the same of a model with
 //     two tensors of N floats each, the second with LR_SCALE and OWN_DECAY.
-//   optimizer_steps schedule KIND LR STEP GAMMA MIN TOTAL: one rate per line.
+//   optimizer_steps schedule TOTAL KEY=VALUE...: the rate of each step of a job with these keys, one per line.
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "common/job/job.h"
 #include "common/layout/tensor_table.h"
 #include "common/update/optimizer.h"
 #include "common/update/optimizer_options.h"
@@ -30,6 +32,10 @@ pushpull::OptimizerOptions read_options(const std::vector<std::string>& args) {
   pushpull::OptimizerOptions options;
   options.kind = static_cast<pushpull::OptimizerKind>(std::stoi(args.at(0)));
   options.weight_decay = std::stod(args.at(1));
+  // the defaults of a job
+  const pushpull::Job job = pushpull::parse_job("", {{"optimizer", to_string(options.kind)}});
+  options.beta2 = job.optimizer.beta2;
+  options.epsilon = job.optimizer.epsilon;
   return options;
 }
 
@@ -88,15 +94,14 @@ int groups(const std::vector<std::string>& args) {
 }
 
 int schedule(const std::vector<std::string>& args) {
-  pushpull::ScheduleOptions options;
-  options.kind = static_cast<pushpull::ScheduleKind>(std::stoi(args.at(0)));
-  options.lr = std::stod(args.at(1));
-  options.step = std::stoll(args.at(2));
-  options.gamma = std::stod(args.at(3));
-  options.min = std::stod(args.at(4));
-  const int64_t total = std::stoll(args.at(5));
-  for (int64_t step = 0; step < total; ++step) {
-    std::printf("%.17g\n", pushpull::learning_rate(options, step, total));
+  std::map<std::string, std::string> keys = {{"steps", args.at(0)}};
+  for (size_t i = 1; i < args.size(); ++i) {
+    const size_t at = args[i].find('=');
+    keys[args[i].substr(0, at)] = args[i].substr(at + 1);
+  }
+  const pushpull::Job job = pushpull::parse_job("", keys);
+  for (int64_t step = 0; step < job.steps; ++step) {
+    std::printf("%.17g\n", pushpull::learning_rate(job.schedule, step, job.steps));
   }
   return 0;
 }

@@ -25,9 +25,10 @@ namespace {
 
 using Floats = std::vector<float>;
 
-constexpr OptimizerKind kAllKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum,
+constexpr OptimizerKind kAllKinds[] = {OptimizerKind::kSgd,      OptimizerKind::kMomentum,
                                        OptimizerKind::kNesterov, OptimizerKind::kAdam,
-                                       OptimizerKind::kAdamW};
+                                       OptimizerKind::kAdamW,    OptimizerKind::kRmsprop,
+                                       OptimizerKind::kAdagrad,  OptimizerKind::kLion};
 
 struct Vectors {
   Floats w;
@@ -67,7 +68,9 @@ NOT_VECTORISED void plain_update(const OptimizerOptions& o, const UpdateContext&
     float w = v.w[i];
     float g = v.sum[i] / static_cast<float>(c.divisor);
     if (c.clip != 1.0) g *= static_cast<float>(c.clip);
-    if (wd != 0.0F && o.kind != OptimizerKind::kAdamW) g = g + wd * w;
+    const bool decoupled = o.kind == OptimizerKind::kAdamW || o.kind == OptimizerKind::kLion;
+    if (wd != 0.0F && !decoupled) g = g + wd * w;
+    if (wd != 0.0F && decoupled) w = w * static_cast<float>(1.0 - c.learning_rate * o.weight_decay);
     if (o.kind == OptimizerKind::kSgd) {
       w = w - lr * g;
     } else if (o.kind == OptimizerKind::kMomentum || o.kind == OptimizerKind::kNesterov) {
@@ -80,10 +83,21 @@ NOT_VECTORISED void plain_update(const OptimizerOptions& o, const UpdateContext&
         const float ahead = g + mu * b;
         w = w - lr * ahead;
       }
+    } else if (o.kind == OptimizerKind::kRmsprop) {
+      const float q =
+          static_cast<float>(o.beta2) * v.state[0][i] + static_cast<float>(1.0 - o.beta2) * g * g;
+      v.state[0][i] = q;
+      w = w - lr * g / (std::sqrt(q) + static_cast<float>(o.epsilon));
+    } else if (o.kind == OptimizerKind::kAdagrad) {
+      v.state[0][i] = v.state[0][i] + g * g;
+      w = w - lr * g / (std::sqrt(v.state[0][i]) + static_cast<float>(o.epsilon));
+    } else if (o.kind == OptimizerKind::kLion) {
+      const float m = v.state[0][i];
+      const float u = static_cast<float>(o.beta1) * m + static_cast<float>(1.0 - o.beta1) * g;
+      v.state[0][i] = static_cast<float>(o.beta2) * m + static_cast<float>(1.0 - o.beta2) * g;
+      if (u > 0.0F) w = w - lr;
+      if (u < 0.0F) w = w + lr;
     } else {
-      if (wd != 0.0F && o.kind == OptimizerKind::kAdamW) {
-        w = w * static_cast<float>(1.0 - c.learning_rate * o.weight_decay);
-      }
       const float m =
           static_cast<float>(o.beta1) * v.state[0][i] + static_cast<float>(1.0 - o.beta1) * g;
       const float q =
@@ -311,6 +325,28 @@ TEST(Optimizer, AdamMovesAsWorkedOutByHand) {
   EXPECT_THAT(three_steps({.kind = OptimizerKind::kAdam}), near({0.9F, 0.93661035F, 0.89464479F}));
 }
 
+TEST(Optimizer, RmspropMovesAsWorkedOutByHand) {
+  // v = 0.0025, root 0.05, 0.5 / 0.05 = 10 -> 0; v = 0.012475, root 0.11169154, -8.9532296 ->
+  // 0.89532296; v = 0.05235025, root 0.22880177, 8.7411911 -> 0.02120385
+  EXPECT_THAT(three_steps({.kind = OptimizerKind::kRmsprop, .beta2 = 0.99}),
+              near({0.0F, 0.89532296F, 0.02120385F}));
+}
+
+TEST(Optimizer, AdagradMovesAsWorkedOutByHand) {
+  // 0.5 / 0.5 -> 0.9; -1 / sqrt(1.25) = -0.89442719 -> 0.98944272; 2 / sqrt(5.25) = 0.87287156 ->
+  // 0.90215556
+  EXPECT_THAT(three_steps({.kind = OptimizerKind::kAdagrad}),
+              near({0.9F, 0.98944272F, 0.90215556F}));
+}
+
+TEST(Optimizer, LionMovesByTheSignAsWorkedOutByHand) {
+  // u = 0.05 -> 0.9, m = 0.005; u = 0.0045 - 0.1 -> 1, m = -0.00505; u = -0.004545 + 0.2 -> 0.9
+  EXPECT_THAT(three_steps({.kind = OptimizerKind::kLion, .beta2 = 0.99}), near({0.9F, 1.0F, 0.9F}));
+  // w *= 0.95 before each: 0.95 - 0.1 = 0.85; 0.8075 + 0.1 = 0.9075; 0.862125 - 0.1 = 0.762125
+  EXPECT_THAT(three_steps({.kind = OptimizerKind::kLion, .beta2 = 0.99, .weight_decay = 0.5}),
+              near({0.85F, 0.9075F, 0.762125F}));
+}
+
 TEST(Optimizer, AdamWShrinksTheWeightApartFromTheGradient) {
   // Adam's moves above, after w *= 1 - 0.1 * 0.5 = 0.95:
   // 0.95 - 0.1 = 0.85; 0.8075 + 0.036610353 = 0.84411035; 0.80190483 - 0.041965562 = 0.75993927
@@ -337,6 +373,9 @@ TEST(Optimizer, NamesItsStateAsPyTorchDoes) {
   EXPECT_THAT(state_names(OptimizerKind::kNesterov), testing::ElementsAre("momentum_buffer"));
   EXPECT_THAT(state_names(OptimizerKind::kAdam), testing::ElementsAre("exp_avg", "exp_avg_sq"));
   EXPECT_THAT(state_names(OptimizerKind::kAdamW), testing::ElementsAre("exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(state_names(OptimizerKind::kRmsprop), testing::ElementsAre("square_avg"));
+  EXPECT_THAT(state_names(OptimizerKind::kAdagrad), testing::ElementsAre("sum"));
+  EXPECT_THAT(state_names(OptimizerKind::kLion), testing::ElementsAre("exp_avg"));
 }
 
 TEST(Optimizer, RefusesACallWithoutItsState) {

@@ -115,7 +115,7 @@ double plain_element(OptimizerKind kind, double w, double lr, double decay, size
   double v = 0.0;
   for (int64_t t = 1; t <= 3; ++t) {
     double g = static_cast<double>(gradient_at(t, i)) / 2.0;
-    if (kind == OptimizerKind::kAdamW) {
+    if (kind == OptimizerKind::kAdamW || kind == OptimizerKind::kLion) {
       w -= lr * decay * w;
     } else {
       g += decay * w;
@@ -126,6 +126,17 @@ double plain_element(OptimizerKind kind, double w, double lr, double decay, size
       const double corrected = m / (1.0 - std::pow(0.9, static_cast<double>(t)));
       const double root = std::sqrt(v / (1.0 - std::pow(0.999, static_cast<double>(t))));
       w -= lr * corrected / (root + 1e-8);
+      continue;
+    }
+    if (kind == OptimizerKind::kRmsprop || kind == OptimizerKind::kAdagrad) {
+      v = kind == OptimizerKind::kAdagrad ? v + g * g : 0.999 * v + 0.001 * g * g;
+      w -= lr * g / (std::sqrt(v) + 1e-8);
+      continue;
+    }
+    if (kind == OptimizerKind::kLion) {
+      const double u = 0.9 * m + 0.1 * g;
+      m = 0.999 * m + 0.001 * g;
+      w -= lr * static_cast<double>((u > 0) - (u < 0));
       continue;
     }
     buffer = 0.9 * buffer + g;
@@ -141,7 +152,8 @@ class RangeUpdateGroups : public testing::TestWithParam<OptimizerKind> {};
 INSTANTIATE_TEST_SUITE_P(, RangeUpdateGroups,
                          testing::Values(OptimizerKind::kSgd, OptimizerKind::kMomentum,
                                          OptimizerKind::kNesterov, OptimizerKind::kAdam,
-                                         OptimizerKind::kAdamW),
+                                         OptimizerKind::kAdamW, OptimizerKind::kRmsprop,
+                                         OptimizerKind::kAdagrad, OptimizerKind::kLion),
                          [](const auto& kind) { return to_string(kind.param); });
 
 TEST_P(RangeUpdateGroups, TensorsMoveAsInPlainLoops) {

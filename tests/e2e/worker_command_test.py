@@ -62,6 +62,31 @@ def a_command_trains_as_workers_started_by_hand(lab):
     nothing_is_left(lab)
 
 
+@first("DeepSpeed's file as a job")
+def a_file_of_deepspeed_is_a_job(lab):
+    path = lab.folder / "ds.json"
+    config = {"train_batch_size": 32, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
+              "zero_optimization": {"stage": 1}, "optimizer": {"type": "Adam", "params": {"lr": 0.02, "weight_decay": 0.01}},
+              "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 5, "total_num_steps": 20, "warmup_max_lr": 0.02}}}
+    keys = {"model": "external", "global-batch": 32, "micro-batch": 8, "clip-norm": 1, "optimizer": "adamw", "lr": 0.02, "weight-decay": 0.01,
+            "no-decay": "none", "lr-schedule": "linear", "lr-horizon": 20, "warmup-shape": "deepspeed-log", "warmup-steps": 5}
+    by_hand = lab.train(lab.job({**keys, "steps": 20}), workers=2, worker=program(lab))
+    path.write_text(json.dumps(config))
+    out = lab.folder / "deepspeed"
+    words = ("--deepspeed", path, "--steps", 20, "--worker", program(lab), "--out", out)
+    code, text = lab.call("pushpull", "run", *words, "--workers", 2)
+    expect(code == 0 and "zero_optimization stage 1: the optimizer's state is divided" in text, f"exit code {code}: {text}")
+    summary = json.loads((out / "summary.json").read_text())
+    expect(summary["weights_sha256"] == by_hand["weights_sha256"] and summary["samples"] == 640, f"{summary}, by hand {by_hand}")
+    rates = [json.loads(line).get("learning_rate") for line in (out / "metrics.jsonl").read_text().splitlines()]
+    expect(all(rate is None or 0 <= rate <= 0.02 for rate in rates) and any(rates), f"{rates}")
+    code, text = lab.call("pushpull", "run", *words, "--workers", 3)
+    expect(code == USAGE and "take --workers 2" in text and len(text.splitlines()) == 1, f"exit code {code}: {text}")
+    path.write_text(json.dumps({**config, "no_such_key": 1}))
+    code, text = lab.call("pushpull", "run", *words, "--workers", 2)
+    expect(code == USAGE and "no_such_key" in text and len(text.splitlines()) == 1, f"exit code {code}: {text}")
+
+
 def quotes_path_and_keys_reach_the_worker(lab):
     link = lab.folder / "a 'link"
     link.symlink_to(program(lab))

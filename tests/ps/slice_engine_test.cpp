@@ -220,7 +220,8 @@ const std::vector<Rule>& rules() {
     std::vector<Rule> out;
     for (const OptimizerKind kind :
          {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
-          OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
+          OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kRmsprop,
+          OptimizerKind::kAdagrad, OptimizerKind::kLion}) {
       for (const double decay : {0.0, 0.01}) out.push_back({kind, decay});
     }
     return out;
