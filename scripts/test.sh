@@ -85,6 +85,7 @@ sanitized() {  # PRESET
 packages() {  # the wheel first: a test of the part takes the one in dist
   step second/wheel scripts/wheel.sh || true
   both_tiers packages
+  cmake --preset cpu >/dev/null
   build second packages
   step second/packages-bare scripts/package.sh --build build/cpu --no-gpu-check --deb dist dist/pushpull.tar.gz &&
     step second/packages-bare scripts/package/check.py dist || true

@@ -103,6 +103,56 @@ TEST(Schedule, AWarmupAsLongAsTheJobDividesByNothing) {
   }
 }
 
+TEST(Schedule, MilestonesAreStepsOfTheJob) {
+  const ScheduleOptions options{.kind = ScheduleKind::kMultistep,
+                                .lr = 0.8,
+                                .gamma = 0.5,
+                                .warmup_steps = 2,
+                                .milestones = {3, 4}};
+  const double expected[] = {0.4, 0.8, 0.8, 0.4, 0.2, 0.2};
+  for (int64_t step = 0; step < 6; ++step) {
+    EXPECT_NEAR(learning_rate(options, step, 6), expected[step], kRateTolerance) << step;
+  }
+}
+
+TEST(Schedule, PointsAreJoinedByLinesAndGoOn) {
+  const ScheduleOptions options{.kind = ScheduleKind::kPoints,
+                                .points = {{1, 0.1}, {3, 0.3}, {4, 0.0}}};
+  const double expected[] = {0.1, 0.1, 0.2, 0.3, 0.0, 0.0};
+  for (int64_t step = 0; step < 6; ++step) {
+    EXPECT_NEAR(learning_rate(options, step, 1), expected[step], kRateTolerance) << step;
+  }
+}
+
+TEST(Schedule, DeepSpeedsWarmupIsOneStepBehind) {
+  ScheduleOptions options{.lr = 1.0, .warmup_steps = 4};
+  options.warmup_shape = WarmupShape::kDeepSpeedLog;
+  const double expected[] = {0.0, 0.0, 0.5, 0.7924812503605781, 1.0, 1.0, 1.0};  // log 3 / log 4
+  for (int64_t step = 0; step < 7; ++step) {
+    EXPECT_NEAR(learning_rate(options, step, 7), expected[step], kRateTolerance) << step;
+  }
+  options.kind = ScheduleKind::kLinear;
+  options.horizon = 6;
+  EXPECT_EQ(learning_rate(options, 5, 100), 1.0) << "iteration 4 of 6, after 4 of the warm-up";
+  EXPECT_EQ(learning_rate(options, 6, 100), 0.5);
+  EXPECT_EQ(learning_rate(options, 7, 100), 0.0);
+  EXPECT_EQ(learning_rate(options, 8, 100), 0.0);
+}
+
+TEST(Schedule, OneCycleRisesAndFalls) {
+  ScheduleOptions options{.kind = ScheduleKind::kOneCycle, .lr = 1.0, .min = 0.1};
+  options.warmup_from = 0.2;
+  options.warmup_steps = 3;
+  EXPECT_NEAR(learning_rate(options, 0, 7), 0.2, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 1, 7), 0.6, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 2, 7), 1.0, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 4, 7), 0.55, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 6, 7), 0.1, kRateTolerance);
+  EXPECT_NEAR(learning_rate(options, 60, 7), 0.1, kRateTolerance);
+  options.warmup_steps = 1;  // no rise: the first step has the highest rate
+  EXPECT_EQ(learning_rate(options, 0, 7), 1.0);
+}
+
 TEST(Schedule, RefusesAStepBeforeTheFirst) { EXPECT_THROW(learning_rate({}, -1, 10), Error); }
 
 }  // namespace
