@@ -24,8 +24,9 @@ struct DataPort {
 
 struct MemberInfo {
   wire::Role role = wire::ROLE_UNSET;
-  int rank = -1;         // -1 for a spare worker
-  int wanted_rank = -1;  // of a worker: told to it when it said Hello, and its rank if that is free then
+  int rank = -1;  // -1 for a spare worker
+  int wanted_rank =
+      -1;  // of a worker: told to it when it said Hello, and its rank if that is free then
   uint64_t incarnation = 0;
   std::string host = {};
   int64_t pid = 0;
