@@ -1,6 +1,6 @@
-"""A network on MNIST's images in Lightning's Trainer. The lines that end with `# pushpull` are new: without them it is Lightning's alone.
+"""A network on MNIST's images in Lightning's Trainer. The lines that end with `# pushpull` are new.
 
-    pushpull run --job docs/examples/mnist_lightning.ini --workers 2 --worker 'python3 docs/examples/mnist_lightning.py FOLDER OUT'
+    pushpull run --job docs/examples/mnist_lightning.ini --worker 'python3 docs/examples/mnist_lightning.py FOLDER OUT'
 
 FOLDER is the root of torchvision.datasets.MNIST. OUT gets the checkpoints that Lightning writes.
 """

@@ -24,8 +24,8 @@ class Options(ctypes.Structure):
 class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
                 ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int),
-                ("stages", _int), ("place", _int), ("loss_timeout", _double), ("rank", _int), ("steps", _long), ("epochs", _long),
-                ("strategy", _text)]
+                ("stages", _int), ("place", _int), ("loss_timeout", _double), ("rank", _int), ("steps", _long),
+                ("epochs", _long), ("strategy", _text)]
 
 
 class Tensor(ctypes.Structure):

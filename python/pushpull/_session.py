@@ -202,6 +202,11 @@ class Session:
             self.call("pp_report", self._handle, array, len(sums))
             self._end_task()
 
+    def say(self, line):
+        """Prints a line for users, if this is worker 0: the scripts of a job would all say the same."""
+        if self.facts.rank == 0:
+            print(f"pushpull: {line}", file=sys.stderr, flush=True)
+
     def uninterrupted(self):
         """Returns a context that delays Ctrl-C, unless the session has failed."""
         return Uninterrupted(lambda: self._failure is not None)

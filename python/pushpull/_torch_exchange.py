@@ -1,7 +1,6 @@
 """Copies weights from the session into a module, and its gradients into the session while backward goes on."""
 import ctypes
 import functools
-import sys
 import threading
 
 import torch
@@ -100,13 +99,13 @@ class Exchange:
                         if self._entries[index].tensor.grad is not gradient or gradient._version != version), None)
         if changed is None or self._told_changed:
             return
-        text = (f"[gradient] the script has changed the gradient of {self._entries[changed].name} after backward, which has sent "
-                f"it: leave out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key "
+        text = (f"[gradient] the script has changed the gradient of {self._entries[changed].name} after backward, which has "
+                f"sent it: leave out clip_grad_norm_ (max_grad_norm, gradient_clip_val), since servers clip by the job's key "
                 f"clip-norm; values can be clipped by a hook, parameter.register_hook(lambda g: g.clamp(-1, 1))")
         if not self._leaves_gradients:
             raise Error(text, USAGE)
         self._told_changed = True
-        print(f"pushpull: {text}; this changes nothing", file=sys.stderr, flush=True)
+        self._session.say(f"{text}; this changes nothing")
 
     def take(self, takes, backwards=1):
         """Gradients of backward go to the session from now on, or stay in the parameters.

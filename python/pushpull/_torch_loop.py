@@ -1,6 +1,4 @@
 """The loader and the optimizer of a loop that the script owns: they hand out the job's micro-batches, and end them."""
-import sys
-
 import torch
 
 from pushpull._error import USAGE, Error
@@ -20,8 +18,8 @@ class Loader:
 
     def __init__(self, job, dataset, num_workers, collate_fn, prefetch_factor, accumulate, data_digest):
         if accumulate < 1 or job.micro_batch % accumulate != 0:
-            raise Error(f"[loader] accumulate is {accumulate}: expected a divisor of micro-batch = {job.micro_batch}, whose pieces "
-                        f"are equal", USAGE)
+            raise Error(f"[loader] accumulate is {accumulate}: expected a divisor of micro-batch = {job.micro_batch}, whose "
+                        f"pieces are equal", USAGE)
         self._job = job
         self.dataset, self.batch_size = dataset, job.micro_batch // accumulate
         self.num_workers, self.collate_fn, self.prefetch_factor = num_workers, collate_fn, prefetch_factor
@@ -77,22 +75,22 @@ class Optimizer(torch.optim.Optimizer):
         """
         if not self._told and [group["lr"] for group in self.param_groups] != self._rates:
             self._told = True
-            print("pushpull: [optimizer] the script has changed lr of param_groups, which changes nothing: the job's keys lr, "
-                  "lr-schedule and warmup-steps count", file=sys.stderr, flush=True)
+            self._job._session.say("[optimizer] the script has changed lr of param_groups, which changes nothing: the job's "
+                                   "keys lr, lr-schedule and warmup-steps count")
         self._rates = [group["initial_lr"] * factor for group in self.param_groups]
         for group, rate in zip(self.param_groups, self._rates):
             group["lr"] = rate
 
 
 def say_what_counts(job, library, given):
-    """Says in one line which settings of another library differ from the job's, which count. Worker 0 does.
+    """Says in one line which settings of another library differ from the job's, which count.
 
     given: by name: the library's value, and the job's, or a text that says which keys count.
     """
     different = [f"{name} {value} ({counts if isinstance(counts, str) else f'the job has {counts}'})"
                  for name, (value, counts) in given.items() if value not in (None, counts)]
-    if different and job.rank == 0:
-        print(f"pushpull: the job's keys count, not these of {library}: {', '.join(different)}", file=sys.stderr, flush=True)
+    if different:
+        job._session.say(f"the job's keys count, not these of {library}: {', '.join(different)}")
 
 
 def rates_of(job, optimizers):

@@ -27,9 +27,9 @@ __all__ = ["PushPullStrategy"]
 class PushPullStrategy(SingleDeviceStrategy):
     """A strategy of Lightning. It joins the job when it is made.
 
-    evaluation: takes the LightningModule and a batch of the validation data, and returns the arguments of Task.report as a dict,
-        such as {"loss": ..., "correct": ...}. The job calls it, and its results are logged at the end of each epoch as val_loss
-        and val_ with the name of the metric. None: Lightning's validation loop is left out, and nothing is evaluated.
+    evaluation: takes the LightningModule and a batch of the validation data, and returns the arguments of Task.report as a
+        dict, such as {"loss": ..., "correct": ...}. The job calls it, and its results are logged at the end of each epoch as
+        val_loss and val_ with the name of the metric. None: Lightning's validation loop is left out, and nothing is evaluated.
     metric, groups: as those of pushpull.torch.Job.evaluation and Job.optimizer.
     options: those of pushpull.torch.join.
     """
@@ -85,7 +85,8 @@ class PushPullStrategy(SingleDeviceStrategy):
         if not (trainer.training or trainer.validating or trainer.sanity_checking) or trainer.state.fn != "fit":
             return dataloader  # trainer.test and others are this process's own
         if not isinstance(dataloader, DataLoader):
-            raise Error(f"[lightning] a {type(dataloader).__name__} as data: a job samples by index: expected a DataLoader", USAGE)
+            raise Error(f"[lightning] a {type(dataloader).__name__} as data: a job samples by index: expected a DataLoader",
+                        USAGE)
         if trainer.training:
             pieces = trainer.accumulate_grad_batches
             say_what_counts(self.job, "Lightning", {"batch_size": (dataloader.batch_size, self.job.micro_batch // pieces)})
@@ -98,8 +99,8 @@ class PushPullStrategy(SingleDeviceStrategy):
     def _evaluate_by_the_job(self, dataloader):
         if self._evaluation is None and not self._told_validation:
             self._told_validation = True
-            print("pushpull: the job evaluates nothing, and Lightning's validation is left out: call "
-                  "PushPullStrategy(evaluation=function)", flush=True)
+            self.job._session.say("the job evaluates nothing, and Lightning's validation is left out: call "
+                                  "PushPullStrategy(evaluation=function)")
         if self._evaluation is not None and self.job._evaluation is None:
             self.job.evaluation(dataloader.dataset, self._evaluate, self._metric, dataloader.collate_fn)
 

@@ -203,7 +203,8 @@ class Job(BaseJob):
         if self._loader is not None:
             raise Error("[loader] the job has a loader already", USAGE)
         if self.stages > 1:
-            raise Error("[loader] the job has stages, whose scripts loop over job.tasks(): call job.attach(..., stage=...)", USAGE)
+            raise Error("[loader] the job has stages, whose scripts loop over job.tasks(): call job.attach(..., stage=...)",
+                        USAGE)
         _samples_of(train, "train")
         self._loader = Loader(self, train, num_workers, collate_fn, prefetch_factor, accumulate, data_digest)
         return self._loader
@@ -301,8 +302,8 @@ class Job(BaseJob):
         with torch.no_grad():
             results = function(task.batch)
         if not isinstance(results, dict):
-            raise Error(f"[report] the function of job.evaluation has returned {type(results).__name__}: expected a dict of what "
-                        f"task.report takes, as loss and correct", USAGE)
+            raise Error(f"[report] the function of job.evaluation has returned {type(results).__name__}: expected a dict of "
+                        f"what task.report takes, as loss and correct", USAGE)
         task.report(**results)
 
     def _epoch_batches(self):
@@ -321,8 +322,8 @@ class Job(BaseJob):
             self._exchange.take(True, len(pieces))
             yield from pieces
             if self._open is task:
-                raise Error(f"[loader] {task} was not ended: call optimizer.step() after {_pieces_text(self._loader)}; a wrapper "
-                            f"that fetches batches ahead of the loop cannot be used", USAGE)
+                raise Error(f"[loader] {task} was not ended: call optimizer.step() after {_pieces_text(self._loader)}; a "
+                            f"wrapper that fetches batches ahead of the loop cannot be used", USAGE)
 
     def _end_batch(self, loss, otherwise):
         """Ends a micro-batch of a loop of the script's own.
@@ -333,14 +334,14 @@ class Job(BaseJob):
             raise Error("[step] no batch is open: take one from job.loader(...) before each step()", USAGE)
         left, pieces = self._exchange.backwards, self._loader.accumulate
         if left > 0 and pieces > 1:
-            raise Error(f"[step] {self._open} has {pieces} pieces, and the script has called backward for {pieces - left}: call "
-                        f"optimizer.step() after the last one", USAGE)
+            raise Error(f"[step] {self._open} has {pieces} pieces, and the script has called backward for {pieces - left}: "
+                        f"call optimizer.step() after the last one", USAGE)
         loss = next((one for one in (loss, self._logged, otherwise) if one is not None), None)
         self._logged = None
         if loss is None and not self._told_loss:
             self._told_loss = True
-            print("pushpull: the script tells no loss, so the job's figures have none: call optimizer.step(loss=loss) or "
-                  "job.log(loss=loss)", file=sys.stderr, flush=True)
+            self._session.say("the script tells no loss, so the job's figures have none: call optimizer.step(loss=loss) or "
+                              "job.log(loss=loss)")
         self._end_training(NO_LOSS if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
     # ---- tasks ----

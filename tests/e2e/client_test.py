@@ -152,32 +152,23 @@ def each_strategy_trains_and_its_announcements_are_true(lab):
             expect(tally["announced"] <= 1.3 * tally["tasks"] + 16, f"many announced tasks never come: {where}")
 
 
-def a_program_that_frees_its_session_in_the_middle_is_replaced(lab):
+def the_others_take_the_work_of_a_program_that_frees_its_session(lab):
     want = train(lab, {}, 1, 2)["weights_sha256"]
-    for when in ("--free-in", "--free-after"):
-        cluster = start(lab, {"on-worker-loss": "wait"}, 1, 1, workers=2)
+    for policy, when in (("wait", "--free-in"), ("continue", "--free-after"), ("abort", "--free-after")):
+        cluster = start(lab, {"on-worker-loss": policy}, 1, 1, workers=2)
         leaving = cluster.add_worker(when, 40, program=PROGRAM)
         expect(leaving.ends(10) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
-        cluster.servers[0].prints("the program has ended its session")
-        cluster.add_worker(program=PROGRAM)
+        cluster.servers[0].prints("its program has ended; the others go on")
         got = cluster.ends_well(but=[leaving])["weights_sha256"]
-        expect(got == want, f"{when}: hash {got}, without the change of workers {want}")
+        expect(got == want, f"{policy}, {when}: hash {got}, without the change of workers {want}")
 
 
-def other_workers_go_on_without_a_program_that_frees_its_session(lab):
-    cluster = start(lab, {"on-worker-loss": "continue"}, 1, 1, workers=2)
-    leaving = cluster.add_worker("--free-after", 40, program=PROGRAM)
-    expect(leaving.ends(10) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
-    one_hash([cluster.ends_well(but=[leaving]), train(lab, {}, 1, 1)])
-
-
-def a_program_that_frees_its_session_ends_a_job_that_needs_it(lab):
-    cluster = start(lab, {"on-worker-loss": "abort"}, 1, 1, workers=2)
-    leaving = cluster.add_worker("--free-after", 40, program=PROGRAM)
-    expect(leaving.ends(10) == 0, f"ended with {leaving.returncode}: {leaving.output()}")
-    for process in (cluster.servers[0], cluster.workers[0]):
-        expect(process.ends() == FAILED, f"ended with {process.returncode}: {process.output()}")
-        expect("the program has ended its session" in process.output(), process.output())
+def the_job_stops_when_the_last_program_frees_its_session(lab):
+    for strategy, stops in (("sync", True), ("local:4", True), ("allreduce:ring", False)):
+        cluster = start(lab, {"strategy": strategy}, 1, 1, "--free-after", 100)
+        code = cluster.servers[0].ends()
+        expect(code == (75 if stops else 5), f"{strategy}: ended with {code}: {cluster.servers[0].output()}")
+        expect(not stops or base.summary_of(cluster.out)["stopped_by"] == "the end of the last worker's program", strategy)
 
 
 def a_program_frees_its_session_though_no_server_answers(lab):

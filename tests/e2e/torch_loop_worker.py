@@ -1,4 +1,4 @@
-"""A PyTorch worker with a loop of its own for the tests of whole jobs: torch_loop_worker.py [--leave N RANK] [--slow SECONDS] ..."""
+"""A PyTorch worker with a loop of its own for the tests of whole jobs: torch_loop_worker.py [--leave N RANK] ..."""
 import argparse
 import time
 
@@ -11,7 +11,8 @@ import pushpull.torch as pp
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--leave", type=int, nargs=2, metavar=("BATCHES", "RANK"), help="ends after so many batches; RANK -1: all")
+    parser.add_argument("--leave", type=int, nargs=2, metavar=("BATCHES", "RANK"),
+                        help="ends after so many batches; RANK -1: all")
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--loaders", type=int, default=0)
     parser.add_argument("--accumulate", type=int, default=1)
@@ -40,8 +41,8 @@ def main():
                 print(f"LEAVES {job.rank}", flush=True)
                 return
     found = job.evaluated() or {}
-    print(f"END {job.rank} {job.world_size} {batches} {model[-1].bias.sum().item():.9g} {found.get('step')} {found.get('accuracy')}",
-          flush=True)
+    bias = model[-1].bias.sum().item()
+    print(f"END {job.rank} {job.world_size} {batches} {bias:.9g} {found.get('step')} {found.get('accuracy')}", flush=True)
 
 
 def results(model, x, y):

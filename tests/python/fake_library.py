@@ -19,13 +19,13 @@ class FakeLibrary:
     "regroup" makes pp_next ask for the next group.
     """
 
-    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4, stages=1, place=-1, groups=(),
-                 steps=6, epochs=0):
+    def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4, stages=1, place=-1,
+                 groups=(), steps=6, epochs=0):
         self.process = os.getpid()
         self.tasks = list(tasks)
         self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
                           weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers, stages=stages,
-                          place=place, loss_timeout=0.2, rank=1, steps=steps, epochs=epochs, strategy=b"sync")
+                          place=place, loss_timeout=0.2, rank=0, steps=steps, epochs=epochs, strategy=b"sync")
         self.groups = list(groups)
         self.port = 0  # of the script with stage 0, if it is another one
         self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []

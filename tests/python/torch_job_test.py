@@ -514,7 +514,7 @@ class OwnLoop(unittest.TestCase):
         want = FakeLibrary(training(*places))
         run(want, network())
         library, job, model, loader, optimizer = self.begun(training(*places))
-        self.assertEqual((job.rank, job.world_size, job.strategy, job.steps), (1, 4, "sync", 6))
+        self.assertEqual((job.rank, job.world_size, job.strategy, job.steps), (0, 4, "sync", 6))
         self.assertEqual((len(loader), loader.batch_size, len(loader.dataset)), (2, 5, 40))
         rates = []
         for epoch in job.epochs():
@@ -525,7 +525,7 @@ class OwnLoop(unittest.TestCase):
         self.assertEqual(library.given, want.given)
         self.assertEqual(library.losses, [0.25] * 3)
         self.assertTrue(all(abs(shown - rate) < 1e-9 for rate, shown in rates) and rates[0][0] > rates[1][0], rates)
-        self.assertEqual((job.rank, job.world_size, model[1].momentum), (1, 4, 0.1))
+        self.assertEqual((job.rank, job.world_size, model[1].momentum), (0, 4, 0.1))
 
     def test_has_epochs_and_each_loop_may_be_left(self):
         tasks = [(TRAIN, step, 0, [0, 1, 2, 3, 4], epoch) for step, epoch in enumerate((0, 0, 2, 2, 1, 3))]
@@ -545,7 +545,8 @@ class OwnLoop(unittest.TestCase):
         self.assertEqual(list(loader), [], "after the end")
 
     def test_evaluates_where_the_job_does(self):
-        library, job, model, loader, optimizer = self.begun([*training((0, 0)), (EVALUATE, -1, 0, [0, 1, 2]), *training((1, 0))])
+        tasks = [*training((0, 0)), (EVALUATE, -1, 0, [0, 1, 2]), *training((1, 0))]
+        library, job, model, loader, optimizer = self.begun(tasks)
         modes = []
 
         def evaluate(batch):
@@ -625,7 +626,8 @@ class OwnLoop(unittest.TestCase):
         squares = sum(value * value for index in (0, 1, 2, 5, 6) for value in library.given[0][index])
         self.assertAlmostEqual(norms[0], squares ** 0.5, places=4)
         self.assertEqual(library.given, want.given, "gradients as backward has made them")
-        for line in ("tells no loss", "has changed the gradient of .* the job's key clip-norm", "has changed lr of param_groups"):
+        for line in ("tells no loss", "has changed the gradient of .* the job's key clip-norm",
+                     "has changed lr of param_groups"):
             self.assertEqual(len(re.findall(line, said.getvalue())), 1, (line, said.getvalue()))
 
     def test_a_closure_is_called(self):
@@ -665,7 +667,8 @@ class OwnLoop(unittest.TestCase):
         scaler = scaler_that_scales()
         _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
         x, y = next(iter(loader))
-        with self.assertRaisesRegex(pp.Error, r"GradScaler has scaled the loss.*call loss.backward\(\), optimizer.step\(loss=loss\) without"):
+        words = r"GradScaler has scaled the loss.*call loss.backward\(\), optimizer.step\(loss=loss\) without"
+        with self.assertRaisesRegex(pp.Error, words):
             scaler.scale(F.cross_entropy(model(x), y)).backward()
         _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0)))
         for x, y in loader:
