@@ -257,6 +257,10 @@ int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size
   return guarded(session, [&] { opened(session).tasks().lend_gradient(tensor, {from, floats}); });
 }
 
+int pp_log(pp_session* session, const char* name, double value) {
+  return guarded(session, [&] { opened(session).log(text(name), value); });
+}
+
 int pp_await_lent(pp_session* session) {
   return guarded(session, [&] { opened(session).tasks().await_lent(); });
 }

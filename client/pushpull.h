@@ -198,6 +198,10 @@ PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, si
 // The same, but a thread of the library copies it, while the program computes others: `from` must not
 // change or be freed before pp_end, pp_await_lent or pp_free has returned.
 PP_API int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
+// Adds a value to those of this name, of all workers: the job shows their mean since its last line of metrics, and
+// over the run at the end. One that is not finite is left out. Values of work that is computed again count again.
+//   name: 1 to 64 letters, digits and _ - . /; at most 64 names. Any thread.
+PP_API int pp_log(pp_session* session, const char* name, double value);
 // Waits until all gradients that were lent have been copied.
 PP_API int pp_await_lent(pp_session* session);
 // A loss for pp_end that is not known: the job shows the mean of the others, or none.

@@ -1,5 +1,6 @@
 #include "client/session.h"
 
+#include <cmath>
 #include <csignal>
 #include <exception>
 #include <memory>
@@ -8,7 +9,9 @@
 #include "client/external_stage.h"
 #include "client/handover.h"
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/host/shortage.h"
+#include "common/net/join.h"
 
 namespace pushpull {
 
@@ -39,6 +42,32 @@ void Session::Owner::fail(const std::string& why, ErrorCode code) {
   if (!failure_.empty()) return;
   failure_ = why;
   code_ = code;
+}
+
+void Session::Owner::log(const std::string& name, double value) {
+  if (!is_logged_name(name)) {
+    throw Error(ErrorCode::kUsage, "[client] a value of the name '" + printable(name, 80) +
+                                       "': expected 1 to 64 letters, digits and _ - . /");
+  }
+  const std::lock_guard lock(mutex_);
+  if (!logged_.contains(name) && std::ssize(logged_) == kMaxLoggedNames) {
+    throw Error(ErrorCode::kUsage, "[client] a value of the name " + name + ": there are " +
+                                       std::to_string(kMaxLoggedNames) + " names already");
+  }
+  Logged& of = logged_[name];
+  if (!std::isfinite(of.sum + value)) return;
+  of.sum += value;
+  ++of.count;
+}
+
+void Session::Owner::add_logged(wire::Stats* stats) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, of] : logged_) {
+    wire::LoggedValue* value = stats->add_logged();
+    value->set_name(name);
+    value->set_sum(of.sum);
+    value->set_count(of.count);
+  }
 }
 
 std::string Session::Owner::failure() const {

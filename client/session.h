@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -54,6 +55,9 @@ class Session {
   // Makes the worker leave the job with this reason. All calls that wait or come later throw
   // Error(kFailed) with it. Does not wait. Any thread.
   void fail(const std::string& why);
+  // Adds a value to those that the job shows by this name. Throws Error(kUsage) for a name that is none, or one too
+  // many. Any thread.
+  void log(const std::string& name, double value) { owner_.log(name, value); }
 
  private:
   // A library has no signals and ends no process.
@@ -64,10 +68,18 @@ class Session {
     std::string failure() const override;
     ErrorCode failure_code() const override;
     void end_now(int /*code*/) override {}
+    // Throws Error(kUsage) for a name that is none, and for one too many.
+    void log(const std::string& name, double value);
+    void add_logged(wire::Stats* stats) const override;
 
    private:
+    struct Logged {
+      double sum = 0.0;
+      int64_t count = 0;
+    };
     mutable std::mutex mutex_;
     // guarded by mutex_
+    std::map<std::string, Logged> logged_;
     std::string failure_;
     ErrorCode code_ = ErrorCode::kFailed;
   };

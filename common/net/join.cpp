@@ -1,5 +1,6 @@
 #include "common/net/join.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/error.h"
@@ -8,6 +9,13 @@
 namespace pushpull {
 
 std::string program_version() { return PUSHPULL_VERSION; }
+
+bool is_logged_name(const std::string& name) {
+  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == '/';
+  });
+}
 
 std::string foreign_version_text(const std::string& address, int version) {
   return "[join] the server at " + address + " speaks protocol version " + std::to_string(version) +

@@ -25,6 +25,12 @@ struct JobView {
 // The longest job_keys of a Hello.
 inline constexpr size_t kMaxJobKeysBytes = 16384;
 
+// The most names of values that a worker's program may log (Stats.logged).
+inline constexpr int kMaxLoggedNames = 64;
+
+// Returns true for 1 to 64 letters, digits and _ - . /
+bool is_logged_name(const std::string& name);
+
 // Describes the process that sends Hello.
 struct JoinOptions {
   wire::Role role = wire::ROLE_UNSET;

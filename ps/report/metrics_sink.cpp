@@ -139,6 +139,7 @@ void TensorBoard::moment(const RunFigures& m) {
     const Figure::Value value = row->value(m);
     if (!value.is_null()) add(summary, row->shown.tensor_board, value.get<double>());
   }
+  for (const auto& [name, mean] : m.logged) add(summary, "logged/" + name, mean);
   add_tasks(m.totals, summary);
   add_staleness(m.staleness, summary);
   write_event(event);

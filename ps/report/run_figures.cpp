@@ -144,6 +144,12 @@ Json stages_json(F f) {
   return out;
 }
 
+Rows logged_rows(F f) {
+  Rows rows;
+  for (const auto& [name, mean] : f.logged) rows.emplace_back(name, fixed(mean, 4));
+  return rows;
+}
+
 Rows stage_rows(F f) {
   Rows rows;
   for (const RunTotals::Stage& stage : f.totals.stages) {
@@ -330,6 +336,10 @@ const Figure kFigures[] = {
      kMetrics | kSummary,
      heads_json,
      {.when = kEvaluated, .spread = true, .progress = head_progress, .table = head_rows}},
+    {"logged",
+     kMetrics | kStatus | kSummary,
+     [](F f) -> Json { return f.logged.empty() ? Json() : Json(f.logged); },
+     {.when = kIfAny, .table = logged_rows}},
     {"model_parameters", kSummary, [](F f) -> Json { return f.model_parameters; }},
     {"arena_bytes", kSummary, [](F f) -> Json { return f.arena_bytes; }},
     {"slots", kSummary, [](F f) -> Json { return f.slots; }},

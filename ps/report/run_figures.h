@@ -52,6 +52,8 @@ struct RunFigures {
   std::optional<double> loss;            // of the newest step
   std::map<int64_t, int64_t> staleness;  // updates so far by their staleness
   RunTotals totals;                      // of all members, as they have reported
+  // Means of the values that the workers' programs have logged: in a moment since the previous one, else over the run.
+  std::map<std::string, double> logged;
   // The newest one. In a moment, only if it is new since the previous moment; test_seconds and
   // test_samples come with it there.
   std::optional<Evaluation> evaluation;

@@ -6,12 +6,16 @@
 #include <string>
 #include <utility>
 
+#include "common/base/text.h"
+#include "common/net/join.h"
+
 namespace pushpull {
 
 namespace {
 
 constexpr size_t kMaxReasons = 64;
 constexpr int kMaxStages = 4096;
+constexpr int kMaxLogged = 4 * kMaxLoggedNames;  // of all workers
 constexpr size_t kMaxRefusalBytes = 32;
 
 // Members are not trusted: only lower-case words with hyphens are shown.
@@ -64,6 +68,14 @@ Checked check_stats(const wire::Stats& stats) {
                           stage.bytes_out() >= 0;
     if (!possible) return refused("bad-stats", "stages from 0", stage.ShortDebugString());
   }
+  for (const wire::LoggedValue& value : stats.logged()) {
+    if (!is_logged_name(value.name()) || !std::isfinite(value.sum()) || value.count() < 0)
+      return refused("bad-stats", "a logged value", printable(value.ShortDebugString(), 200));
+  }
+  if (stats.logged_size() > kMaxLoggedNames) {
+    return refused("bad-stats", "at most " + std::to_string(kMaxLoggedNames) + " logged values",
+                   std::to_string(stats.logged_size()));
+  }
   return std::nullopt;
 }
 
@@ -82,6 +94,23 @@ void RunTotals::add(wire::Role role, const wire::Stats& stats) {
   add_to(refused_peers, stats.refused_peers());
   clock_gap_max = std::max(clock_gap_max, stats.clock_gap_max());
   add_stages(stats);
+  for (const wire::LoggedValue& value : stats.logged()) {
+    if (!logged.contains(value.name()) && std::ssize(logged) >= kMaxLogged) continue;
+    Logged& of = logged[value.name()];
+    of.sum += value.sum();
+    add_to(of.count, value.count());
+  }
+}
+
+std::map<std::string, double> RunTotals::logged_since(const RunTotals& before) const {
+  std::map<std::string, double> out;
+  for (const auto& [name, now] : logged) {
+    const auto found = before.logged.find(name);
+    const Logged then = found == before.logged.end() ? Logged() : found->second;
+    const double mean = (now.sum - then.sum) / static_cast<double>(now.count - then.count);
+    if (now.count > then.count && std::isfinite(mean)) out[name] = mean;
+  }
+  return out;
 }
 
 void RunTotals::add_stages(const wire::Stats& stats) {

@@ -52,12 +52,20 @@ struct RunTotals {
   std::map<std::string, int64_t> refusals;
   int64_t refused_peers = 0;  // connections refused by the handshake
   int64_t clock_gap_max = 0;
+  // Values that the workers' programs have logged, by name.
+  struct Logged {
+    double sum = 0.0;
+    int64_t count = 0;
+  };
+  std::map<std::string, Logged> logged;
 
   void add(wire::Role role, const wire::Stats& stats);
   void add_stages(const wire::Stats& stats);
   // Adds the `rejected` frames of one member, some of them with their reason.
   void add_refusals(int64_t rejected,
                     const google::protobuf::RepeatedPtrField<wire::Refusal>& reasons);
+  // Returns the means of the values that were logged since `before`.
+  std::map<std::string, double> logged_since(const RunTotals& before) const;
   // Returns the seconds of a mean task, or zeros if there are no tasks.
   Split mean_split() const;
 };

@@ -105,11 +105,14 @@ std::vector<RunFigures> RunSummary::moments(int64_t now_ms, Coordinator& of, con
   if (due) measure_rate(now_ms, of);
   RunFigures now = figures(now_ms, of, own.stats());
   now.evaluation.reset();
+  now.logged = now.totals.logged_since(moment_totals_);
+  moment_totals_ = now.totals;
   // The loss of a server that ends the term is told with its return.
   if (!of.departures().lost_server()) note_lost(of.take_lost());
   // One moment for each evaluation, and at least one.
   std::vector<RunFigures> out(std::max<size_t>(1, evaluations.size()), now);
   for (size_t i = 0; i < evaluations.size(); ++i) add_evaluation(out[i], evaluations[i], now_ms);
+  for (size_t i = 1; i < out.size(); ++i) out[i].logged.clear();
   out.front().lost = std::exchange(lost_, {});
   out.front().back_to_step = std::exchange(back_to_step_, {});
   return out;
@@ -163,6 +166,7 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
   f.loss = record.newest_loss();
   f.staleness = staleness(of.members(), own);
   f.totals = totals(of, own);
+  f.logged = f.totals.logged_since({});
   f.evaluation = run->evaluations().newest();
   return f;
 }

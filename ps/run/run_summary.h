@@ -83,6 +83,7 @@ class RunSummary : public TrainingListener {
   int64_t ended_ms_ = -1;
   int64_t moment_ms_ = 0;
   int64_t moment_samples_ = 0;
+  RunTotals moment_totals_;
   double rate_ = 0.0;  // samples per second
 };
 

@@ -76,6 +76,7 @@ _SIGNATURES = {
     "pp_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
     "pp_lend_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
     "pp_await_lent": (_int, [_session]),
+    "pp_log": (_int, [_session, _text, _double]),
     "pp_end": (_int, [_session, _float]),
     "pp_report": (_int, [_session, _pointer(Sums), _size]),
     "pp_evaluated": (_int, [_session, _pointer(_long), _pointer(Result), _size]),

@@ -180,6 +180,14 @@ class Session:
         """Copies a gradient until `end` has returned. The caller keeps it as it is until then."""
         self.call("pp_lend_gradient", self._handle, tensor, address, elements)
 
+    def log(self, name, value):
+        """Adds a value to the job's figure of this name. Any thread."""
+        try:
+            value = float(value.detach() if hasattr(value, "detach") else value)
+        except (TypeError, ValueError, RuntimeError):
+            raise Error(f"[log] {name} is {value!r:.80}: expected a number", USAGE) from None
+        self.call("pp_log", self._handle, name.encode(), value)
+
     def await_lent(self):
         """Waits until lent gradients are copied: the caller may change them."""
         self.call("pp_await_lent", self._handle)

@@ -265,9 +265,17 @@ class Job(BaseJob):
         """Returns the rate of the newest micro-batch's step, by the job's schedule."""
         return self._rate
 
-    def log(self, loss):
-        """Gives the job the mean loss of the open micro-batch, if the script's call of optimizer.step cannot."""
-        self._logged = loss
+    def log(self, loss=None, **values):
+        """Gives the job figures of the script.
+
+        loss: mean of the open micro-batch, if the script's call of optimizer.step cannot give it.
+        values: numbers by name. The job shows the mean over all workers since its last line of metrics, and at its end over
+            the run. One that is not finite is left out. At most 64 names, of letters, digits, _ - . /
+        """
+        if loss is not None:
+            self._logged = loss
+        for name, value in values.items():
+            self._session.log(name, value)
 
     def _start(self):
         """Declares what loader, optimizer and evaluation have, unless that is done."""

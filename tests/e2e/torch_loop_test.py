@@ -38,6 +38,9 @@ def it_has_the_bits_of_a_loop_over_tasks(lab):
         summary, ends = looped(lab, {}, workers, *words, out=out)
         expect(summary["weights_sha256"] == want["weights_sha256"], f"{workers} workers: other weights")
         expect(summary["train_loss"] == want["train_loss"] and summary["test_accuracy"] == want["test_accuracy"], f"{summary}")
+        expect(summary["logged"] == {"rank": (workers - 1) / 2, "samples": 5.0}, f"{summary['logged']}")
+        logged = [line["logged"]["samples"] for line in base.metrics_of(out) if "logged" in line]
+        expect(logged and set(logged) == {5.0}, f"{logged}")
         bias = float(pp.read_checkpoint(out / "checkpoints")["8.bias"].sum(dtype=torch.float32))
         for rank, (world, batches, mine, step, accuracy) in ends.items():
             expect((world, batches, step) == (workers, 240 // workers, "30"), f"{workers} workers, {rank}: {ends}")

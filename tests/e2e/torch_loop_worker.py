@@ -34,6 +34,7 @@ def main():
             loss = F.cross_entropy(model(x), y)
             (loss / given.accumulate).backward()
             batches += 1
+            job.log(samples=len(x), rank=torch.tensor(float(job.rank)), nothing=float("nan"))
             if batches % given.accumulate == 0:
                 optimizer.step(loss=loss)
             time.sleep(given.slow)

@@ -43,6 +43,7 @@ RunFigures full_figures() {
   f.evaluation = Evaluation{6, {{{"label", Metric::kAccuracy, 1}, {1.0, 4, 3.0}}}};
   f.best = {"accuracy", 6, 6, 0.75, 0};
   f.weights_sha256 = "abc";
+  f.logged = {{"gap", 0.5}};
   f.totals.stages.push_back({3, 1.5, 2.0, 2, 100, 200});
   return f;
 }
@@ -61,17 +62,17 @@ TEST(RunFigures, EachOutputHasItsOrder) {
   const RunFigures f = full_figures();
   EXPECT_EQ(names(Figure::kMetrics, f),
             "seconds step epoch samples samples_per_second learning_rate loss staleness_mean "
-            "staleness_max test_step test_seconds test_samples lost back_to_step heads");
+            "staleness_max test_step test_seconds test_samples logged lost back_to_step heads");
   EXPECT_EQ(status_names(f),
             "version protocol run phase strategy servers workers host pid out up_seconds "
             "waiting_for failure step steps epoch samples samples_per_second learning_rate loss "
-            "staleness_mean staleness_max seconds eta_seconds");
+            "logged staleness_mean staleness_max seconds eta_seconds");
   EXPECT_EQ(
       names(Figure::kSummary, f),
       "strategy workers servers steps total_steps resumed_from_step samples samples_per_worker "
       "pushes_applied pushes_dropped pushes_dropped_per_worker seconds recoveries "
       "steps_repeated workers_lost stopped_early best_evaluation stopped_by checkpoints_failed "
-      "bad_gradients samples_per_second train_loss heads model_parameters arena_bytes slots "
+      "bad_gradients samples_per_second train_loss heads logged model_parameters arena_bytes slots "
       "stages initial_weights_sha256 drawn_tensors unused_tensors data_digest numerics "
       "other_numerics data_order_sha256 weights_sha256 slices_per_server staleness bytes_pushed "
       "bytes_pulled rejected_frames rejected_by_reason refused_peers split cpu_seconds "
@@ -86,7 +87,7 @@ TEST(RunFigures, EachOutputHasItsOrder) {
             "step epoch loss heads samples_per_second eta_seconds staleness_mean");
   EXPECT_EQ(names(Figure::kTable, f),
             "strategy steps best_evaluation samples pushes_applied seconds recoveries "
-            "workers_lost checkpoints_failed bad_gradients train_loss heads stages staleness "
+            "workers_lost checkpoints_failed bad_gradients train_loss heads logged stages staleness "
             "bytes_pushed "
             "split "
             "cpu_seconds peak_rss_mib weights_sha256");

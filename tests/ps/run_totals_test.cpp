@@ -93,6 +93,40 @@ TEST(RunTotals, MeanTaskIsOverAllWorkers) {
   EXPECT_DOUBLE_EQ(split.pull, 15.0 / 4);
 }
 
+wire::Stats stats_with(const std::string& name, double sum, int64_t count) {
+  wire::Stats stats;
+  wire::LoggedValue* value = stats.add_logged();
+  value->set_name(name);
+  value->set_sum(sum);
+  value->set_count(count);
+  return stats;
+}
+
+TEST(RunTotals, LoggedValuesHaveTheMeanOverAllWorkersSinceThen) {
+  RunTotals before;
+  before.add(wire::ROLE_WORKER, stats_with("gap", 6.0, 2));
+  EXPECT_EQ(before.logged_since({}), (std::map<std::string, double>{{"gap", 3.0}}));
+  EXPECT_TRUE(before.logged_since(before).empty());
+  RunTotals now;
+  now.add(wire::ROLE_WORKER, stats_with("gap", 7.0, 3));
+  now.add(wire::ROLE_WORKER, stats_with("gap", 9.0, 2));
+  now.add(wire::ROLE_WORKER, stats_with("norm/0", 4.0, 1));
+  EXPECT_EQ(now.logged_since(before),
+            (std::map<std::string, double>{{"gap", 10.0 / 3}, {"norm/0", 4.0}}));
+}
+
+TEST(Plausible, AreLoggedValues) {
+  EXPECT_EQ(reason_of(check_stats(stats_with("val/F1.top-5_", 1.0, 1))), "");
+  for (const std::string& name : {std::string(), std::string("a b"), std::string(65, 'a')}) {
+    EXPECT_EQ(reason_of(check_stats(stats_with(name, 1.0, 1))), "bad-stats") << name;
+  }
+  EXPECT_EQ(reason_of(check_stats(stats_with("a", std::nan(""), 1))), "bad-stats");
+  EXPECT_EQ(reason_of(check_stats(stats_with("a", 1.0, -1))), "bad-stats");
+  wire::Stats many;
+  for (int i = 0; i < 65; ++i) many.MergeFrom(stats_with("n" + std::to_string(i), 1.0, 1));
+  EXPECT_EQ(reason_of(check_stats(many)), "bad-stats");
+}
+
 TEST(Plausible, AreStatisticsOfAnHonestMember) {
   EXPECT_EQ(reason_of(check_stats({})), "");
   EXPECT_EQ(reason_of(check_stats(stats_of(1.0, 1))), "");

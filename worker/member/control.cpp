@@ -140,6 +140,7 @@ wire::Stats Control::stats() const {
   if (handler_) stats.set_refused_peers(handler_->refused_peers());
   times_.put(&stats);
   activity_.put(&stats);
+  owner_.add_logged(&stats);
   return stats;
 }
 

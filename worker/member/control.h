@@ -41,6 +41,8 @@ class WorkerOwner {
   // Returns why the program around the worker cannot go on, one line, or "". The worker then leaves
   // the job with this reason. Called as take_signal, and by the trainer's thread.
   virtual std::string failure() const { return {}; }
+  // Adds what the program around the worker has logged. Called at each heartbeat.
+  virtual void add_logged(wire::Stats* /*stats*/) const {}
   // Returns the code of that reason: kStopped if the program does not fail, but needs no more of the job.
   virtual ErrorCode failure_code() const { return ErrorCode::kFailed; }
 
