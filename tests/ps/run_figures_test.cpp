@@ -61,8 +61,9 @@ std::string status_names(const RunFigures& figures) { return names(Figure::kStat
 TEST(RunFigures, EachOutputHasItsOrder) {
   const RunFigures f = full_figures();
   EXPECT_EQ(names(Figure::kMetrics, f),
-            "seconds step epoch samples samples_per_second learning_rate loss staleness_mean "
-            "staleness_max test_step test_seconds test_samples logged lost back_to_step heads");
+            "seconds step epoch samples samples_per_second learning_rate loss logged "
+            "staleness_mean staleness_max test_step test_seconds test_samples lost back_to_step "
+            "heads");
   EXPECT_EQ(status_names(f),
             "version protocol run phase strategy servers workers host pid out up_seconds "
             "waiting_for failure step steps epoch samples samples_per_second learning_rate loss "
@@ -85,12 +86,13 @@ TEST(RunFigures, EachOutputHasItsOrder) {
             "loss learning_rate samples_per_second epoch staleness_mean staleness_max");
   EXPECT_EQ(names(Figure::kProgress, f),
             "step epoch loss heads samples_per_second eta_seconds staleness_mean");
-  EXPECT_EQ(names(Figure::kTable, f),
-            "strategy steps best_evaluation samples pushes_applied seconds recoveries "
-            "workers_lost checkpoints_failed bad_gradients train_loss heads logged stages staleness "
-            "bytes_pushed "
-            "split "
-            "cpu_seconds peak_rss_mib weights_sha256");
+  EXPECT_EQ(
+      names(Figure::kTable, f),
+      "strategy steps best_evaluation samples pushes_applied seconds recoveries "
+      "workers_lost checkpoints_failed bad_gradients train_loss heads logged stages staleness "
+      "bytes_pushed "
+      "split "
+      "cpu_seconds peak_rss_mib weights_sha256");
 }
 
 TEST(RunFigures, AreShownOnceTheyExist) {
