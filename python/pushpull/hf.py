@@ -27,6 +27,9 @@ class PushPullTrainer(Trainer):
     def __init__(self, *arguments, evaluation=None, metric="accuracy", groups=(), job=None, **options):
         self.job = job or pp.join()
         super().__init__(*arguments, **options)
+        # Else the Trainer expects the model to divide its loss by the number of targets of all pieces, which models that
+        # only pass keywords on do not: a gradient would be as many times too large as there are pieces.
+        self.model_accepts_loss_kwargs = False
         self._evaluation, self._metric, self._groups = evaluation or _classify, metric, groups
         self.add_callback(_UntilTheEnd(self.job))
         state = getattr(self.args, "distributed_state", None)

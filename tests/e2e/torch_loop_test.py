@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import lab as base
 from lab import Skipped, expect, first, flags_of, summary_of
 from torch_workers_test import HERE, JOB, ROOT, _prepare, hash_of, launch, script, start_script, trained, write_mnist
 
@@ -147,6 +148,36 @@ def the_trainer_of_hugging_face_is_kept(lab):
     expect(list(pathlib.Path(lab.folder / "hf-2").glob("model.safetensors")), "worker 0 has saved no model")
 
 
+TRAINER = """
+import sys, torch
+from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+from pushpull.hf import PushPullTrainer
+torch.set_num_threads(1)
+torch.manual_seed(5)
+model = BertForSequenceClassification(BertConfig(
+    vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, num_labels=2,
+    max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+words = torch.randint(0, 50, (320, 12))
+rows = [{"input_ids": row, "labels": int(row[0] < 25)} for row in words]
+pieces = int(sys.argv[2])
+PushPullTrainer(model=model, train_dataset=rows, args=TrainingArguments(
+    sys.argv[1], per_device_train_batch_size=8 // pieces, gradient_accumulation_steps=pieces, report_to=[], use_cpu=True,
+    save_strategy="no")).train()
+"""
+
+
+def pieces_of_the_trainer_of_hugging_face_have_the_gradient_of_the_whole(lab):
+    python = _prepare_with(lab, "transformers", "accelerate")
+    file = lab.folder / "trainer.py"
+    file.write_text(TRAINER)
+    keys = {"model": "external", "optimizer": "sgd", "lr": 0.05, "global-batch": 32, "micro-batch": 8, "epochs": 3, "seed": 5}
+    losses = []
+    for pieces in (1, 2, 4):
+        run = lab.launch(lab.job(keys), 1, 1, worker=f"{python} {file} {lab.folder / f'hf-{pieces}'} {pieces}")
+        expect(run.ends(200) == 0, run.output()[-1500:])
+        losses.append(base.summary_of(run.out)["train_loss"])
+    expect(max(losses) - min(losses) < 1e-4, f"{losses}")
+
+
 if __name__ == "__main__":
-    import lab as base
     base.main(globals())
