@@ -102,7 +102,7 @@ void DeviceStage::copy_batch(const Prepared& batch, size_t slot) {
   float* const host = host_inputs_.get();
   const std::span<const uint64_t> keys = keys_of(batch);
   std::ranges::copy(batch.block, host);
-  std::memcpy(host + keys_at_, keys.data(), keys.size_bytes());
+  if (!keys.empty()) std::memcpy(host + keys_at_, keys.data(), keys.size_bytes());
   std::ranges::copy(batch.scales, host + scales_at_);
   stream().copy_in(host, input_words_ * sizeof(float), inputs_of(slot));
 }
