@@ -338,6 +338,10 @@ void Cluster::run() {
   for (const PeerPartition& partition : scenario_.peer_partitions) {
     deadline_ms = std::max(deadline_ms, partition.at_ms + partition.ms + kPatienceMs);
   }
+  const Job& job = scenario_.job;
+  if (job.checkpoint_every > 0) {  // a slow disk writes them one after the other
+    deadline_ms += job.steps / job.checkpoint_every * (scenario_.write_us / 1000);
+  }
   while (trouble_.empty() && !all_ended()) {
     if (!clock_.advance()) wrong("no event is left");
     if (clock_.now_ms() > deadline_ms) wrong("the job has not ended in time");
