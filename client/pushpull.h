@@ -222,8 +222,8 @@ typedef struct pp_sums {
 //   sums: of each head, in the order of pp_model; of none in a stage that is not the last one.
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
 
-// What an evaluation of the job has found for one head, over the chunks of all workers. NAN: no target
-// was counted.
+// The result of one of the job's evaluations for one head, over the chunks of all workers. Both values are NAN if
+// no target was counted.
 typedef struct pp_result {
   double loss;    // mean of a target
   double metric;  // accuracy and exact match: from 0 to 1

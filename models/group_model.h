@@ -39,7 +39,7 @@ class GroupModel final : public Model, public GroupStage {
               const GradientReady& ready, const WeightsNeeded& needed = {}) override;
   void evaluate(std::span<const float> weights, const Samples& samples,
                 std::span<HeadSums> sums) override;
-  // Of the local stages; 0 before take_stage.
+  // Returns the bytes of all local stages; 0 before take_stage.
   size_t arena_bytes() const override;
   size_t slots() const override { return planned_.empty() ? 0 : planned_.front()->slots(); }
   std::string numerics() const override { return numerics_; }

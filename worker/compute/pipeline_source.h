@@ -164,7 +164,7 @@ class PipelineSource final : public GradientSource {
   const SliceMap map_;
   MicroBatches& batches_;
   const FloatAllocator memory_;
-  // Of gradients of the whole model. In a group, pages of other stages are never touched.
+  // Each buffer holds the gradients of the whole model. A worker of a group never touches the pages of other stages.
   BufferPool pool_;
   Trace* trace_ = nullptr;  // null unless traced
 
