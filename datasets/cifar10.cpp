@@ -1,4 +1,4 @@
-// The binary files of CIFAR-10.
+// Opens the binary files of CIFAR-10. ImageSet reads their samples.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -20,8 +20,9 @@ namespace pushpull {
 //
 // A killed process is replaced at once. A process that ended by SIGINT, SIGTERM or SIGHUP is
 // replaced a moment later: a signal to the whole job may reach it before the launcher, and then
-// stops the job. A process that ended by itself is replaced once the coordinator reports that it has
-// given it up, because the same end may follow from the failure of the whole job.
+// stops the job. A worker that failed by itself is replaced at once, too. A server that ended by itself
+// is replaced once the coordinator reports that it has given it up, because the same end may follow
+// from the failure of the whole job.
 struct ReplacementOptions {
   int64_t most = 3;            // per process
   int64_t together_ms = 1000;  // between the signals to the processes of a whole job

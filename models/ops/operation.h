@@ -144,7 +144,8 @@ class Spec {
   virtual ~Spec() = default;
   // Returns the operation's name in tables and messages: "layer norm".
   virtual const char* name() const = 0;
-  // Checks the inputs and its own sizes. Throws Error(kUsage) that names the node.
+  // Checks the inputs and its own sizes; GraphBuilder::add calls it. Throws Error(kUsage) that names
+  // the node.
   virtual void check(const std::string& node, std::span<const ValueType> inputs) const = 0;
   virtual ValueType output() const = 0;
   // Returns the shapes of the parameters, in order.
