@@ -6,6 +6,8 @@
         loss, gradients = compute(task.weights, task.indices)
         if task.training: task.end(loss, gradients)
         else: task.report(loss=loss, correct=...)
+
+docs/examples has a script for JAX (jax_mlp.py) and one for Keras (keras_mnist.py).
 """
 import contextlib
 import ctypes
@@ -37,15 +39,20 @@ class Job(BaseJob):
     def __init__(self, session):
         super().__init__(session)
         self._weights = None  # of the task, by name
+        self._averages = frozenset()
         self._open = None
 
-    def attach(self, weights, train_samples, test_samples=0, data_digest="", groups=(), metric="accuracy", numerics=None):
+    def attach(self, weights, train_samples, test_samples=0, data_digest="", groups=(), metric="accuracy", numerics=None,
+               averages=()):
         """Declares the model and the data; call it once. They must be the same in all workers.
 
         weights: float32 arrays by name; the initial ones of the job if this is the worker with the lowest rank.
         data_digest: text that differs if the data differ.
         numerics: text that differs if the arithmetic may differ in a bit; None: the versions of NumPy and, if it is loaded,
             JAX, the processor, the BLAS, and the variables that choose their kernels and threads.
+        averages: names of weights that are not trained but computed in forward, such as the moving mean of a batch
+            normalization. `task.end` gets the value after the micro-batch in the place of a gradient; the servers keep the
+            mean over the micro-batches of a step.
         """
         self._session.check_process()
         if self._weights is not None:
@@ -54,11 +61,18 @@ class Job(BaseJob):
             if array.dtype != numpy.float32:
                 raise Error(f"[attach] {name} is {array.dtype}: servers hold float32", USAGE)
         groups = check_groups(groups, weights)
+        averages = frozenset(averages)
+        if averages - set(weights):
+            raise Error(f"[attach] averages names {', '.join(sorted(averages - set(weights)))}: the model has "
+                        f"{', '.join(weights)}", USAGE)
         self._set_heads(metric if test_samples else {})
         flat = numpy.concatenate([numpy.ascontiguousarray(array).reshape(-1) for array in weights.values()])
-        entries = [(name, array.shape, find_group(groups, name), None) for name, array in weights.items()]
+        # the new value replaces the old one: the script has mixed them already
+        entries = [(name, array.shape, None if name in averages else find_group(groups, name), 1.0 if name in averages else None)
+                   for name, array in weights.items()]
         self._declare(entries, flat.ctypes.data, train_samples, test_samples, data_digest,
                       numerics or _numerics())
+        self._averages = averages
         self._weights = {name: numpy.empty(array.shape, numpy.float32) for name, array in weights.items()}
 
     def tasks(self):
@@ -82,11 +96,15 @@ class Job(BaseJob):
             if numpy.shape(gradient) != self._weights[name].shape:
                 raise Error(f"[gradient] of {name} has shape {list(numpy.shape(gradient))}, expected "
                             f"{list(self._weights[name].shape)}, that of its weights", USAGE)
-        arrays = {index: numpy.ascontiguousarray(gradients[name], numpy.float32)
-                  for index, name in enumerate(self._weights) if name in gradients}
+        missing = self._averages - set(gradients)
+        if missing:
+            raise Error(f"[gradient] the new value of {', '.join(sorted(missing))} is missing: it is one of averages", USAGE)
+        arrays = {name: numpy.ascontiguousarray(gradients[name], numpy.float32) for name in self._weights if name in gradients}
         with self._session.uninterrupted():
-            for index, array in arrays.items():
-                self._session.lend_gradient(index, array.ctypes.data, array.size)
+            for index, name in enumerate(self._weights):
+                if name in arrays:
+                    give = self._session.gradient if name in self._averages else self._session.lend_gradient
+                    give(index, arrays[name].ctypes.data, arrays[name].size)
             self._open = None
             self._session.end(float(loss))
 
@@ -126,7 +144,10 @@ class Task:
         return self._job._weights
 
     def end(self, loss, gradients):
-        """Ends a micro-batch with its mean loss and its gradients by name. A missing gradient counts as zeros."""
+        """Ends a micro-batch with its mean loss and its gradients by name. A missing gradient counts as zeros.
+
+        gradients: also has the new values of `averages`.
+        """
         self._job._end(loss, gradients)
 
     def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):

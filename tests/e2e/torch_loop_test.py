@@ -7,7 +7,7 @@ import sys
 
 import lab as base
 from lab import Skipped, expect, first, flags_of, summary_of
-from torch_workers_test import HERE, JOB, ROOT, _prepare, hash_of, launch, script, start_script, trained, write_mnist
+from torch_workers_test import HERE, JOB, ROOT, _prepare, hash_of, launch, script, start_script, trained, write_idx, write_mnist
 
 
 def loop(*words):
@@ -177,6 +177,34 @@ def pieces_of_the_trainer_of_hugging_face_have_the_gradient_of_the_whole(lab):
         expect(run.ends(200) == 0, run.output()[-1500:])
         losses.append(base.summary_of(run.out)["train_loss"])
     expect(max(losses) - min(losses) < 1e-4, f"{losses}")
+
+
+# ---- JAX and Keras ----
+
+def write_bars(folder):
+    """Writes images as MNIST's files: each digit is a bright bar at another height. Returns the folder."""
+    folder.mkdir()
+    for split, count in (("train", 400), ("t10k", 100)):
+        labels = [i * 7 % 10 for i in range(count)]
+        write_idx(folder / f"{split}-labels-idx1-ubyte", [count], labels)
+        write_idx(folder / f"{split}-images-idx3-ubyte", [count, 28, 28],
+                  [250 if y // 2 == label else 10 for label in labels for y in range(28) for _ in range(28)])
+    return folder
+
+
+def scripts_in_jax_and_keras_train(lab):
+    os.environ["KERAS_BACKEND"] = "jax"  # without it `import keras` asks for TensorFlow
+    python = _prepare_with(lab, "jax", "keras")
+    import pushpull.torch as pp
+    folder = write_bars(lab.folder / "bars")
+    keys = flags_of({"global-batch": 40, "micro-batch": 10, "eval-every": 20})
+    for name, averages in (("jax_mlp", 0), ("keras_mnist", 4)):
+        done = [example(lab, python, name, [folder], workers, keys, epochs=6)[0] for workers in (1, 2)]
+        expect(len({summary["weights_sha256"] for summary in done}) == 1, f"{name}: {done}")
+        expect(done[0]["test_accuracy"] > 0.5 and done[0]["test_total"] == 100, f"{name}: {done[0]['test_accuracy']}")
+        moved = [tensor for key, tensor in pp.read_checkpoint(lab.folder / f"{name}-1" / "checkpoints").items()
+                 if "moving" in key]
+        expect(len(moved) == averages and all(abs(float(tensor.max()) - 1) > 1e-3 for tensor in moved), f"{name}: {moved}")
 
 
 if __name__ == "__main__":

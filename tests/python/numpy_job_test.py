@@ -38,6 +38,20 @@ class AJob(unittest.TestCase):
         self.assertEqual(library.tensors[1], ("bias", [2], 0.5, None, None))
         self.assertEqual(library.data[:3], (10, 3, "d"))
 
+    def test_gives_averages_for_themselves(self):
+        library = FakeLibrary([(TRAIN, 0, 1, [4, 5])]).install()
+        job = pp.join()
+        with self.assertRaisesRegex(pp.Error, "averages names mean: the model has weight, bias"):
+            job.attach(weights(), train_samples=10, averages=["mean"])
+        job.attach(weights(), train_samples=10, averages=["bias"], groups=[pp.group("*", lr=0.5)])
+        self.assertEqual(library.tensors[0][2:], (0.5, None, None))
+        self.assertEqual(library.tensors[1][2:], (None, None, 1.0))
+        task = next(job.tasks())
+        with self.assertRaisesRegex(pp.Error, "new value of bias is missing"):
+            task.end(0.5, {})
+        task.end(0.5, {"bias": numpy.ones(2, numpy.float32)})
+        self.assertEqual(library.given, [{1: [1, 1]}])
+
     def test_names_mistakes(self):
         FakeLibrary([(TRAIN, 0, 1, [4, 5])] * 2).install()
         job = pp.join()
