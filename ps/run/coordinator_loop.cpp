@@ -287,15 +287,14 @@ void CoordinatorLoop::wait_for_files() {
 bool CoordinatorLoop::poll() {
   std::vector<zmq::pollitem_t> items{{nullptr, signals_.fd(), ZMQ_POLLIN, 0},
                                      {nullptr, thread_.done_fd(), ZMQ_POLLIN, 0},
-                                     {control_.socket().handle(), 0, ZMQ_POLLIN, 0},
-                                     {data_.router().socket().handle(), 0, ZMQ_POLLIN, 0}};
+                                     {control_.socket().handle(), 0, ZMQ_POLLIN, 0}};
   if (writer_) items.push_back({nullptr, writer_->done_fd(), ZMQ_POLLIN, 0});
   if (driver_.waits_for_shards()) {
     for (const auto& shard : shards_) {
       items.push_back({shard->socket().handle(), 0, ZMQ_POLLIN, 0});
     }
   }
-  poll_sockets(items, kCoordinatorPollMs);
+  data_.wait(items, kCoordinatorPollMs);
   return (items.front().revents & ZMQ_POLLIN) != 0;
 }
 
@@ -305,7 +304,7 @@ void CoordinatorLoop::turn(bool signalled) {
     data_.receive();
     driver_.on_data_taken(now());
   }
-  receive_control();
+  if (!data_.sockets_are_idle()) receive_control();
   for (const std::string& line : handler_.take_notices()) warn(line);
   receive_shards();
   receive_written();

@@ -1,6 +1,7 @@
 #include "ps/server/attached_workers.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/base/error.h"
@@ -10,6 +11,27 @@ namespace pushpull {
 namespace {
 
 constexpr int64_t kMaxWorkerConnections = 64;
+
+// A connection of a worker's ring: its incarnation and the connection's number. No routing id of
+// libzmq is so long.
+struct RingPeer {
+  uint64_t incarnation = 0;
+  uint8_t connection = 0;
+
+  static constexpr size_t kBytes = 9;
+  PeerId name() const {
+    PeerId out(kBytes, static_cast<char>(connection));
+    std::memcpy(out.data(), &incarnation, sizeof incarnation);
+    return out;
+  }
+  static std::optional<RingPeer> of(const PeerId& peer) {
+    if (peer.size() != kBytes) return std::nullopt;
+    RingPeer out;
+    std::memcpy(&out.incarnation, peer.data(), sizeof out.incarnation);
+    out.connection = static_cast<uint8_t>(peer.back());
+    return out;
+  }
+};
 
 Message refusal(const std::string& why) {
   Message answer;
@@ -42,7 +64,8 @@ AttachedWorkers::AttachedWorkers(const Job& job, uint64_t term_id, const SliceMa
       term_id_(term_id),
       map_(map),
       pool_(failed),
-      device_(std::move(device)) {
+      device_(std::move(device)),
+      rings_(allowed_ ? std::make_unique<Rings>() : nullptr) {
   if (!device_) return;
   if (allowed_) device_pool_ = std::make_unique<DevicePool>(device_, failed);
   FloatAllocator copies = heap_floats;
@@ -106,8 +129,10 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
     // a repeated Attach keeps the mapping
     if (!worker.memory) worker.memory.emplace(max_segment_bytes(map_), mapped_, device_);
     remember(peer, found->first);
+    worker.socket = peer;
     Message answer;
     answer.header.mutable_attached()->set_ok(true);
+    attach_ring(worker, attach, *answer.header.mutable_attached());
     *answer.header.mutable_attached()->mutable_probe() = place.segment->description();
     if (attach.has_device_probe()) {
       attach_device(worker, attach, *answer.header.mutable_attached());
@@ -116,6 +141,54 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
   } catch (const Error& e) {
     return refusal(fault_of_peer(e));
   }
+}
+
+// A worker without a ring uses its socket alone, at less speed: no reason to refuse it.
+void AttachedWorkers::attach_ring(Worker& worker, const wire::Attach& attach,
+                                  wire::Attached& attached) {
+  if (!attach.has_ring()) return;
+  try {
+    if (!worker.ring || !worker.ring->is_open(attach.ring())) {
+      auto ring = std::make_unique<RingPair>(*rings_);
+      ring->open(attach.ring());
+      worker.ring = std::move(ring);
+    }
+    *attached.mutable_ring() = worker.ring->description();
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kProtocol && e.code() != ErrorCode::kFailed) throw;
+  }
+}
+
+std::optional<std::pair<PeerId, Message>> AttachedWorkers::receive() {
+  if (!rings_ || !rings_->has_message()) return std::nullopt;
+  // each worker in turn
+  auto next = workers_.upper_bound(received_from_);
+  for (size_t i = 0; i < workers_.size(); ++i, ++next) {
+    if (next == workers_.end()) next = workers_.begin();
+    auto& [incarnation, worker] = *next;
+    if (!worker.ring) continue;
+    try {
+      if (auto received = worker.ring->receive()) {
+        received_from_ = incarnation;
+        const auto connection = static_cast<uint8_t>(received->connection);
+        return std::pair{RingPeer{incarnation, connection}.name(), std::move(received->message)};
+      }
+    } catch (const Error&) {
+      worker.ring.reset();  // the worker repeats over its socket what is not answered
+    }
+  }
+  return std::nullopt;
+}
+
+bool AttachedWorkers::send(Outgoing& out) {
+  const auto peer = RingPeer::of(out.to);
+  if (!peer) return false;
+  const auto found = workers_.find(peer->incarnation);
+  if (found == workers_.end()) return false;
+  const Worker& worker = found->second;
+  if (worker.ring && worker.ring->send(peer->connection, out.message)) return true;
+  out.to = worker.socket;
+  return false;
 }
 
 // Answers with the reason if the worker cannot read weights on the device.

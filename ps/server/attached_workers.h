@@ -1,7 +1,7 @@
 // The workers that share memory with this server: answers Attach, replaces references to their
 // segments by payloads in incoming messages, and weights by references in outgoing ones. If weights
-// are on a device, workers that cannot read it get copies in host memory. Uses no socket. Not
-// thread-safe.
+// are on a device, workers that cannot read it get copies in host memory. Has a pair of rings with
+// each of them, beside its socket. Uses no socket. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/shm/references.h"
+#include "common/shm/rings.h"
 #include "ps/engine/host_mirror.h"
 #include "ps/server/server.h"
 
@@ -41,6 +43,14 @@ class AttachedWorkers {
   // Replaces the references of an incoming message by payloads. Returns an answer if the message is
   // refused; the worker then uses the socket.
   std::optional<Message> on_message(const PeerId& peer, Message& message);
+  // Returns the next message of a worker's ring, or nullopt. Its sender is a name of that ring, to
+  // which `send` sends.
+  std::optional<std::pair<PeerId, Message>> receive();
+  // Sends the message if its receiver has a ring and the ring has room. Otherwise names the worker's
+  // socket as the receiver and returns false.
+  bool send(Outgoing& out);
+  // For waiting; null if memory is not shared.
+  Rings* rings() const { return rings_.get(); }
   // Prepares an outgoing message: payloads on a device are copied to the host unless the worker
   // reads them on the device, and weights become references if the worker reads them in place.
   // Throws Error(kDevice).
@@ -53,9 +63,12 @@ class AttachedWorkers {
     bool in_place = false;             // its newest pull wants references
     bool on_device = false;            // such references may be to device memory
     int64_t pull = 0;                  // number of that pull
+    std::unique_ptr<RingPair> ring;    // null if the worker has none
+    PeerId socket;                     // the connection of its newest Attach
   };
 
   void remember(const PeerId& peer, uint64_t incarnation);
+  void attach_ring(Worker& worker, const wire::Attach& attach, wire::Attached& attached);
   void attach_device(Worker& worker, const wire::Attach& attach, wire::Attached& attached);
   const Worker* reader_of(const Outgoing& out) const;
 
@@ -67,12 +80,14 @@ class AttachedWorkers {
   const std::shared_ptr<device::Device> device_;
   std::unique_ptr<DevicePool> device_pool_;
   std::unique_ptr<HostMirror> mirror_;
-  PagesMapped mapped_;  // registers workers' pages with the device
+  PagesMapped mapped_;            // registers workers' pages with the device
+  std::unique_ptr<Rings> rings_;  // outlives the workers
   // test segments for workers; made for the first Attach
   std::shared_ptr<float[]> probe_;
   std::shared_ptr<float[]> device_probe_;
   std::map<uint64_t, Worker> workers_;  // by incarnation
   std::map<PeerId, uint64_t> peers_;    // connections of workers that have attached
+  uint64_t received_from_ = 0;          // the worker whose ring was read last
 };
 
 }  // namespace pushpull

@@ -153,10 +153,38 @@ void DataPlane::on_term_end() {
   memory_.reset();
 }
 
+void DataPlane::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
+  items.push_back({router_.socket().handle(), 0, ZMQ_POLLIN, 0});
+  if (behind_rings_) timeout_ms = 0;
+  if (memory_ && memory_->rings() != nullptr) {
+    memory_->rings()->wait(items, timeout_ms);
+  } else {
+    poll_sockets(items, timeout_ms);
+  }
+}
+
+bool DataPlane::sockets_are_idle() const {
+  return memory_ && memory_->rings() != nullptr && memory_->rings()->sockets_are_idle();
+}
+
+// A message of a socket follows those that its sender has written to its ring before: rings are read
+// again once the socket's is here.
+std::optional<std::pair<PeerId, Message>> DataPlane::next() {
+  const auto of_rings = [this] {
+    return memory_ ? memory_->receive() : std::optional<std::pair<PeerId, Message>>();
+  };
+  if (auto received = of_rings()) return received;
+  if (!behind_rings_ && !sockets_are_idle()) behind_rings_ = router_.receive();
+  if (behind_rings_) {
+    if (auto received = of_rings()) return received;
+  }
+  return std::exchange(behind_rings_, std::nullopt);
+}
+
 void DataPlane::receive() {
   const int64_t due = memory_ && memory_->attached() ? kDueSharedBytes : kDueBytes;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
-    auto received = router_.receive();
+    auto received = next();
     if (!received) break;
     take(received->first, std::move(received->second));
     if (data_.server() != nullptr && data_.server()->due_bytes() >= due) work();
@@ -176,20 +204,17 @@ void DataPlane::take(const PeerId& peer, Message message) {
     if (Checked refusal = pings_.take(now_ms(), message.header.ping(), answer)) {
       return refuse(peer, *refusal);
     }
-    router_.send(peer, answer);
-    return;
+    return this->answer(peer, std::move(answer));
   }
   if (memory_ && message.header.has_attach()) {
     // after the answer, the worker's memory must no longer be read for its earlier messages
     if (memory_->on_device()) work();
-    router_.send(peer, memory_->on_attach(peer, message.header.attach()));
-    return;
+    return answer(peer, memory_->on_attach(peer, message.header.attach()));
   }
   if (memory_) {
     if (const auto refusal = memory_->on_message(peer, message)) {
       refuse(peer, *refused("shared-memory", refusal->header.attached().text()));
-      router_.send(peer, *refusal);
-      return;
+      return answer(peer, *refusal);
     }
   }
   if (Checked refusal = data_.take(peer, std::move(message))) refuse(peer, *refusal);
@@ -203,14 +228,20 @@ void DataPlane::refuse(const PeerId& peer, const Refusal& refusal) {
   if (!refusal.from_member) return;
   Message answer;
   answer.header.mutable_status()->set_refused(refusal.line());
-  router_.send(peer, answer);
+  this->answer(peer, std::move(answer));
+}
+
+void DataPlane::answer(const PeerId& peer, Message message) {
+  Outgoing out{peer, std::move(message)};
+  if (memory_ && memory_->send(out)) return;
+  router_.send(out.to, out.message);
 }
 
 void DataPlane::send() {
   for (const std::string& line : handler_.take_notices()) log_.warn(line);
   for (Outgoing& out : data_.take_outgoing()) {
     if (memory_) memory_->on_send(out);
-    router_.send(out.to, out.message);
+    answer(out.to, std::move(out.message));
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,10 @@ class DataPlane : private ServerParts {
   void listen_locally(const Job& job, uint64_t term_id, const Log& log);
   ServedData& data() { return data_; }
 
+  // Waits at most `timeout_ms` for data, or until one of `items`, sockets of the caller, is ready.
+  void wait(std::vector<zmq::pollitem_t>& items, int timeout_ms);
+  // Returns whether the sockets need not be read after `wait`: there was nothing a moment ago.
+  bool sockets_are_idle() const;
   // Handles a limited number of messages, so that control messages are not delayed.
   void receive();
   void send();
@@ -102,8 +107,10 @@ class DataPlane : private ServerParts {
   void on_state(const wire::State& state) override { memory_->on_state(state); }
   void on_term_end() override;
   void add_stats(wire::Stats* stats) const override;
+  std::optional<std::pair<PeerId, Message>> next();
   void take(const PeerId& peer, Message message);
   void refuse(const PeerId& peer, const Refusal& refusal);
+  void answer(const PeerId& peer, Message message);
   void work();
 
   const std::shared_ptr<device::Device> device_;
@@ -117,6 +124,7 @@ class DataPlane : private ServerParts {
   std::unique_ptr<AttachedWorkers> memory_;  // of the server; made with it
   std::unique_ptr<ThreadPool> threads_;
   ServedData data_{*this};
+  std::optional<std::pair<PeerId, Message>> behind_rings_;  // of the socket
 };
 
 // Returns the address at which other processes reach this one, "tcp://HOST:PORT".

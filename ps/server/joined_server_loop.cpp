@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <array>
+#include <vector>
 
 #include "common/base/console.h"
 #include "common/base/error.h"
@@ -102,13 +102,15 @@ int JoinedServerLoop::run() {
 }
 
 void JoinedServerLoop::turn() {
-  std::array<zmq::pollitem_t, 3> items{{{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
-                                        {nullptr, signals_.fd(), ZMQ_POLLIN, 0},
-                                        {}}};
-  if (data_) items[2] = {data_->router().socket().handle(), 0, ZMQ_POLLIN, 0};
-  poll_sockets({items.data(), data_ ? items.size() : items.size() - 1}, kJoinedPollMs);
+  std::vector<zmq::pollitem_t> items{{control_.socket().handle(), 0, ZMQ_POLLIN, 0},
+                                     {nullptr, signals_.fd(), ZMQ_POLLIN, 0}};
+  if (data_) {
+    data_->wait(items, kJoinedPollMs);
+  } else {
+    poll_sockets(items, kJoinedPollMs);
+  }
   const int64_t now = clock_.now_ms();
-  while (!member_.end()) {
+  while (!member_.end() && !(data_ && data_->sockets_are_idle())) {
     const auto message = control_.receive();
     if (!message) break;
     member_.on_message(now, *message);

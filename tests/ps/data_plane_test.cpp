@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/net/model_wire.h"
+#include "common/shm/rings.h"
 #include "tests/ps/cluster_parts.h"
 
 namespace pushpull {
@@ -27,7 +30,8 @@ constexpr auto kDeadline = std::chrono::seconds(20);
 
 class DataPlaneTest : public testing::Test {
  protected:
-  DataPlaneTest() {
+  explicit DataPlaneTest(const std::string& transport = "tcp")
+      : job_(job_of("slice-bytes = 4096\ntransport = " + transport + "\n")) {
     wire::State state = state_with_workers({kAnna, kBert});
     state.set_version(1);
     state.set_phase(wire::PHASE_TRAINING);
@@ -60,19 +64,21 @@ class DataPlaneTest : public testing::Test {
     peer_.send(message);
     EXPECT_TRUE(serves_until([&] { return plane_.router().rejected_frames() > before; }));
   }
-  // Returns the texts sent about refused messages. Waits until a later question is answered.
-  std::vector<std::string> reasons_sent() {
-    Message question;
-    wire::Fetch* fetch = question.header.mutable_fetch();
+  // Returns a question that the server answers at once, with "not ready".
+  static Message question() {
+    Message out;
+    wire::Fetch* fetch = out.header.mutable_fetch();
     fetch->mutable_sender()->set_term_id(kTermId);
     fetch->mutable_sender()->set_incarnation(kCoordinator);
     fetch->set_step(5);
-    peer_.send(question);
+    return out;
+  }
+  static bool is_answer(const Message& message) { return message.header.status().not_ready(); }
+  // Returns the texts sent about refused messages. Waits until a later question is answered.
+  std::vector<std::string> reasons_sent() {
+    peer_.send(question());
     std::vector<std::string> out;
-    EXPECT_TRUE(serves_until([&] {
-      return std::any_of(heard_.begin(), heard_.end(),
-                         [](const Message& m) { return m.header.status().not_ready(); });
-    }));
+    EXPECT_TRUE(serves_until([&] { return std::any_of(heard_.begin(), heard_.end(), is_answer); }));
     for (const Message& m : std::exchange(heard_, {})) {
       if (!m.header.status().refused().empty()) out.push_back(m.header.status().refused());
     }
@@ -92,7 +98,7 @@ class DataPlaneTest : public testing::Test {
     return message;
   }
 
-  const Job job_ = job_of("slice-bytes = 4096\ntransport = tcp\n");
+  const Job job_;
   DataPlane plane_{"tcp://127.0.0.1:*", job_.slice_bytes, nullptr};
   zmq::context_t context_;
   Dealer peer_{context_, plane_.router().address(), data_limits(job_.slice_bytes)};
@@ -134,6 +140,83 @@ TEST_F(DataPlaneTest, EveryReasonIsCountedByItself) {
   EXPECT_THAT(counts(), UnorderedElementsAre(Pair("push-share", 1), Pair("push-payload", 1),
                                              Pair("frame", 1)));
   EXPECT_EQ(plane_.data().server()->stats().bytes_pushed(), 0);
+}
+
+// ---- rings ----
+
+class RingedDataPlane : public DataPlaneTest {
+ protected:
+  RingedDataPlane() : DataPlaneTest("shm") {
+    Message ask;
+    wire::Attach* attach = ask.header.mutable_attach();
+    attach->mutable_sender()->set_term_id(kTermId);
+    attach->mutable_sender()->set_incarnation(kAnna);
+    attach->set_host(host_identity());
+    *attach->mutable_probe() = probe_.description();
+    *attach->mutable_ring() = ring_->description();
+    peer_.send(ask);
+    EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+    EXPECT_TRUE(heard_.front().header.attached().has_ring());
+    ring_->open(heard_.front().header.attached().ring());
+    heard_.clear();
+  }
+  // As a server's loop serves: it sleeps until a ring or a socket has a message.
+  bool serve_until(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::vector<zmq::pollitem_t> items{{peer_.socket().handle(), 0, ZMQ_POLLIN, 0}};
+      plane_.wait(items, 20);
+      plane_.receive();
+      while (auto message = peer_.receive()) heard_.push_back(std::move(*message));
+      while (ring_) {
+        auto received = ring_->receive();
+        if (!received) break;
+        EXPECT_EQ(received->connection, 3);
+        in_ring_.push_back(std::move(received->message));
+      }
+    }
+    return true;
+  }
+
+  const Segment probe_{4};
+  Rings rings_;
+  std::unique_ptr<RingPair> ring_ = std::make_unique<RingPair>(rings_);
+  std::vector<Message> in_ring_;
+};
+
+TEST_F(RingedDataPlane, AnAnswerTakesTheWayOfItsQuestion) {
+  EXPECT_TRUE(ring_->send(3, question()));
+  EXPECT_TRUE(serve_until([&] { return !in_ring_.empty(); }));
+  EXPECT_TRUE(is_answer(in_ring_.front()));
+  EXPECT_TRUE(heard_.empty());
+  peer_.send(question());
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+  EXPECT_TRUE(is_answer(heard_.front()));
+  EXPECT_EQ(in_ring_.size(), 1U);
+}
+
+TEST_F(RingedDataPlane, AMessageOfTheSocketFollowsThoseOfTheRing) {
+  EXPECT_TRUE(
+      ring_->send(3, push_message(server_setup(job_, kElements), kAnna, 1, 0, {0, 2}, 1.0F)));
+  peer_.send(question());
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+  EXPECT_GT(plane_.data().server()->stats().bytes_pushed(), 0);
+}
+
+TEST_F(RingedDataPlane, AWorkerThatReadsItsRingNoMoreIsAnsweredOverItsSocket) {
+  EXPECT_TRUE(ring_->send(3, question()));
+  ring_.reset();
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+  EXPECT_TRUE(is_answer(heard_.front()));
+}
+
+TEST_F(RingedDataPlane, ARefusalOfARingsMessageIsItsWorkers) {
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(ring_->send(3, push({1, 3})));
+  EXPECT_TRUE(serve_until([&] { return !in_ring_.empty(); }));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("from worker 0"));
+  EXPECT_THAT(in_ring_.front().header.status().refused(), HasSubstr("[push-share]"));
 }
 
 }  // namespace

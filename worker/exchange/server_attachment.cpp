@@ -39,6 +39,7 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
       log_("worker " + std::to_string(rank)),
       mapped_(std::move(mapped)),
       pool_([this](const std::string& why) { log_.warn(why); }),
+      rings_(allowed_ ? std::make_unique<Rings>() : nullptr),
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
   if (!allowed_) {
     for (Server& server : servers_) server.path = Path::kSocket;
@@ -74,18 +75,26 @@ std::vector<ToServer> ServerAttachment::due(int64_t now_ms) {
     const int64_t again_ms = server.silent ? kAskSilentMs : kAskAgainMs;
     if (server.asked_ms >= 0 && now_ms - server.asked_ms < again_ms) continue;
     server.asked_ms = now_ms;
-    out.push_back({static_cast<int>(i), question()});
+    out.push_back({static_cast<int>(i), question(static_cast<int>(i))});
   }
   return out;
 }
 
-Message ServerAttachment::question() const {
+Message ServerAttachment::question(int server) {
   Message message;
   wire::Attach* attach = message.header.mutable_attach();
   attach->mutable_sender()->set_term_id(push_pull_.setup().term_id);
   attach->mutable_sender()->set_incarnation(push_pull_.setup().incarnation);
   attach->set_host(host_identity());
   *attach->mutable_probe() = pool_.find(bytes_of(probe_)).segment->description();
+  std::unique_ptr<RingPair>& ring = servers_[static_cast<size_t>(server)].ring;
+  try {
+    if (!ring) ring = std::make_unique<RingPair>(*rings_);
+    *attach->mutable_ring() = ring->description();
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kFailed)
+      throw;  // otherwise there is no memory: the socket needs none
+  }
   if (device_pool_) {
     *attach->mutable_device_probe() =
         device_pool_->find(bytes_of(device_probe_)).segment->description();
@@ -97,7 +106,7 @@ std::vector<ToServer> ServerAttachment::questions_before_leaving() {
   std::vector<ToServer> out;
   for (int i = 0; i < push_pull_.setup().servers; ++i) {
     if (!servers_[static_cast<size_t>(i)].on_device) continue;
-    for (int c = 0; c < push_pull_.connections(i); ++c) out.push_back({i, question(), c});
+    for (int c = 0; c < push_pull_.connections(i); ++c) out.push_back({i, question(i), c});
   }
   unanswered_ = static_cast<int>(out.size());
   return out;
@@ -167,6 +176,7 @@ void ServerAttachment::on_attached(int server, const wire::Attached& attached) {
                        device_pool_ ? device_pool_->device() : nullptr);
       s.memory->map(attached.probe());
       if (device_pool_) attach_device(s, attached);
+      attach_ring(s, attached);
       s.path = Path::kShared;
       push_pull_.share_memory(server, true, s.on_device);
       if (logged_) say("server " + std::to_string(server) + " shares memory from here on");
@@ -176,6 +186,36 @@ void ServerAttachment::on_attached(int server, const wire::Attached& attached) {
     }
   }
   log_if_settled();
+}
+
+// Without a ring messages go over the socket alone.
+void ServerAttachment::attach_ring(Server& server, const wire::Attached& attached) {
+  if (!attached.has_ring() || !server.ring) return server.ring.reset();
+  try {
+    server.ring->open(attached.ring());
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kProtocol) throw;
+    server.ring.reset();
+  }
+}
+
+bool ServerAttachment::send(const ToServer& message) {
+  const Server& server = servers_[static_cast<size_t>(message.server)];
+  return server.ring && server.ring->is_open() &&
+         server.ring->send(message.connection, message.message);
+}
+
+std::optional<Message> ServerAttachment::receive(int server) {
+  Server& s = servers_[static_cast<size_t>(server)];
+  if (!s.ring) return std::nullopt;
+  try {
+    if (auto received = s.ring->receive()) return std::move(received->message);
+  } catch (const Error& e) {
+    ++rejected_;
+    log_.warn("server " + std::to_string(server) + " is reached over its socket: " + e.what());
+    s.ring.reset();
+  }
+  return std::nullopt;
 }
 
 void ServerAttachment::attach_device(Server& server, const wire::Attached& attached) {
@@ -206,6 +246,7 @@ void ServerAttachment::on_refusal(int server, const std::string& why) {
 void ServerAttachment::use_socket(int server, const std::string& why) {
   Server& s = servers_[static_cast<size_t>(server)];
   s.path = Path::kSocket;
+  s.ring.reset();
   s.on_device = false;
   s.why = first_line(why);
   may_share_ = std::any_of(servers_.begin(), servers_.end(),

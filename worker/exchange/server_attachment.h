@@ -1,7 +1,8 @@
 // Attaches servers' shared memory to this worker: asks each server with Attach, replaces gradients
 // in outgoing messages by references, and references to a server's weights by payloads. Shares host
-// memory and the memory of a common device. Logs the reason if memory cannot be shared; messages
-// then carry the data. Uses no socket. Used by the trainer's thread.
+// memory and the memory of a common device, and has a pair of rings with each server that shares
+// memory, beside its sockets. Logs the reason if memory cannot be shared; messages then carry the
+// data. Uses no socket. Used by the trainer's thread.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 
 #include "common/base/console.h"
 #include "common/shm/references.h"
+#include "common/shm/rings.h"
 #include "worker/exchange/push_pull.h"
 
 namespace pushpull {
@@ -48,6 +50,12 @@ class ServerAttachment {
   bool on_message(int server, Message& message, int64_t now_ms);
   // Replaces gradients by references where the server reads them in place.
   void on_send(ToServer& out) const;
+  // Sends the message on the server's ring. Returns false if there is none, or it has no room.
+  bool send(const ToServer& message);
+  // Returns the next message on the server's ring.
+  std::optional<Message> receive(int server);
+  // For waiting; null if no memory is shared.
+  Rings* rings() const { return rings_.get(); }
   // The number of messages that were refused.
   int64_t rejected() const { return rejected_; }
 
@@ -67,10 +75,12 @@ class ServerAttachment {
     bool on_device = false;         // kShared: also the device's memory
     std::string why_not_on_device;  // kShared: the reason, if it was asked for
     std::optional<PeerMemory> memory;
+    std::unique_ptr<RingPair> ring;  // not open until the server has answered
   };
 
-  Message question() const;
+  Message question(int server);
   void on_attached(int server, const wire::Attached& attached);
+  static void attach_ring(Server& server, const wire::Attached& attached);
   void attach_device(Server& server, const wire::Attached& attached);
   void on_refusal(int server, const std::string& why);
   void use_socket(int server, const std::string& why);
@@ -86,6 +96,7 @@ class ServerAttachment {
   std::unique_ptr<DevicePool> device_pool_;  // null without a device
   std::shared_ptr<float[]> probe_;
   std::shared_ptr<float[]> device_probe_;
+  std::unique_ptr<Rings> rings_;  // outlives the servers
   std::vector<Server> servers_;
   std::atomic<bool> may_share_ = true;  // a server shares memory, or may do so later
   bool logged_ = false;

@@ -100,7 +100,11 @@ bool SocketLinks::poll() {
   }
   others_(poll_items_);
   poll_items_.push_back({nullptr, control_.news().fd(), ZMQ_POLLIN, 0});
-  poll_sockets(poll_items_, kLinksPollMs);
+  if (memory_.rings() != nullptr) {
+    memory_.rings()->wait(poll_items_, kLinksPollMs);
+  } else {
+    poll_sockets(poll_items_, kLinksPollMs);
+  }
   return (poll_items_.back().revents & ZMQ_POLLIN) != 0;
 }
 
@@ -126,8 +130,7 @@ void SocketLinks::attach() {
 void SocketLinks::wait_for_readers() {
   const int64_t until_ms = now_ms() + kLetGoMs;
   for (const ToServer& ask : memory_.questions_before_leaving()) {
-    servers_[static_cast<size_t>(ask.server)][static_cast<size_t>(ask.connection)]->send(
-        ask.message);
+    connection_of(ask).send(ask.message);
   }
   while (memory_.unanswered() > 0) {
     if (now_ms() >= until_ms) {
@@ -139,7 +142,7 @@ void SocketLinks::wait_for_readers() {
     control_.news().clear();
     for (size_t server = 0; server < servers_.size(); ++server) {
       for (const auto& connection : servers_[server]) {
-        while (auto message = connection->receive()) {
+        while (auto message = receive(static_cast<int>(server), *connection)) {
           memory_.on_message(static_cast<int>(server), *message, now_ms());
         }
       }
@@ -154,8 +157,24 @@ void SocketLinks::send() {
 
 void SocketLinks::send(ToServer message) {
   memory_.on_send(message);
+  if (!memory_.send(message)) connection_of(message).send(message.message);
+}
+
+// For what is sent again: should nobody read the ring, this still arrives.
+void SocketLinks::send_by_socket(ToServer message) {
+  memory_.on_send(message);
+  connection_of(message).send(message.message);
+}
+
+Dealer& SocketLinks::connection_of(const ToServer& message) {
   auto& connections = servers_[static_cast<size_t>(message.server)];
-  connections[static_cast<size_t>(message.connection)]->send(message.message);
+  return *connections[static_cast<size_t>(message.connection)];
+}
+
+std::optional<Message> SocketLinks::receive(int server, Dealer& connection) {
+  if (auto message = memory_.receive(server)) return message;
+  const Rings* const rings = memory_.rings();
+  return rings != nullptr && rings->sockets_are_idle() ? std::nullopt : connection.receive();
 }
 
 void SocketLinks::exchange(const Taken& taken) {
@@ -163,7 +182,7 @@ void SocketLinks::exchange(const Taken& taken) {
   follow_replaced();  // not while messages are received
   for (size_t server = 0; server < servers_.size(); ++server) {
     for (const auto& connection : servers_[server]) {
-      while (auto message = connection->receive()) {
+      while (auto message = receive(static_cast<int>(server), *connection)) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
         for (const std::string& warning : push_pull_.take_warnings()) log_.warn(warning);
@@ -177,7 +196,7 @@ void SocketLinks::exchange(const Taken& taken) {
     servers_[static_cast<size_t>(ask.server)].front()->send(ask.message);
   }
   push_pull_.on_tick(now);
-  send();
+  for (ToServer& out : push_pull_.take_outgoing()) send_by_socket(std::move(out));
 }
 
 void SocketLinks::wait() {

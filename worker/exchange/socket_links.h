@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ class SocketLinks final : public Links {
   void connect(int server);
   bool poll();
   void follow_replaced();
+  std::optional<Message> receive(int server, Dealer& connection);
+  void send_by_socket(ToServer message);
+  Dealer& connection_of(const ToServer& message);
 
   PushPull& push_pull_;
   Control& control_;

@@ -1,0 +1,227 @@
+#include "common/shm/rings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "common/base/error.h"
+#include "tests/common/thrown.h"
+
+namespace pushpull::rings_test {
+namespace {
+
+Message message_of(int64_t number, size_t floats = 0) {
+  Message message;
+  wire::Exchange* exchange = message.header.mutable_exchange();
+  exchange->mutable_push()->set_number(number);
+  if (floats == 0) return message;
+  exchange->mutable_push()->add_parts()->set_slice(1);
+  auto owner = std::make_shared<std::vector<float>>(floats);
+  std::iota(owner->begin(), owner->end(), static_cast<float>(number));
+  const auto bytes = std::as_bytes(std::span<const float>(*owner));
+  message.payloads.push_back({std::move(owner), bytes});
+  return message;
+}
+
+int64_t number_of(const Message& message) { return message.header.exchange().push().number(); }
+
+void expect_equal(const Message& got, const Message& sent) {
+  EXPECT_EQ(got.header.SerializeAsString(), sent.header.SerializeAsString());
+  ASSERT_EQ(got.payloads.size(), sent.payloads.size());
+  for (size_t i = 0; i < got.payloads.size(); ++i) {
+    ASSERT_EQ(got.payloads[i].bytes.size(), sent.payloads[i].bytes.size());
+    EXPECT_EQ(std::memcmp(got.payloads[i].bytes.data(), sent.payloads[i].bytes.data(),
+                          got.payloads[i].bytes.size()),
+              0);
+  }
+}
+
+// Two threads or two processes in one.
+struct RingsTest : testing::Test {
+  RingsTest() {
+    a_->open(b_->description());
+    b_->open(a_->description());
+  }
+  Rings rings_a_;
+  Rings rings_b_;
+  std::unique_ptr<RingPair> a_ = std::make_unique<RingPair>(rings_a_);
+  std::unique_ptr<RingPair> b_ = std::make_unique<RingPair>(rings_b_);
+};
+
+TEST_F(RingsTest, MessagesArriveInOrderWithTheirConnections) {
+  EXPECT_FALSE(b_->receive());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(a_->send(i, message_of(i, static_cast<size_t>(i))));
+  EXPECT_TRUE(rings_b_.has_message());
+  for (int i = 0; i < 5; ++i) {
+    const auto received = b_->receive();
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->connection, i);
+    expect_equal(received->message, message_of(i, static_cast<size_t>(i)));
+  }
+  EXPECT_FALSE(b_->receive());
+  EXPECT_FALSE(rings_b_.has_message());
+  EXPECT_FALSE(a_->receive()) << "the two ways are apart";
+}
+
+// Messages of all sizes lie across the ring's end at some time.
+TEST_F(RingsTest, ARingIsUsedAgainAndAgain) {
+  std::mt19937 random(1);
+  int64_t sent = 0;
+  int64_t got = 0;
+  size_t bytes = 0;
+  std::vector<size_t> floats;
+  while (bytes < 20 * RingPair::kRingBytes) {
+    const size_t size = random() % (RingPair::kMaxMessageBytes / sizeof(float) - 64);
+    if (floats.size() - static_cast<size_t>(got) < 3) {
+      ASSERT_TRUE(a_->send(7, message_of(sent++, size)));
+      floats.push_back(size);
+      bytes += size * sizeof(float);
+      continue;
+    }
+    const auto received = b_->receive();
+    ASSERT_TRUE(received);
+    expect_equal(received->message, message_of(got, floats[static_cast<size_t>(got)]));
+    ++got;
+  }
+  EXPECT_GT(got, 100);
+}
+
+TEST_F(RingsTest, AMessageThatIsTooLargeAndAllAfterItAreTheSockets) {
+  EXPECT_TRUE(a_->send(0, message_of(1)));
+  EXPECT_FALSE(a_->send(0, message_of(2, RingPair::kMaxMessageBytes / sizeof(float))));
+  EXPECT_FALSE(a_->send(0, message_of(3))) << "it would overtake the one before";
+  EXPECT_EQ(number_of(b_->receive()->message), 1);
+  EXPECT_FALSE(b_->receive());
+  EXPECT_TRUE(b_->send(0, message_of(4))) << "the other way is as it was";
+}
+
+TEST_F(RingsTest, AFullRingTakesNoMore) {
+  int64_t sent = 0;
+  while (a_->send(0, message_of(sent, 1000))) ++sent;
+  EXPECT_GT(sent, 50);
+  int64_t got = 0;
+  while (const auto received = b_->receive()) EXPECT_EQ(number_of(received->message), got++);
+  EXPECT_EQ(got, sent);
+  EXPECT_FALSE(a_->send(0, message_of(sent)));
+}
+
+TEST_F(RingsTest, NobodyReadsARingWhosePairIsGone) {
+  EXPECT_TRUE(a_->send(0, message_of(1)));
+  b_.reset();
+  EXPECT_FALSE(a_->send(0, message_of(2)));
+}
+
+TEST_F(RingsTest, ATokenTellsWhetherAPairIsOpenToASegment) {
+  EXPECT_TRUE(a_->is_open(b_->description()));
+  EXPECT_FALSE(a_->is_open(a_->description()));
+  EXPECT_FALSE(RingPair(rings_a_).is_open());
+}
+
+// Each answer wakes the other thread, which sleeps most of the time: a lost wake-up would cost the
+// whole time limit.
+TEST_F(RingsTest, AMessageWakesItsReader) {
+  constexpr int64_t kRounds = 3000;
+  constexpr int kWaitMs = 10'000;
+  const auto began = std::chrono::steady_clock::now();
+  const auto next = [](Rings& rings, RingPair& pair) {
+    for (;;) {
+      if (auto received = pair.receive()) return number_of(received->message);
+      std::vector<zmq::pollitem_t> none;
+      rings.wait(none, kWaitMs);
+    }
+  };
+  std::thread other([&] {
+    for (int64_t i = 0; i < kRounds; ++i) {
+      const int64_t number = next(rings_b_, *b_);
+      EXPECT_TRUE(b_->send(0, message_of(number + 1)));
+    }
+  });
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < kRounds; ++i) {
+    EXPECT_TRUE(a_->send(0, message_of(2 * i)));
+    if (next(rings_a_, *a_) != 2 * i + 1) ++wrong;
+  }
+  other.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(kWaitMs));
+}
+
+// ---- another process that writes what it likes ----
+
+// A segment with the fields of a pair's, which the test sets.
+struct Forged {
+  explicit Forged(RingPair& model) : model_bell_(model.description(), int64_t{1} << 20) {
+    std::memcpy(segment.data(), model_bell_.bytes().data(), 256);
+  }
+  void set_written(uint64_t value) { std::memcpy(segment.data(), &value, sizeof value); }
+  void set_taken(uint64_t value) { std::memcpy(segment.data() + 64, &value, sizeof value); }
+  void set_bell(int32_t value) { std::memcpy(segment.data() + 132, &value, sizeof value); }
+  std::byte* ring() { return segment.data() + 256; }
+  Segment segment{256 + RingPair::kRingBytes};
+  Mapping model_bell_;
+};
+
+struct HostileRings : RingsTest {
+  // Returns why a pair refuses to read the forged ring, or "".
+  std::string refusal(Forged& forged) {
+    RingPair pair(rings_b_);
+    pair.open(forged.segment.description());
+    return thrown(ErrorCode::kProtocol, [&] { pair.receive(); });
+  }
+};
+
+TEST_F(HostileRings, ImpossibleNumbersAreRefused) {
+  Forged forged(*a_);
+  EXPECT_EQ(refusal(forged), "");
+  forged.set_written(RingPair::kRingBytes + 1);
+  EXPECT_THAT(refusal(forged), testing::HasSubstr("beyond its end"));
+  forged.set_written(7);
+  EXPECT_THAT(refusal(forged), testing::HasSubstr("ends within a message"));
+  forged.set_written(8);
+  EXPECT_THAT(refusal(forged), testing::HasSubstr("of 0 frames"));
+  const uint32_t frames = 2000;
+  std::memcpy(forged.ring(), &frames, sizeof frames);
+  EXPECT_THAT(refusal(forged), testing::HasSubstr("ends within a message"));
+}
+
+TEST_F(HostileRings, ASenderWritesNothingForImpossibleReaders) {
+  Forged forged(*a_);
+  RingPair pair(rings_b_);
+  pair.open(forged.segment.description());
+  forged.set_taken(1);
+  EXPECT_FALSE(pair.send(0, message_of(1)));
+}
+
+TEST_F(HostileRings, ABellThatIsNoneIsRefused) {
+  Forged forged(*a_);
+  forged.set_bell(0);
+  RingPair pair(rings_b_);
+  EXPECT_THAT(thrown(ErrorCode::kProtocol, [&] { pair.open(forged.segment.description()); }),
+              testing::HasSubstr("names a bell"));
+  EXPECT_FALSE(pair.is_open());
+  const Segment small(4096);
+  EXPECT_THAT(thrown(ErrorCode::kProtocol, [&] { pair.open(small.description()); }),
+              testing::HasSubstr("too short"));
+}
+
+TEST_F(HostileRings, RandomBytesAreRefused) {
+  std::mt19937 random(5);
+  Forged forged(*a_);
+  for (int round = 0; round < 300; ++round) {
+    const uint32_t bytes = random() % 4096 + 1;
+    for (uint32_t i = 0; i < bytes; ++i) forged.ring()[i] = static_cast<std::byte>(random());
+    const uint32_t frames = random() % 3 + 1;
+    if (round % 2 == 0) std::memcpy(forged.ring(), &frames, sizeof frames);
+    forged.set_written(bytes);
+    EXPECT_THAT(refusal(forged), testing::HasSubstr("[shm] a ring of messages"));
+  }
+}
+
+}  // namespace
+}  // namespace pushpull::rings_test
