@@ -123,6 +123,12 @@ typedef struct pp_model {
   int port;    // at which this program listens for the others of its group; 0: at none
   const char* stage_digest;  // text, in UTF-8, that differs if data of the stage alone differ
 } pp_model;
+  // For a job with sampler = weighted: of each training sample, a number from 0; each place of an epoch
+  // draws a sample by these, with replacement. NULL: there are none. Part of the data's digest.
+  const double* sample_weights;
+  // Not 0: each epoch has the training samples in their order, whatever `shuffle` of the job says: a
+  // task's indices are places in its epoch, for a program that reads a stream.
+  int in_order;
 
 typedef enum pp_kind PP_INT {
   PP_END = 0,

@@ -41,7 +41,8 @@ class Head(ctypes.Structure):
 class Model(ctypes.Structure):
     _fields_ = [("tensors", _pointer(Tensor)), ("tensor_count", _size), ("heads", _pointer(Head)), ("head_count", _size),
                 ("weights", ctypes.c_void_p), ("train_samples", _long), ("test_samples", _long), ("data_digest", _text),
-                ("numerics", _text), ("stages", _int), ("stage", _int), ("port", _int), ("stage_digest", _text)]
+                ("numerics", _text), ("stages", _int), ("stage", _int), ("port", _int), ("stage_digest", _text),
+                ("sample_weights", _pointer(_double)), ("in_order", _int)]
 
 
 class Task(ctypes.Structure):

@@ -117,9 +117,25 @@ class DataSets(unittest.TestCase):
             def __iter__(self):
                 return iter([])
 
-        for data in (Counted(), DataLoader(DATA)):
-            with self.assertRaisesRegex(pp.Error, f"train data set .{type(data).__name__}. has no indices"):
-                batches_of(data)
+        for name, data in (("train", DataLoader(DATA)), ("train", iter([1])), ("test", Counted())):
+            with self.assertRaisesRegex(pp.Error, f"{name} data set .{type(data).__name__}. has no indices"):
+                batches_of(data if name == "train" else DATA, test=data)
+
+    def test_have_weights(self):
+        for weights in (torch.arange(40), numpy.arange(40.0), range(40)):
+            library = FakeLibrary(((TRAIN, 0, 0, [0, 1, 5]),)).install()
+            job = pp.join()
+            job.attach(nn.Linear(1, 3), train=DATA, weights=weights)
+            found = []
+            library.on_attach = lambda: found.append(library.model.sample_weights[:40])
+            next(job.tasks())
+            self.assertEqual((found, library.model.in_order), ([list(map(float, range(40)))], 0))
+        for weights, line in ((range(39), "39 weights, and 40 training samples"), (5, "weights is a int"),
+                              (["a"] * 40, "weights is a list: expected a number for each")):
+            with self.assertRaisesRegex(pp.Error, line):
+                batches_of(DATA, weights=weights)
+        with self.assertRaisesRegex(pp.Error, "weights of data without indices"):
+            batches_of(pp.Shards("a", open=iter, lengths=40), weights=range(40), test=None)
 
     def test_with_objects_have_a_digest_of_their_values(self):
         def objects():
