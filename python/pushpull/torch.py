@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from pushpull import Error, group
 from pushpull._batches import Batches, Split
-from pushpull._checkpoint import read_checkpoint
+from pushpull._checkpoint import optimizer_state, read_checkpoint
 from pushpull._error import USAGE, GroupChanged
 from pushpull._job import BaseJob, check_groups, checked_weights, find_group, no_indices, size_of
 from pushpull._library import EVALUATE, NO_LOSS, TRAIN
@@ -29,7 +29,8 @@ from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
 
-__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Shards", "Task", "group", "join", "read_checkpoint"]
+__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Shards", "Task", "group", "join", "optimizer_state",
+           "read_checkpoint"]
 
 
 def join(address=None, **options):

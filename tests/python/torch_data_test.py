@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """pushpull.torch with a fake library: data sets of many kinds, processes that read them, and groups."""
 import concurrent.futures
+import json
 import pathlib
 import signal
 import subprocess
@@ -238,6 +239,35 @@ class Checkpoints(unittest.TestCase):
                 file.flush()
                 with self.assertRaisesRegex(pp.Error, words):
                     pp.read_checkpoint(file.name)
+
+
+    def test_give_a_state_to_the_optimizer_that_fits_alone(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name) / "step-00000007"
+            folder.mkdir()
+            model = nn.Linear(2, 1)
+            header = {f"{tensor}.{slot}": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * size]}
+                      for tensor, shape, size in (("weight", [1, 2], 2), ("bias", [1], 1)) for slot in ("exp_avg", "exp_avg_sq")}
+            text = json.dumps(header).encode()
+            (folder / "optimizer.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + numpy.float32([3, 4]).tobytes())
+            facts = {"updates": 7, "slots": ["exp_avg", "exp_avg_sq"], "job": "optimizer = adamw\nstrategy = sync\n"}
+            (folder / "state.json").write_text(json.dumps(facts))
+            (folder / "DONE").touch()
+            adamw = torch.optim.AdamW([{"params": [model.bias], "lr": 0.5}, {"params": [model.weight]}])
+            adamw.load_state_dict(pp.optimizer_state(name, adamw, model))
+            found = adamw.state[model.weight]
+            self.assertEqual((found["exp_avg"].tolist(), float(found["step"]), adamw.param_groups[0]["lr"]), ([[3, 4]], 7, 0.5))
+            for optimizer, net, words in (
+                    (torch.optim.SGD(model.parameters(), lr=1), model, r"optimizer = adamw with .* SGD as it is set has no state"),
+                    (torch.optim.Adam(model.parameters(), amsgrad=True), model, "a Adam with amsgrad"),
+                    (torch.optim.Adadelta(model.parameters()), model, "a Adadelta: expected SGD"),
+                    (adamw, nn.Linear(2, 1), "no exp_avg of a parameter that the model lacks"),
+                    (torch.optim.Adam(nn.Sequential(model).parameters()), nn.Sequential(model), "no exp_avg of 0.weight")):
+                with self.assertRaisesRegex(pp.Error, words):
+                    pp.optimizer_state(folder, optimizer, net)
+            (folder / "state.json").write_text(json.dumps({**facts, "job": "strategy = local:4"}))
+            with self.assertRaisesRegex(pp.Error, "is of strategy = local:4"):
+                pp.optimizer_state(folder, adamw, model)
 
 
 class AnInterrupt(unittest.TestCase):
