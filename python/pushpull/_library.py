@@ -25,7 +25,7 @@ class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
                 ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int),
                 ("stages", _int), ("place", _int), ("loss_timeout", _double), ("rank", _int), ("steps", _long),
-                ("epochs", _long), ("strategy", _text)]
+                ("epochs", _long), ("strategy", _text), ("checkpoint_keep", _long)]
 
 
 class Tensor(ctypes.Structure):
@@ -47,7 +47,8 @@ class Model(ctypes.Structure):
 
 class Task(ctypes.Structure):
     _fields_ = [("kind", _int), ("step", _long), ("micro_batch", _long), ("epoch", _long), ("indices", _pointer(_long)),
-                ("samples", _size), ("same_weights", _int), ("learning_rate", _double)]
+                ("samples", _size), ("same_weights", _int), ("learning_rate", _double), ("checkpoint", _long),
+                ("term_start", _long), ("term", ctypes.c_uint64)]
 
 
 class StageGroup(ctypes.Structure):

@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from pushpull import Error, group
 from pushpull._batches import Batches, Split
 from pushpull._checkpoint import optimizer_state, read_checkpoint
-from pushpull._error import USAGE, GroupChanged
+from pushpull._error import STOPPED, USAGE, GroupChanged
 from pushpull._job import BaseJob, check_groups, checked_weights, find_group, no_indices, size_of
 from pushpull._library import EVALUATE, NO_LOSS, TRAIN
+from pushpull._script_state import ScriptState
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 from pushpull._streams import Shards, Stream, shards_of
@@ -66,6 +67,7 @@ class Job(BaseJob):
         self._told_loss = False  # that there is none
         self._evaluated = False  # the newest weights of the model are those of an evaluation
         self._rate = session.facts.learning_rate
+        self._state = None  # of the script: ScriptState
         self._stage = None  # number and stages, if the script has one
         self._meeting = None
         self._group = None  # the last one
@@ -139,6 +141,19 @@ class Job(BaseJob):
             raise
         self._batches = batches
         self._session.when_closed(batches.close)
+
+    def state(self, folder, get, set):
+        """Saves what the script keeps itself with each checkpoint, and restores it when the job goes on from one. Call it before
+        the first batch.
+
+        folder: for files, seen by all workers' scripts; of one job.
+        get: returns the state, for torch.save: worker 0's is saved, as it is after its last micro-batch before the checkpoint.
+        set: takes it, in each worker, before the first micro-batch after the checkpoint.
+        """
+        self._session.check_process()
+        if self._exchange is not None:
+            raise Error("[state] the script has had a batch already: call job.state before the first one", USAGE)
+        self._state = ScriptState(folder, get, set, self.rank, self._session.facts.checkpoint_keep)
 
     def groups(self):
         """Yields the groups that this script computes its stage in, one after the other, until the job ends.
@@ -442,11 +457,24 @@ class Job(BaseJob):
         self._tensors.check_structure()
         if self._open is None:
             self._exchange.check()
-            if not self._session.next(self._read_ahead):
+            try:
+                goes_on = self._session.next(self._read_ahead)
+            except Error as error:
+                if error.code == STOPPED:
+                    self._keep_state(True)
+                raise
+            if not goes_on or self._session.task.kind == TRAIN:
+                self._keep_state(not goes_on)
+            if not goes_on:
                 self._finish()
                 return False
             self._open = Task(self, self._session)
         return True
+
+    def _keep_state(self, is_end):
+        task = self._session.task
+        if self._state and task.term != 0:  # 0: the session has ended before the job
+            self._state.reached(task.term, task.term_start, task.checkpoint, is_end)
 
     def _ready(self):
         """Begins the open task, or begins it again: its weights, mode, seeds and batch."""
