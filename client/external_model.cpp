@@ -5,12 +5,11 @@
 namespace pushpull {
 
 ExternalData::ExternalData(const ExternalSpec& spec, Handover& handover)
-    : handover_(handover),
-      train_(spec.train_samples),
-      test_(spec.test_samples),
-      digest_(spec.data_digest) {}
+    : spec_(spec), handover_(handover) {}
 
-int64_t ExternalData::size(Split split) const { return split == Split::kTrain ? train_ : test_; }
+int64_t ExternalData::size(Split split) const {
+  return split == Split::kTrain ? spec_.train_samples : spec_.test_samples;
+}
 
 void ExternalData::read(const Request& request, float* /*block*/) const {
   for (const int64_t index : request.indices) {

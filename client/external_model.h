@@ -22,26 +22,28 @@ struct ExternalSpec {
   int64_t test_samples = 0;
   std::string data_digest;
   std::string numerics;
-  std::optional<OwnStage> own_stage = {};  // that the table describes; none: the whole model
+  std::vector<double> sample_weights = {};  // of the training samples; empty: they have none
+  bool in_order = false;                    // each epoch has the training samples in their order
+  std::optional<OwnStage> own_stage = {};   // that the table describes; none: the whole model
 };
 
 // Samples without fields: the caller knows them by their index.
 class ExternalData final : public Dataset {
  public:
-  // Borrows `handover`.
+  // Borrows both.
   ExternalData(const ExternalSpec& spec, Handover& handover);
 
   int64_t size(Split split) const override;
   const FieldTable& fields() const override { return fields_; }
-  const std::string& digest() const override { return digest_; }
+  const std::string& digest() const override { return spec_.data_digest; }
   void read(const Request& request, float* block) const override;
   void announce(const Announcement& soon) const override;
+  bool in_order() const override { return spec_.in_order; }
+  std::span<const double> sample_weights() const override { return spec_.sample_weights; }
 
  private:
+  const ExternalSpec& spec_;
   Handover& handover_;
-  const int64_t train_;
-  const int64_t test_;
-  const std::string digest_;
   const FieldTable fields_;
 };
 

@@ -137,7 +137,10 @@ void set_task(const pushpull::HandedTask& from, pp_task* to) {
          from.indices.data(),
          from.indices.size(),
          from.same_weights ? 1 : 0,
-         0.0};
+         0.0,
+         0,
+         0,
+         0};
 }
 
 pp_job job_of(const pushpull::Job& job, pushpull::Session& worker, pp_session* session) {
@@ -156,7 +159,8 @@ pp_job job_of(const pushpull::Job& job, pushpull::Session& worker, pp_session* s
           worker.rank(),
           job.steps,
           job.epochs,
-          session->strategy.c_str()};
+          session->strategy.c_str(),
+          job.checkpoint_keep};
 }
 
 }  // namespace
@@ -198,9 +202,14 @@ int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
     if (next == Next::kRegroup) task->kind = PP_REGROUP;
     if (next == Next::kNothingYet || next == Next::kRegroup) return;
     set_task(session->task, task);
-    if (next == Next::kTask) {
-      if (session->task.trains)
-        task->learning_rate = opened(session).learning_rate(session->task.step);
+    if (next == Next::kTask && !session->task.trains) return;
+    const bool ends = next == Next::kEnd;
+    const pushpull::TermPoint point = opened(session).point(ends ? INT64_MAX : session->task.step);
+    task->checkpoint = point.checkpoint;
+    task->term_start = point.start;
+    task->term = point.term;
+    if (!ends) {
+      task->learning_rate = opened(session).learning_rate(session->task.step);
       return;
     }
     task->kind = PP_END;

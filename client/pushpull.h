@@ -64,7 +64,8 @@ typedef struct pp_job {
   int rank;             // of this worker, from 0; no other worker that lives has it. It stays
   int64_t steps;        // of the job; 0: as many as `epochs` have
   int64_t epochs;
-  const char* strategy;  // as in the job file, "ssp:2"; valid until pp_free
+  const char* strategy;     // as in the job file, "ssp:2"; valid until pp_free
+  int64_t checkpoint_keep;  // number of checkpoints that the job keeps
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
@@ -122,6 +123,12 @@ typedef struct pp_model {
   int stage;   // from 0
   int port;    // at which this program listens for the others of its group; 0: at none
   const char* stage_digest;  // text, in UTF-8, that differs if data of the stage alone differ
+  // For a job with sampler = weighted: of each training sample, a number from 0; each place of an epoch
+  // draws a sample by these, with replacement. NULL: there are none. Part of the data's digest.
+  const double* sample_weights;
+  // Not 0: each epoch has the training samples in their order, whatever `shuffle` of the job says: a
+  // task's indices are places in its epoch, for a program that reads a stream.
+  int in_order;
 } pp_model;
 
 typedef enum pp_kind PP_INT {
@@ -143,6 +150,11 @@ typedef struct pp_task {
   // pp_all_weights copies those of the job's end now, which a job without evaluations may have.
   int same_weights;
   double learning_rate;  // PP_TRAIN: of the step, by the job's schedule
+  // PP_TRAIN: step of the newest checkpoint at or before this one, or that which the term began with; the
+  // worker gets no task of an earlier step any more. PP_END, also of a stop (75): the last one.
+  int64_t checkpoint;
+  int64_t term_start;  // PP_TRAIN and PP_END: step that the term began with
+  uint64_t term;  // another one once a server was lost and the job has gone back to a checkpoint
 } pp_task;
 
 // Begins to join a job with model = external. Sets *session even if it fails, for pp_error; free it

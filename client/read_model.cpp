@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/io/sha256.h"
 
 namespace pushpull {
 
@@ -152,6 +153,42 @@ std::vector<float> read_weights(const float* given, const TensorTable& table) {
   return {given, given + table.total};
 }
 
+std::vector<double> read_sample_weights(const pp_model& given, const Job& job) {
+  const bool weighted = job.sampler == SamplerKind::kWeighted;
+  if (weighted && given.in_order != 0) {
+    throw mistake(
+        "the job has sampler = weighted, and this program reads its samples in their order: take "
+        "sampler = uniform");
+  }
+  if (weighted && given.sample_weights == nullptr) {
+    throw mistake(
+        "the job has sampler = weighted: give a weight for each training sample (weights= of "
+        "attach "
+        "and loader in Python, sample_weights of pp_model), or take sampler = uniform");
+  }
+  if (given.sample_weights == nullptr) return {};
+  if (!weighted) {
+    throw mistake(
+        "this program has weights of its samples, and the job has sampler = uniform: take sampler "
+        "= "
+        "weighted");
+  }
+  const std::span weights(given.sample_weights, static_cast<size_t>(given.train_samples));
+  double sum = 0.0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!std::isfinite(weights[i]) || weights[i] < 0.0) {
+      throw mistake("the weight of sample " + std::to_string(i) + " is " + print_real(weights[i]) +
+                    ": expected a finite number from 0");
+    }
+    sum += weights[i];
+  }
+  if (!(sum > 0.0 && std::isfinite(sum))) {
+    throw mistake("the weights of " + std::to_string(weights.size()) + " samples add up to " +
+                  print_real(sum) + ": expected a finite number above 0");
+  }
+  return {weights.begin(), weights.end()};
+}
+
 std::optional<OwnStage> read_stage(const pp_model& given, const Job& job) {
   const int stages = std::max(1, given.stages);
   if (stages != job.stages) {
@@ -186,6 +223,14 @@ ExternalSpec read_model(const pp_model& given, const Job& job) {
   spec.train_samples = given.train_samples;
   spec.test_samples = spec.heads.empty() ? 0 : given.test_samples;
   spec.data_digest = line(given.data_digest, "data_digest");
+  spec.sample_weights = read_sample_weights(given, job);
+  if (!spec.sample_weights.empty()) {
+    Sha256 hash;
+    hash.update(std::as_bytes(std::span(spec.sample_weights)));
+    spec.data_digest += ", weights " + hash.hex().substr(0, 16);
+  }
+  spec.in_order = given.in_order != 0;
+  if (spec.in_order) spec.data_digest += ", in order";
   spec.numerics = line(given.numerics, "numerics");
   spec.own_stage = read_stage(given, job);
   return spec;

@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/host/shortage.h"
+#include "common/job/barriers.h"
 #include "common/net/join.h"
 
 namespace pushpull {
@@ -139,14 +140,18 @@ void Session::note_end(const JobEnd& end) {
 // The newest State of the worker's life is kept.
 void Session::forget_control() {
   const std::lock_guard lock(mutex_);
-  take_evaluated();
+  take_state();
   control_ = nullptr;
 }
 
-void Session::take_evaluated() {
+void Session::take_state() {
   if (control_ == nullptr) return;
-  std::optional<wire::State> state = control_->state();
-  if (state && state->evaluated_size() > 0) evaluated_ = *std::move(state);
+  const std::optional<wire::State> state = control_->state();
+  if (!state) return;
+  if (state->evaluated_size() > 0) evaluated_ = *state;
+  if (state->end_step() == 0) return;
+  term_ = control_->term_id();
+  training_ = *state;
 }
 
 Computation Session::wait_attached(const Control& control) {
@@ -196,9 +201,21 @@ double Session::learning_rate(int64_t step) {
   return pushpull::learning_rate(job_->schedule, step, total_steps(*job_, spec_->train_samples));
 }
 
+TermPoint Session::point(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  take_state();
+  if (!job_ || training_.end_step() == 0) return {};
+  const int64_t stop = training_.stop_step();
+  const int64_t end = stop > 0 ? stop : training_.end_step();
+  Barriers barriers = barriers_of(*job_, training_.start_step(), end);
+  barriers.eval_every = barriers.copy_every = 0;
+  for (const int64_t chosen : training_.chosen_checkpoints()) barriers.choose(chosen);
+  return {term_, barriers.start_step, barriers.last(step)};
+}
+
 wire::State Session::evaluated() {
   const std::lock_guard lock(mutex_);
-  take_evaluated();
+  take_state();
   return evaluated_;
 }
 

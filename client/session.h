@@ -20,6 +20,13 @@
 
 namespace pushpull {
 
+// A place in the job's run.
+struct TermPoint {
+  uint64_t term = 0;       // id
+  int64_t start = 0;       // first step
+  int64_t checkpoint = 0;  // step of the newest one, or `start`
+};
+
 class Session {
  public:
   // Begins to join.
@@ -47,6 +54,9 @@ class Session {
   std::span<const HeadInfo> heads();
   // Returns the rate of a step. Throws Error(kUsage) before attach.
   double learning_rate(int64_t step);
+  // Returns the newest checkpoint at or before a step of the term, which must have begun; after the last step
+  // that of the end. Also after the end.
+  TermPoint point(int64_t step);
   // Returns the newest State with the result of an evaluation, or an empty one. Also after the end.
   wire::State evaluated();
   // Waits for the end of the worker's life. Throws Error if the job or this worker has failed.
@@ -88,7 +98,7 @@ class Session {
   void live(const WorkerOptions& options, const PeerPort& port);
   Computation wait_attached(const Control& control);
   void forget_control();
-  void take_evaluated();
+  void take_state();
   void note_end(const JobEnd& end);
   void check() const;
 
@@ -102,6 +112,8 @@ class Session {
   const Control* control_ = nullptr;  // while the worker lives and has joined
   int workers_ = 0;
   int rank_ = 0;
+  wire::State training_;   // the newest one of a term that trains or has trained
+  uint64_t term_ = 0;      // of training_
   wire::State evaluated_;  // the newest one with the result of an evaluation
   std::optional<ExternalSpec> spec_;
   std::optional<JobEnd> end_;

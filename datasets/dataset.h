@@ -42,6 +42,12 @@ class Dataset {
   // Thread-safe. An index out of range is a programming error (PP_ASSERT).
   virtual void read(const Request& request, float* block) const = 0;
 
+  // Of data sets without fields, whose program knows its samples:
+  // Returns true if each epoch has the training samples in their order, whatever the job says.
+  virtual bool in_order() const { return false; }
+  // Returns the weight of each training sample for sampler = weighted, or nothing.
+  virtual std::span<const double> sample_weights() const { return {}; }
+
   // Samples that the model will probably get soon. Views: copy the indices.
   struct Announcement {
     Split split = Split::kTrain;

@@ -44,9 +44,7 @@ struct Slot {
 
 struct Loader::Impl {
   Impl(const Job& job, const Dataset& data)
-      : dataset(data),
-        sampler(job, data.size(Split::kTrain), classes_for_sampler(job, data)),
-        layout(data.fields(), job.micro_batch) {
+      : dataset(data), sampler(job, data), layout(data.fields(), job.micro_batch) {
     if (layout.words() * sizeof(float) >= kSmallBytes) thread = std::thread([this] { run(); });
   }
 

@@ -1,6 +1,7 @@
 #include "datasets/sampler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -27,7 +28,14 @@ int64_t scale_to(uint64_t bits, int64_t n) {
 
 }  // namespace
 
-Sampler::Sampler(const Job& job, int64_t train_size, std::span<const int32_t> classes)
+Sampler::Sampler(const Job& job, const Dataset& dataset)
+    : Sampler(job, dataset.size(Split::kTrain), classes_for_sampler(job, dataset),
+              dataset.sample_weights()) {
+  if (dataset.in_order()) shuffle_ = false;
+}
+
+Sampler::Sampler(const Job& job, int64_t train_size, std::span<const int32_t> classes,
+                 std::span<const double> weights)
     : seed_(job.seed),
       shuffle_(job.shuffle),
       weighted_(job.sampler == SamplerKind::kWeighted),
@@ -38,8 +46,14 @@ Sampler::Sampler(const Job& job, int64_t train_size, std::span<const int32_t> cl
   PP_ASSERT(micro_batch_ > 0 && global_batch_ > 0 && global_batch_ % micro_batch_ == 0);
   PP_ASSERT(train_size_ >= global_batch_);  // the user gets check_job_against_data's message
   steps_per_epoch_ = train_size_ / global_batch_;
-  PP_ASSERT(std::ssize(classes) == (weighted_ ? train_size_ : 0));
-  if (weighted_) group(classes);
+  PP_ASSERT(std::ssize(classes) == (weighted_ && weights.empty() ? train_size_ : 0));
+  PP_ASSERT(weights.empty() || (weighted_ && std::ssize(weights) == train_size_));
+  if (!weights.empty()) {
+    std::partial_sum(weights.begin(), weights.end(), std::back_inserter(sums_));
+  } else if (weighted_) {
+    group(classes);
+  }
+  drawn_.resize(static_cast<size_t>(micro_batch_));
 }
 
 void Sampler::group(std::span<const int32_t> classes) {
@@ -52,12 +66,17 @@ void Sampler::group(std::span<const int32_t> classes) {
       ends_.push_back(static_cast<int64_t>(i));
     }
   }
-  drawn_.resize(static_cast<size_t>(micro_batch_));
 }
 
 int64_t Sampler::draw(uint32_t epoch, int64_t place) const {
   const auto words = philox(seed_, RandomStream::kSampler, epoch, static_cast<uint64_t>(place));
   const auto bits = [&](size_t k) { return (uint64_t{words[k]} << 32U) | words[k + 1]; };
+  if (!sums_.empty()) {
+    // below 1: a sample whose weight is 0 has the sum of the one before it and is never the first above
+    const double part = static_cast<double>(bits(0) >> 11U) * 0x1p-53;
+    const auto drawn = std::ranges::upper_bound(sums_, part * sums_.back());
+    return std::min(drawn, std::ranges::lower_bound(sums_, sums_.back())) - sums_.begin();
+  }
   const auto k = static_cast<size_t>(scale_to(bits(0), std::ssize(ends_)));
   const int64_t begin = k == 0 ? 0 : ends_[k - 1];
   return order_[static_cast<size_t>(begin + scale_to(bits(2), ends_[k] - begin))];
@@ -75,18 +94,17 @@ std::span<const int64_t> Sampler::indices(int64_t step, int64_t micro_batch) {
     }
     return drawn_;
   }
-  if (shuffle_ && epoch != epoch_) {
-    order_ = permutation(seed_, static_cast<uint32_t>(epoch), train_size_);
-  } else if (order_.empty()) {
-    order_.resize(static_cast<size_t>(train_size_));
-    std::iota(order_.begin(), order_.end(), 0);
+  if (!shuffle_) {
+    std::iota(drawn_.begin(), drawn_.end(), first);
+    return drawn_;
   }
+  if (epoch != epoch_) order_ = permutation(seed_, static_cast<uint32_t>(epoch), train_size_);
   epoch_ = epoch;
   return std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(micro_batch_));
 }
 
 std::vector<int32_t> classes_for_sampler(const Job& job, const Dataset& dataset) {
-  if (job.sampler != SamplerKind::kWeighted) return {};
+  if (job.sampler != SamplerKind::kWeighted || !dataset.sample_weights().empty()) return {};
   const FieldTable& table = dataset.fields();
   const std::optional<size_t> field = table.find(table.find("class") ? "class" : "label");
   if (!field || table.fields[*field].type != FieldType::kInt ||

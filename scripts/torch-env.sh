@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a Python environment with PyTorch 2, torchvision, transformers, accelerate, Lightning, safetensors, JAX and Keras, to
-# compare the models with theirs (docs/models.md) and to test the Trainers and the examples of docs/examples:
+# Makes a Python environment with PyTorch 2, torchvision, transformers, accelerate, Lightning, safetensors, datasets, webdataset,
+# JAX and Keras, to compare the models with theirs (docs/models.md), and to test the Trainers, streams and docs/examples:
 # PUSHPULL_TORCH_PYTHON=DIR/bin/python. Other tests do not need it.
 #   scripts/torch-env.sh DIR    then DIR/bin/python runs with these packages
 # Fetches the small builds for processors if their index can be reached, else those of PyPI, which
@@ -22,7 +22,7 @@ if "$dir/bin/python" -c "import urllib.request as u; u.urlopen('$index/torch/', 
 else
     pip install torch torchvision
 fi
-pip install numpy transformers safetensors accelerate lightning jax keras
+pip install numpy transformers safetensors accelerate lightning datasets webdataset jax keras
 "$dir/bin/python" -c "
 import safetensors, torch, torchvision, transformers
 print('torch', torch.__version__, 'torchvision', torchvision.__version__, 'transformers', transformers.__version__)"

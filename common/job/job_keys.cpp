@@ -221,7 +221,9 @@ Keys data_keys() {
       word({"shuffle", "permute the samples in each epoch, by seed: true or false"},
            field(&Job::shuffle), "true or false",
            std::array<std::pair<const char*, bool>, 2>{{{"true", true}, {"false", false}}}),
-      word({"sampler", "uniform: each sample once in an epoch; weighted: classes equally often"},
+      word({"sampler",
+            "uniform: each sample once in an epoch; weighted: classes equally often, or by weights "
+            "of a script"},
            field(&Job::sampler), "uniform or weighted",
            std::array<std::pair<const char*, SamplerKind>, 2>{
                {{"uniform", SamplerKind::kUniform}, {"weighted", SamplerKind::kWeighted}}}),

@@ -457,13 +457,9 @@ void check_combinations(const Job& job, const Settings& given) {
     refuse_job(setting_text(job, given, "global-batch") + " is more than " +
                setting_text(job, given, "train-samples") + ": no step would be complete");
   }
-  if (job.model == "external" && job.sampler == SamplerKind::kWeighted) {
-    refuse_job(setting_text(job, given, "sampler") +
-               " needs the classes of the samples, which model = external does not tell: take "
-               "sampler = uniform, and let the program's data set repeat rare samples");
-  }
   const DatasetName* const dataset = find_dataset_name(job.dataset);
-  if (dataset != nullptr && !dataset->has_classes && job.sampler == SamplerKind::kWeighted) {
+  const bool by_class = job.sampler == SamplerKind::kWeighted && job.model != "external";
+  if (dataset != nullptr && !dataset->has_classes && by_class) {
     refuse_job(setting_text(job, given, "sampler") + " needs samples with a class, which " +
                setting_text(job, given, "dataset") + " has not: take sampler uniform");
   }

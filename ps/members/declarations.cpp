@@ -116,6 +116,15 @@ EarlierDeclaration without_model(const Declaration& declaration) {
 
 std::string start_of(const std::string& hash) { return hash.substr(0, 12); }
 
+// Returns the first part of a digest, up to a comma, that another one has not: the start of it if it is a hash.
+std::string differing_part(const std::string& of, const std::string& from) {
+  const auto differs = std::ranges::mismatch(of, from).in1 - of.begin();
+  const size_t comma = of.rfind(", ", static_cast<size_t>(differs));
+  const size_t begin = comma == std::string::npos ? 0 : comma + 2;
+  const std::string part = of.substr(begin, of.find(", ", begin) - begin);
+  return part.find(' ') == std::string::npos ? start_of(part) : part.substr(0, 60);
+}
+
 }  // namespace
 
 // Throws Error(kProtocol) if the whole model is too large.
@@ -251,11 +260,12 @@ std::string Declarations::difference_of_data(const EarlierDeclaration& want,
     return "";
   }
   const std::string path = job_.data_dir.empty() ? "" : " (data-dir = " + job_.data_dir + ")";
+  const std::string of = job_.model == "external" ? "" : " of dataset = " + job_.dataset + path;
   return "its data differ: the job has " + std::to_string(want.train_samples) + " + " +
-         std::to_string(want.test_samples) + " samples of dataset = " + job_.dataset + path +
-         " with digest " + start_of(want.data_digest) + ", this worker has " +
+         std::to_string(want.test_samples) + " samples" + of + " with digest " +
+         differing_part(want.data_digest, got.data_digest) + ", this worker has " +
          std::to_string(got.train_samples) + " + " + std::to_string(got.test_samples) + " with " +
-         start_of(got.data_digest);
+         differing_part(got.data_digest, want.data_digest);
 }
 
 std::string Declarations::difference_from_first(const std::string& of_part,

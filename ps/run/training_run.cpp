@@ -327,6 +327,7 @@ void TrainingRun::add_to_state(wire::State* state) const {
 
 void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& worker) const {
   add_to_state(state);
+  state->set_stop_step(barriers_.stop_step);
   if (followed_.any()) state->set_evaluated_barrier(followed_.evaluated());
   if (const std::optional<Evaluation>& newest = evaluations_.newest()) {
     state->set_evaluated_step(newest->step);

@@ -1,4 +1,4 @@
-"""Batches of a data set, by index: read by this process, or ahead of time by processes of their own."""
+"""Batches of data sets: read by this process, or ahead of time by processes of their own."""
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -8,6 +8,7 @@ import sys
 import traceback
 import weakref
 
+from pushpull._digest import data_digest
 from pushpull._error import DATA, Error
 from pushpull._interrupts import Uninterrupted
 from pushpull._seeds import DATA as DATA_SEED
@@ -24,8 +25,18 @@ class Split:
 
     def __init__(self, data, collate, pieces=1):
         self.data, self._collate, self._pieces = data, collate, pieces
+        self.samples = 0 if data is None else len(data)
 
-    def read(self, indices):
+    def digest(self, seed):
+        return data_digest(self.data, self.samples, seed)
+
+    def lane_of(self, task):
+        """Returns a number by which to choose the process that reads a task, or None if any may: see Stream."""
+
+    def read(self, seed, task):
+        """Returns the batch of a task, given as Session.announced gives it."""
+        kind, step, micro_batch, _, indices = task
+        seed_all(seed, DATA_SEED, kind, step, micro_batch)
         if self._pieces == 1:
             return self._read(indices)
         size = len(indices) // self._pieces
@@ -40,7 +51,7 @@ class Split:
 class Batches:
     """The batches of both splits.
 
-    splits: by kind of task.
+    splits: by kind of task: Split or Stream.
     workers: number of processes that read ahead; 0: this one reads, one batch ahead.
     context: of multiprocessing, with the reductions of the framework.
     """
@@ -68,7 +79,7 @@ class Batches:
         key = task[:3]
         if not self._readers:
             ahead, self._ready = self._ready, {}
-            return ahead[key] if key in ahead else read(self._splits, self._seed, task)
+            return ahead[key] if key in ahead else self._read(task)
         if key not in self._asked and key not in self._ready:
             self._ready.clear()  # announcements of another worker's tasks, which would keep new ones out
             self._ask(task)
@@ -78,7 +89,7 @@ class Batches:
             del self._ready[old]  # announced, but given to another worker
         batch, failure = self._ready.pop(key)
         if failure:
-            raise Error(f"[data] a process that reads samples failed: {failure}", DATA)
+            raise Error(failure, DATA)
         return batch
 
     def close(self):
@@ -92,12 +103,17 @@ class Batches:
         if task is None:
             return
         with session.watched(task):
-            self._ready = {task[:3]: read(self._splits, self._seed, task)}
+            self._ready = {task[:3]: self._read(task)}
+
+    def _read(self, task):
+        return self._splits[task[0]].read(self._seed, task)
 
     def _ask(self, task):
         if task[:3] in self._asked or task[:3] in self._ready:
             return
-        reader = min(self._readers, key=lambda one: one.open)
+        lane = self._splits[task[0]].lane_of(task)
+        least = min(self._readers, key=lambda one: one.open)
+        reader = least if lane is None else self._readers[lane % len(self._readers)]
         with Uninterrupted():
             reader.ask(task)
             self._asked[task[:3]] = reader
@@ -111,12 +127,6 @@ class Batches:
                 self._ready[key] = (batch, failure)
         for reader in self._readers:
             reader.check()
-
-
-def read(splits, seed, task):
-    kind, step, micro_batch, _, indices = task
-    seed_all(seed, DATA_SEED, kind, step, micro_batch)
-    return splits[kind].read(indices)
 
 
 _started = weakref.WeakSet()  # processes that read batches
@@ -190,16 +200,22 @@ def _serve(asked, connection, splits, seed):
             return
         batch, failure = None, None
         try:
-            batch = read(splits, seed, task)
+            batch = splits[task[0]].read(seed, task)
+        except Error as error:
+            failure = str(error)
         except Exception as error:  # told to the parent, whatever the data set raises
             place = traceback.extract_tb(error.__traceback__)[-1]
-            failure = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+            failure = _failed(f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})")
         try:
             connection.send((task[:3], batch, failure))
         except OSError:
             return
         except Exception as error:  # the batch cannot be pickled; nothing has been sent
-            connection.send((task[:3], None, f"its batch cannot be sent: {type(error).__name__}: {error}"))
+            connection.send((task[:3], None, _failed(f"its batch cannot be sent: {type(error).__name__}: {error}")))
+
+
+def _failed(text):
+    return f"[data] a process that reads samples failed: {text}"
 
 
 def _use_one_thread():

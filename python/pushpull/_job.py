@@ -105,12 +105,13 @@ class BaseJob:
                 raise Error(f"[attach] metric '{metric}' of head {name}: expected one of {', '.join(_library.METRICS)}", USAGE)
 
     def _declare(self, entries, weights, train_samples, test_samples, digest, numerics, stage=(0, 1, 0, ""),
-                 groups=()):
+                 groups=(), in_order=False, sample_weights=None):
         """Declares the model.
 
         entries: (name, shape, group or None, average momentum or None) of each tensor.
         weights: address of the initial weights.
         stage: as in Session.attach. groups: of the model, if it is a stage; some may be of other stages' tensors.
+        in_order, sample_weights: as in pp_model; the latter an array of c_double, or None.
         """
         self._train_samples = train_samples
         tensors = (_library.Tensor * len(entries))()
@@ -127,7 +128,8 @@ class BaseJob:
             tensor.is_average, tensor.average_momentum = int(momentum is not None), momentum or 0.0
         heads = (_library.Head * len(self._heads))(
             *(_library.Head(name.encode(), _library.METRICS.index(metric)) for name, metric in self._heads.items()))
-        self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics, stage)
+        self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics, stage, in_order,
+                             sample_weights)
 
     def _sums(self, samples, results):
         """Returns the sums of an evaluation.
@@ -196,8 +198,20 @@ def size_of(data, split):
 
 
 def no_indices(data, split):
+    stream = ", or, to train, an iterable of samples with length=" if split == "train" else ""
     return Error(f"[attach] the {split} data set ({type(data).__name__}) has no indices: a job draws samples by index, so "
-                 f"give it a data set with __len__ and __getitem__, not a loader or an iterator", USAGE)
+                 f"give it a data set with __len__ and __getitem__, not a loader{stream}", USAGE)
+
+
+def checked_weights(weights, samples):
+    """Returns weights of samples as an array of c_double. Raises Error if they are no weights of so many."""
+    try:
+        numbers = [float(one) for one in (weights.tolist() if hasattr(weights, "tolist") else weights)]
+    except (TypeError, ValueError):
+        raise Error(f"[attach] weights is a {type(weights).__name__}: expected a number for each training sample", USAGE) from None
+    if len(numbers) != samples:
+        raise Error(f"[attach] {len(numbers)} weights, and {samples} training samples: expected a number for each", USAGE)
+    return (ctypes.c_double * samples)(*numbers)
 
 
 def find_group(groups, name):

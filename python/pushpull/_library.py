@@ -25,7 +25,7 @@ class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
                 ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int),
                 ("stages", _int), ("place", _int), ("loss_timeout", _double), ("rank", _int), ("steps", _long),
-                ("epochs", _long), ("strategy", _text)]
+                ("epochs", _long), ("strategy", _text), ("checkpoint_keep", _long)]
 
 
 class Tensor(ctypes.Structure):
@@ -41,12 +41,14 @@ class Head(ctypes.Structure):
 class Model(ctypes.Structure):
     _fields_ = [("tensors", _pointer(Tensor)), ("tensor_count", _size), ("heads", _pointer(Head)), ("head_count", _size),
                 ("weights", ctypes.c_void_p), ("train_samples", _long), ("test_samples", _long), ("data_digest", _text),
-                ("numerics", _text), ("stages", _int), ("stage", _int), ("port", _int), ("stage_digest", _text)]
+                ("numerics", _text), ("stages", _int), ("stage", _int), ("port", _int), ("stage_digest", _text),
+                ("sample_weights", _pointer(_double)), ("in_order", _int)]
 
 
 class Task(ctypes.Structure):
     _fields_ = [("kind", _int), ("step", _long), ("micro_batch", _long), ("epoch", _long), ("indices", _pointer(_long)),
-                ("samples", _size), ("same_weights", _int), ("learning_rate", _double)]
+                ("samples", _size), ("same_weights", _int), ("learning_rate", _double), ("checkpoint", _long),
+                ("term_start", _long), ("term", ctypes.c_uint64)]
 
 
 class StageGroup(ctypes.Structure):

@@ -3,8 +3,8 @@ import hashlib
 import random
 import sys
 
-# Uses of the seeds of one micro-batch.
-COMPUTE, DATA, DIGEST = range(3)
+# Uses of the seeds of one micro-batch, or of one sample of a stream.
+COMPUTE, DATA, DIGEST, SHARDS = range(4)
 
 
 def mixed(*numbers):

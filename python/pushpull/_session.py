@@ -79,16 +79,18 @@ class Session:
         text = self._library.pp_error(self._handle)
         return text.decode(errors="replace")
 
-    def attach(self, tensors, heads, weights, train_samples, test_samples, data_digest, numerics, stage=(0, 1, 0, "")):
+    def attach(self, tensors, heads, weights, train_samples, test_samples, data_digest, numerics, stage=(0, 1, 0, ""),
+               in_order=False, sample_weights=None):
         """Declares the model.
 
         tensors, heads: arrays of _library.Tensor and _library.Head, kept by the caller during the call.
         weights: address of the initial weights of all tensors, or None.
-        stage: number, stages, port and digest, as in pp_model.
+        stage: number, stages, port and digest; these and the rest as in pp_model.
         """
         number, stages, port, stage_digest = stage
         model = _library.Model(tensors, len(tensors), heads, len(heads), weights, train_samples, test_samples,
-                               data_digest.encode(), numerics.encode(), stages, number, port, stage_digest.encode())
+                               data_digest.encode(), numerics.encode(), stages, number, port, stage_digest.encode(),
+                               sample_weights, int(in_order))
         self.call("pp_attach", self._handle, ctypes.byref(model))
 
     def next(self, meanwhile=lambda: None):

@@ -13,21 +13,22 @@ class Loader:
 
     dataset: the training data.
     batch_size: samples of a piece.
+    source: the training data as a Split or a Stream.
     others: as Job.loader has them.
     """
 
-    def __init__(self, job, dataset, num_workers, collate_fn, prefetch_factor, accumulate, data_digest):
+    def __init__(self, job, dataset, source, num_workers, collate_fn, prefetch_factor, accumulate, data_digest, weights):
         if accumulate < 1 or job.micro_batch % accumulate != 0:
             raise Error(f"[loader] accumulate is {accumulate}: expected a divisor of micro-batch = {job.micro_batch}, whose "
                         f"pieces are equal", USAGE)
         self._job = job
-        self.dataset, self.batch_size = dataset, job.micro_batch // accumulate
+        self.dataset, self.source, self.batch_size = dataset, source, job.micro_batch // accumulate
         self.num_workers, self.collate_fn, self.prefetch_factor = num_workers, collate_fn, prefetch_factor
-        self.accumulate, self.data_digest = accumulate, data_digest
+        self.accumulate, self.data_digest, self.weights = accumulate, data_digest, weights
 
     def __len__(self):
         job = self._job
-        micro_batches = len(self.dataset) // job.global_batch * (job.global_batch // job.micro_batch)
+        micro_batches = self.source.samples // job.global_batch * (job.global_batch // job.micro_batch)
         return -(-micro_batches // job.world_size) * self.accumulate
 
     def __iter__(self):

@@ -87,7 +87,7 @@ class PushPullTrainer(Trainer):
         job = self.job
         micro_batches = job.global_batch // job.micro_batch
         values[0] = sys.maxsize  # epochs: until the job is over
-        values[6] = -(-job._steps_of(len(loader.dataset)) * micro_batches // job.world_size)  # steps, for the progress bar
+        values[6] = -(-job._steps_of(loader.source.samples) * micro_batches // job.world_size)  # steps, for the progress bar
         return tuple(values)
 
     def training_step(self, *arguments, **options):

@@ -12,24 +12,26 @@ import sys
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from pushpull import Error, group
 from pushpull._batches import Batches, Split
-from pushpull._checkpoint import read_checkpoint
-from pushpull._digest import data_digest
-from pushpull._error import USAGE, GroupChanged
-from pushpull._job import BaseJob, check_groups, find_group, no_indices, size_of
+from pushpull._checkpoint import optimizer_state, read_checkpoint
+from pushpull._error import STOPPED, USAGE, GroupChanged
+from pushpull._job import BaseJob, check_groups, checked_weights, find_group, no_indices, size_of
 from pushpull._library import EVALUATE, NO_LOSS, TRAIN
+from pushpull._script_state import ScriptState
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
+from pushpull._streams import Shards, Stream, shards_of
 from pushpull._torch_exchange import BACKWARD, STEP, Exchange
 from pushpull._torch_loop import Loader, Optimizer
 from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
 
-__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Task", "group", "join", "read_checkpoint"]
+__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Shards", "Task", "group", "join", "optimizer_state",
+           "read_checkpoint"]
 
 
 def join(address=None, **options):
@@ -65,6 +67,7 @@ class Job(BaseJob):
         self._told_loss = False  # that there is none
         self._evaluated = False  # the newest weights of the model are those of an evaluation
         self._rate = session.facts.learning_rate
+        self._state = None  # of the script: ScriptState
         self._stage = None  # number and stages, if the script has one
         self._meeting = None
         self._group = None  # the last one
@@ -83,16 +86,19 @@ class Job(BaseJob):
         return self._session.facts.place % self.stages
 
     def attach(self, model, train, test=None, num_workers=0, groups=(), metric="accuracy", collate_fn=default_collate,
-               prefetch_factor=2, data_digest=None, stage=None):
+               prefetch_factor=2, data_digest=None, stage=None, length=None, weights=None):
         """Gives the job its model and data; call it once. They must be the same in all workers.
 
         model: the job trains what it has at the first task. The weights that it has then are the job's initial ones if this
             is the worker with the lowest rank.
-        train, test: data sets with __len__ and __getitem__; test=None: nothing is evaluated.
+        train, test: data sets with __len__ and __getitem__; test=None: nothing is evaluated. To train also Shards, or an
+            iterable of samples, such as an IterableDataset, with `length`, the number of samples of an epoch.
         num_workers, prefetch_factor: processes that read samples ahead, and batches ahead for each.
         groups: of `group`: rate and decay of some parameters.
         metric: accuracy, mean squared error, exact match or perplexity; or a dict of head names and their metrics.
         data_digest: text that differs if the data differ; None: a hash of some samples.
+        weights: for a job with sampler = weighted: numbers from 0 by which each training sample is drawn, with replacement, as
+            with WeightedRandomSampler.
         stage: (number from 0, stages) if the model is one stage of the job's, with the names of the whole one's tensors; the
             job's is the stages' tensors one after the other. The loop is that of `groups` then.
         """
@@ -100,22 +106,54 @@ class Job(BaseJob):
         if self._loader is not None or self._optimizer is not None:
             raise Error("[attach] the script has job.loader or job.optimizer: attach is for a loop over job.tasks()", USAGE)
         self._stage = None if stage is None else _checked_stage(stage, self.stages)
-        splits = {TRAIN: Split(train, collate_fn), EVALUATE: Split(test, collate_fn)}
-        self._attach(model, splits, groups, metric, num_workers, prefetch_factor, data_digest)
+        source = self._source(train, length, weights, collate_fn)
+        if test is not None:
+            _check_indices(test, "test")
+        splits = {TRAIN: source, EVALUATE: Split(test, collate_fn)}
+        self._attach(model, splits, groups, metric, num_workers, prefetch_factor, data_digest, weights)
 
-    def _attach(self, model, splits, groups, metric, num_workers, prefetch_factor, data_digest):
-        train, test = splits[TRAIN].data, splits[EVALUATE].data
-        sizes = _samples_of(train, "train"), 0 if test is None else _samples_of(test, "test")
+    def _source(self, train, length, weights, collate_fn, pieces=1):
+        """Returns the training data as a Split or a Stream."""
+        if isinstance(train, DataLoader):
+            raise no_indices(train, "train")
+        if length is None and not isinstance(train, (Shards, IterableDataset)):
+            _check_indices(train, "train")
+            return Split(train, collate_fn, pieces)
+        if hasattr(train, "__getitem__") and not isinstance(train, IterableDataset):
+            raise Error(f"[attach] length is {length}, and the train data set ({type(train).__name__}) has indices: leave out "
+                        f"length", USAGE)
+        if weights is not None:
+            raise Error("[attach] weights of data without indices, which are read in their order: give a data set with __len__ "
+                        "and __getitem__", USAGE)
+        return Stream(shards_of(train, length), collate_fn, self.global_batch, self.micro_batch, pieces)
+
+    def _attach(self, model, splits, groups, metric, num_workers, prefetch_factor, data_digest, weights):
+        train, test = splits[TRAIN], splits[EVALUATE]
+        weights = None if weights is None else checked_weights(weights, train.samples)
         # before the digest: a file that a data set opens at its first sample is then each process's own
         batches = Batches(splits, self.seed, num_workers, prefetch_factor, _context())
         try:
-            digest = data_digest or self._digest_of(train, test, sizes)
-            self._prepare(model, groups, metric if test is not None else {}, sizes, digest)
+            digest = data_digest or f"train {train.digest(self.seed)}, test {test.digest(self.seed)}"
+            data = train.samples, test.samples, digest, isinstance(train, Stream), weights
+            self._prepare(model, groups, metric if test.data is not None else {}, data)
         except BaseException:
             batches.close()
             raise
         self._batches = batches
         self._session.when_closed(batches.close)
+
+    def state(self, folder, get, set):
+        """Saves what the script keeps itself with each checkpoint, and restores it when the job goes on from one. Call it before
+        the first batch.
+
+        folder: for files, seen by all workers' scripts; of one job.
+        get: returns the state, for torch.save: worker 0's is saved, as it is after its last micro-batch before the checkpoint.
+        set: takes it, in each worker, before the first micro-batch after the checkpoint.
+        """
+        self._session.check_process()
+        if self._exchange is not None:
+            raise Error("[state] the script has had a batch already: call job.state before the first one", USAGE)
+        self._state = ScriptState(folder, get, set, self.rank, self._session.facts.checkpoint_keep)
 
     def groups(self):
         """Yields the groups that this script computes its stage in, one after the other, until the job ends.
@@ -192,7 +230,8 @@ class Job(BaseJob):
 
     # ---- a loop of the script's own ----
 
-    def loader(self, train, num_workers=0, collate_fn=default_collate, prefetch_factor=2, accumulate=1, data_digest=None):
+    def loader(self, train, num_workers=0, collate_fn=default_collate, prefetch_factor=2, accumulate=1, data_digest=None,
+               length=None, weights=None):
         """Returns an iterable over this worker's micro-batches, an epoch in each iteration: see Loader.
 
         accumulate: hands out each micro-batch in this number of equal pieces: the script calls backward for each, and step()
@@ -205,8 +244,8 @@ class Job(BaseJob):
         if self.stages > 1:
             raise Error("[loader] the job has stages, whose scripts loop over job.tasks(): call job.attach(..., stage=...)",
                         USAGE)
-        _samples_of(train, "train")
-        self._loader = Loader(self, train, num_workers, collate_fn, prefetch_factor, accumulate, data_digest)
+        source = self._source(train, length, weights, collate_fn, accumulate)
+        self._loader = Loader(self, train, source, num_workers, collate_fn, prefetch_factor, accumulate, data_digest, weights)
         return self._loader
 
     def optimizer(self, model, groups=()):
@@ -230,7 +269,7 @@ class Job(BaseJob):
         metric: as that of attach. collate_fn: None: that of the loader.
         """
         self._check_new()
-        _samples_of(test, "test")
+        _check_indices(test, "test")
         self._evaluation = test, function, metric, collate_fn
 
     def epochs(self):
@@ -286,12 +325,11 @@ class Job(BaseJob):
             raise Error(f"[loader] call {lacking} before the first batch", USAGE)
         loader = self._loader
         test, _, metric, collate = self._evaluation or (None, None, "accuracy", None)
-        splits = {TRAIN: Split(loader.dataset, loader.collate_fn, loader.accumulate),
-                  EVALUATE: Split(test, collate or loader.collate_fn)}
+        splits = {TRAIN: loader.source, EVALUATE: Split(test, collate or loader.collate_fn)}
         if not self._optimizer.model.training:
             self._optimizer.model.train()  # as from_pretrained gives it; the script may freeze parts in its loop
         self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, loader.num_workers, loader.prefetch_factor,
-                     loader.data_digest)
+                     loader.data_digest, loader.weights)
         self._enter()
 
     def _next_training(self):
@@ -354,24 +392,20 @@ class Job(BaseJob):
 
     # ---- tasks ----
 
-    def _digest_of(self, train, test, sizes):
-        test_digest = data_digest(test, sizes[1], self.seed)
-        return f"train {data_digest(train, sizes[0], self.seed)}, test {test_digest}"
-
     def _check_new(self):
         self._session.check_process()
         if self._tensors is not None:
             raise Error("[attach] the job has a model already: attach can be called once", USAGE)
 
-    def _prepare(self, model, groups, metric, sizes, digest):
+    def _prepare(self, model, groups, metric, data):
         """Keeps what the first task declares, and checks what can be checked by now."""
         self._set_heads(metric)
         tensors = ModelTensors(model)
         groups = check_groups(groups, [entry.name for entry in tensors.trained()], self.stages == 1)
-        self._tensors, self._declaration = tensors, (groups, sizes, digest)
+        self._tensors, self._declaration = tensors, (groups, data)
 
     def _declare_model(self):
-        groups, sizes, digest = self._declaration
+        groups, (train_samples, test_samples, digest, in_order, sample_weights) = self._declaration
         tensors = self._tensors = ModelTensors(self._tensors.module, self._tensors)
         groups = check_groups(groups, [entry.name for entry in tensors.trained()], self.stages == 1)
         entries = [(entry.name, entry.tensor.shape, None if entry.is_average else find_group(groups, entry.name),
@@ -385,8 +419,8 @@ class Job(BaseJob):
             if self.stages > 1:
                 stage = *self._stage, self._meeting.port, f"local tensors {local}"
                 local = "none"
-        self._declare(entries, weights.data_ptr(), *sizes, f"{digest}, local tensors {local}", numerics(tensors.devices()), stage,
-                      groups if self.stages > 1 else ())
+        self._declare(entries, weights.data_ptr(), train_samples, test_samples, f"{digest}, local tensors {local}",
+                      numerics(tensors.devices()), stage, groups if self.stages > 1 else (), in_order, sample_weights)
         self._exchange = Exchange(self._session, tensors.entries, BACKWARD if self._loader is None else STEP)
         self._session.when_closed(self._exchange.close)
         self._declaration = None
@@ -423,11 +457,24 @@ class Job(BaseJob):
         self._tensors.check_structure()
         if self._open is None:
             self._exchange.check()
-            if not self._session.next(self._read_ahead):
+            try:
+                goes_on = self._session.next(self._read_ahead)
+            except Error as error:
+                if error.code == STOPPED:
+                    self._keep_state(True)
+                raise
+            if not goes_on or self._session.task.kind == TRAIN:
+                self._keep_state(not goes_on)
+            if not goes_on:
                 self._finish()
                 return False
             self._open = Task(self, self._session)
         return True
+
+    def _keep_state(self, is_end):
+        task = self._session.task
+        if self._state and task.term != 0:  # 0: the session has ended before the job
+            self._state.reached(task.term, task.term_start, task.checkpoint, is_end)
 
     def _ready(self):
         """Begins the open task, or begins it again: its weights, mode, seeds and batch."""
@@ -489,10 +536,10 @@ class Job(BaseJob):
             self._session.report(sums)
 
 
-def _samples_of(data, split):
+def _check_indices(data, split):
     if isinstance(data, IterableDataset) and hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise no_indices(data, split)
-    return size_of(data, split)
+    size_of(data, split)
 
 
 def _checked_stage(stage, stages):
@@ -523,7 +570,7 @@ class Task:
     training: whether it is a micro-batch to train.
     batch: of its samples, as collate_fn makes it.
     step, micro_batch, epoch: its place in the job; in an evaluation micro_batch is the chunk, and step is -1.
-    indices: of the samples in their data set.
+    indices: of the samples in their data set; of a stream: their places in the epoch.
     """
 
     def __init__(self, job, session):

@@ -171,6 +171,37 @@ TEST_F(ReadModelTest, TextsAreUtf8InOneLine) {
   EXPECT_THAT(mistake(), HasSubstr("numerics is not UTF-8"));
 }
 
+TEST_F(ReadModelTest, WeightsOfSamplesArePartOfTheDigest) {
+  job_.sampler = SamplerKind::kWeighted;
+  std::array<double, 10> weights{1, 0, 2};
+  model_.sample_weights = weights.data();
+  model_.data_digest = "d";
+  const ExternalSpec one = read();
+  EXPECT_THAT(one.sample_weights, testing::ElementsAreArray(weights));
+  EXPECT_THAT(one.data_digest, testing::MatchesRegex("d, weights [0-9a-f]+"));
+  weights[2] = 3;
+  EXPECT_NE(read().data_digest, one.data_digest);
+  weights[2] = -1;
+  EXPECT_THAT(mistake(), HasSubstr("the weight of sample 2 is -1: expected a finite number"));
+  weights = {};
+  EXPECT_THAT(mistake(), HasSubstr("the weights of 10 samples add up to 0"));
+}
+
+TEST_F(ReadModelTest, WeightsOfSamplesNeedTheJobsSamplerAndItNeedsThem) {
+  const std::array<double, 10> weights{1};
+  model_.sample_weights = weights.data();
+  EXPECT_THAT(mistake(), HasSubstr("the job has sampler = uniform: take sampler = weighted"));
+  job_.sampler = SamplerKind::kWeighted;
+  model_.sample_weights = nullptr;
+  EXPECT_THAT(mistake(), HasSubstr("sampler = weighted: give a weight for each training sample "
+                                   "(weights= of attach and loader"));
+  model_.in_order = 1;
+  EXPECT_THAT(mistake(), HasSubstr("reads its samples in their order: take sampler = uniform"));
+  job_.sampler = SamplerKind::kUniform;
+  EXPECT_TRUE(read().in_order);
+  EXPECT_EQ(read().data_digest, ", in order");
+}
+
 TEST_F(ReadModelTest, MistakesInHeadsAreNamed) {
   heads_[1].name = "answer";
   EXPECT_THAT(mistake(), HasSubstr("two heads are called answer"));

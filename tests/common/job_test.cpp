@@ -296,7 +296,6 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"dataset", "text"}}, {"data-dir"}},
            {{{"dataset", "text"}, {"data-dir", "a"}, {"sampler", "weighted"}},
             {"sampler", "dataset"}},
-           {{{"model", "external"}, {"sampler", "weighted"}}, {"sampler", "model = external"}},
            {{{"model", "external"}, {"stages", "2"}, {"balance", "1,1"}},
             {"stages = 2", "balance = 1,1", "the programs divide the model"}},
            {{{"model", "external"}, {"stages", "2"}, {"schedule", "gpipe"}}, {"schedule = gpipe"}},

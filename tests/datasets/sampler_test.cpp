@@ -139,6 +139,47 @@ TEST(WeightedSampler, DependsOnSeedEpochAndPlaceAlone) {
   EXPECT_EQ(epoch_of(unshuffled, 0), epoch_of(other, 0));
 }
 
+TEST(WeightedSampler, DrawsByTheWeightsOfTheSamples) {
+  const std::vector<double> weights{0.0, 3.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.0};
+  Job job = weighted_job();
+  Sampler sampler(job, 8, {}, weights);
+  std::map<int64_t, int> drawn;
+  for (int64_t epoch = 0; epoch < 4500; ++epoch) {
+    for (const int64_t sample : epoch_of(sampler, epoch)) ++drawn[sample];
+  }
+  EXPECT_EQ(drawn.size(), 3U);
+  EXPECT_NEAR(drawn[1], 24'000, 400);
+  EXPECT_NEAR(drawn[4], 8'000, 300);
+  EXPECT_NEAR(drawn[5], 4'000, 250);
+  // as after a resume
+  Sampler other(job, 8, {}, weights);
+  const std::vector<int64_t> late(other.indices(701, 1).begin(), other.indices(701, 1).end());
+  EXPECT_THAT(sampler.indices(701, 1), testing::ElementsAreArray(late));
+  // each of the last ones alone
+  EXPECT_THAT(Sampler(job, 4, {}, std::vector<double>{0, 0, 0, 1e-300}).indices(5, 0),
+              ElementsAre(3, 3));
+}
+
+class InOrder final : public Dataset {
+ public:
+  int64_t size(Split /*split*/) const override { return int64_t{1} << 40; }
+  const FieldTable& fields() const override { return fields_; }
+  const std::string& digest() const override { return digest_; }
+  void read(const Request& /*request*/, float* /*block*/) const override {}
+  bool in_order() const override { return true; }
+
+ private:
+  const FieldTable fields_;
+  const std::string digest_;
+};
+
+TEST(Sampler, TakesSamplesOfAProgramInTheirOrderHoweverManyThereAre) {
+  Sampler sampler(small_job(true), InOrder());
+  EXPECT_EQ(sampler.steps_per_epoch(), int64_t{1} << 38);
+  EXPECT_THAT(sampler.indices(3, 1), ElementsAre(14, 15));
+  EXPECT_THAT(sampler.indices((int64_t{1} << 38) + 1, 0), ElementsAre(4, 5));
+}
+
 TEST(WeightedSampler, TakesTheClassesFromTheFieldClassOrLabel) {
   Job job = weighted_job();
   job.sequence = 16;

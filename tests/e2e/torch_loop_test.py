@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -75,6 +76,52 @@ def a_kill_and_a_resume_keep_the_bits(lab):
     looped(lab, keys, 3, out=out, stop_after=31)
     summary, _ = looped(lab, keys, 2, out=out, resume="true")
     expect(summary["weights_sha256"] == want, "a resume has changed the weights")
+
+
+def the_state_of_a_script_goes_on_with_the_job(lab):
+    _prepare(lab)
+    keys = {"steps": 100, "checkpoint-every": 10, "eval-every": 20}
+
+    def state_of(name, *disturbances, **options):
+        """Runs a job, disturbs it so often and resumes it. Returns the line of the script's state at its end."""
+        out, words = lab.folder / name, ("--state", lab.folder / f"{name}-state")
+        for number, disturb in enumerate(disturbances, 1):
+            run = launch(lab, keys, 1, 1, loop(*words, "--slow", 0.002), out=out, resume="auto")
+            lab.trains(run, 33 * number)
+            disturb(run)
+        run = launch(lab, keys, 1, 1, loop(*words), out=out, resume="auto", **options)
+        expect(run.ends(240) == 0, run.output()[-1500:])
+        return re.findall(r"STATE .*", run.output())[-1]
+
+    def stop(run):
+        run.terminate()
+        expect(run.ends(120) == 75, run.output()[-1500:])
+
+    def kill(run):
+        base.kill_all(run)
+        run.ends(60)
+
+    want = state_of("undisturbed")
+    expect(want.startswith("STATE 0 800 "), want)
+    for name, disturbances in (("stopped", (stop, stop)), ("killed", (kill,))):
+        found = state_of(name, *disturbances)
+        expect(found == want, f"{name}: {found}, undisturbed {want}")
+    run = launch(lab, keys, 1, 1, loop("--state", lab.folder / "lost-state", "--slow", 0.002))
+    lab.trains(run, 33)
+    servers = [pid for pid in base.living_below(run.pid) if os.readlink(f"/proc/{pid}/exe").endswith("/pushpull-server")]
+    os.kill(servers[0], signal.SIGKILL)
+    expect(run.ends(240) == 0, run.output()[-1500:])
+    expect(want in run.output(), f"after a lost server: {run.output()[-600:]}, undisturbed {want}")
+
+
+def a_resume_without_the_scripts_state_is_refused(lab):
+    _prepare(lab)
+    out, words = lab.folder / "out", ("--state", lab.folder / "state")
+    looped(lab, {"steps": 20, "checkpoint-every": 5}, 1, *words, out=out, stop_after=10)
+    (lab.folder / "state" / "step-00000010.pt").unlink()
+    run = launch(lab, {"steps": 20, "checkpoint-every": 5}, 1, 1, loop(*words), out=out, resume="true")
+    expect(run.ends(120) != 0, run.output()[-1500:])
+    expect("[state] the job goes on at step 10, and " in run.output() and "at steps 0, 5: resume" in run.output(), run.output()[-1500:])
 
 
 def a_script_that_ends_early_leaves_and_the_last_one_stops_the_job(lab):

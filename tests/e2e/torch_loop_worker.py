@@ -17,6 +17,7 @@ def main():
     parser.add_argument("--loaders", type=int, default=0)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--epochs", type=int, help="loops over range(EPOCHS), not over job.epochs()")
+    parser.add_argument("--state", help="a folder for a state of the script's own")
     given = parser.parse_args()
     torch.set_num_threads(1)
     job = pp.join()
@@ -26,6 +27,9 @@ def main():
     loader = job.loader(train, num_workers=given.loaders, accumulate=given.accumulate)
     optimizer = job.optimizer(model, groups=[pp.group(GROUPED["convnet"], lr=0.0007)])
     job.evaluation(test, lambda batch: results(model, *batch))
+    kept = {"batches": 0, "average": 0.0}
+    if given.state:
+        job.state(given.state, get=lambda: kept, set=kept.update)
     batches = 0
     for _ in job.epochs() if given.epochs is None else range(given.epochs):
         for x, y in loader:
@@ -37,6 +41,7 @@ def main():
             job.log(samples=len(x), rank=torch.tensor(float(job.rank)), nothing=float("nan"))
             if batches % given.accumulate == 0:
                 optimizer.step(loss=loss)
+            kept.update(batches=kept["batches"] + 1, average=0.9 * kept["average"] + 0.1 * loss.item())
             time.sleep(given.slow)
             if given.leave and batches == given.leave[0] and given.leave[1] in (-1, job.rank):
                 print(f"LEAVES {job.rank}", flush=True)
@@ -44,6 +49,8 @@ def main():
     found = job.evaluated() or {}
     bias = model[-1].bias.sum().item()
     print(f"END {job.rank} {job.world_size} {batches} {bias:.9g} {found.get('step')} {found.get('accuracy')}", flush=True)
+    if given.state:
+        print(f"STATE {job.rank} {kept['batches']} {kept['average']:.9g}", flush=True)
 
 
 def results(model, x, y):

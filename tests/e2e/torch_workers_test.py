@@ -176,17 +176,39 @@ def twenty_steps_agree_with_plain_pytorch(lab):
             expect(worst < 1e-4, f"{name}: {key} differs by {worst:.1e}")
 
 
-def plain_training(torch, torch_worker, make, lr):
-    """The same 20 steps in plain PyTorch. Returns the state."""
+def plain_pytorch_goes_on_from_a_checkpoint(lab):
+    torch = _prepare(lab)
+    import torch_worker
+    for name, lr, make in (("momentum", 0.02, lambda groups: torch.optim.SGD(groups, momentum=0.9)),
+                           ("adam", 0.003, lambda groups: torch.optim.Adam(groups)),
+                           ("adamw", 0.003, lambda groups: torch.optim.AdamW(groups))):
+        out = lab.folder / name
+        trained(lab, {"steps": 20, "shuffle": "false", "optimizer": name, "lr": lr}, 1, 2, script("convnet", "--no-dropout"), out=out,
+                stop_after=12)
+        whole = plain_training(torch, torch_worker, make, lr)
+        for with_state in (True, False):
+            continued = plain_training(torch, torch_worker, make, lr, out / "checkpoints", with_state)
+            worst = max(float((value - whole[key]).abs().max()) / max(float(whole[key].abs().max()), SMALLEST)
+                        for key, value in continued.items() if not key.endswith("num_batches_tracked"))
+            expect((worst < 1e-4) == with_state, f"{name}, with the optimizer's state {with_state}: a tensor differs by {worst:.1e}")
+
+
+def plain_training(torch, torch_worker, make, lr, checkpoint=None, with_state=True):
+    """The same 20 steps in plain PyTorch, the first 12 of them by a checkpoint if there is one. Returns the state."""
     torch.manual_seed(JOB["seed"])
     model = torch_worker.network("convnet", 0.0)
     named = dict(model.named_parameters())
     own = {"1.weight": dict(lr=0.0007)}
     optimizer = make([dict(params=[parameter], **{"lr": lr, "weight_decay": 0.0 if parameter.dim() < 2 else 0.02,
                                                   **own.get(name, {})}) for name, parameter in named.items()])
+    if checkpoint:
+        import pushpull.torch as pp
+        model.load_state_dict(pp.read_checkpoint(checkpoint), strict=False)
+        if with_state:
+            optimizer.load_state_dict(pp.optimizer_state(checkpoint, optimizer, model))
     x, y = torch_worker.data()[0].tensors
     norm = model[1]
-    for step in range(20):
+    for step in range(12 if checkpoint else 0, 20):
         optimizer.zero_grad()
         before = norm.running_mean.clone(), norm.running_var.clone()
         after = []

@@ -68,6 +68,25 @@ TEST(Declarations, MemoryMayDifferBetweenWorkers) {
   EXPECT_EQ(declarations.first().slots, 1);
 }
 
+TEST(Declarations, NameThePartOfADigestThatDiffers) {
+  const Job job = job_of();
+  Declarations declarations(job);
+  wire::Declare first = declaration();
+  first.set_data_digest("train 500-0123456789abcdef, test none, weights 1111");
+  declarations.take(first);
+  for (const auto& [digest, parts] : {std::pair<std::string, std::string>{
+                                          "train 500-0123456789abcdef, test none, weights 2222",
+                                          "with digest weights 1111, this worker has 64 + 16 with "
+                                          "weights 2222"},
+                                      {"train 500-0123456789abcdee, test none, weights 1111",
+                                       "with digest train 500-0123456789abcdef, this worker has 64 "
+                                       "+ 16 with train 500-0123456789abcdee"}}) {
+    wire::Declare other = declaration();
+    other.set_data_digest(digest);
+    EXPECT_THAT(declarations.take(other), HasSubstr(parts));
+  }
+}
+
 // Otherwise a worker that declares other data first would lock out the run's own workers.
 TEST(Declarations, LaterTermAcceptsOnlyTheDeclarationOfTheEarlierOnes) {
   const Job job = job_of("data-dir = /data\n");

@@ -25,7 +25,8 @@ class FakeLibrary:
         self.tasks = list(tasks)
         self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
                           weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers, stages=stages,
-                          place=place, loss_timeout=0.2, rank=0, steps=steps, epochs=epochs, strategy=b"sync")
+                          place=place, loss_timeout=0.2, rank=0, steps=steps, epochs=epochs, strategy=b"sync", checkpoint_keep=3)
+        self.points = {}  # by step: term, its start, and checkpoint of its tasks; None: those of the end
         self.groups = list(groups)
         self.port = 0  # of the script with stage 0, if it is another one
         self.announced = [(*task[:3], 0, task[3]) for task in tasks] if announces else []
@@ -91,6 +92,7 @@ class FakeLibrary:
             return 1
         if not self.tasks:
             task._obj.kind, task._obj.same_weights = _library.END, int(self.final is None)
+            task._obj.term, task._obj.term_start, task._obj.checkpoint = self.points.get(None, (1, 0, 0))
             self.weights = self.final or self.weights
             return 0
         if self.tasks[0] == "regroup":
@@ -99,6 +101,7 @@ class FakeLibrary:
         kind, step, micro_batch, indices, *epoch = self.tasks.pop(0)
         self._fill(task._obj, kind, step, micro_batch, epoch[0] if epoch else 0, indices)
         task._obj.learning_rate = 0.1 / (2 + step)
+        task._obj.term, task._obj.term_start, task._obj.checkpoint = self.points.get(step, (1, 0, 0))
         self.given.append({})
         return 0
 

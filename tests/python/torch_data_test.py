@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """pushpull.torch with a fake library: data sets of many kinds, processes that read them, and groups."""
 import concurrent.futures
+import json
 import pathlib
 import signal
 import subprocess
@@ -117,9 +118,25 @@ class DataSets(unittest.TestCase):
             def __iter__(self):
                 return iter([])
 
-        for data in (Counted(), DataLoader(DATA)):
-            with self.assertRaisesRegex(pp.Error, f"train data set .{type(data).__name__}. has no indices"):
-                batches_of(data)
+        for name, data in (("train", DataLoader(DATA)), ("train", iter([1])), ("test", Counted())):
+            with self.assertRaisesRegex(pp.Error, f"{name} data set .{type(data).__name__}. has no indices"):
+                batches_of(data if name == "train" else DATA, test=data)
+
+    def test_have_weights(self):
+        for weights in (torch.arange(40), numpy.arange(40.0), range(40)):
+            library = FakeLibrary(((TRAIN, 0, 0, [0, 1, 5]),)).install()
+            job = pp.join()
+            job.attach(nn.Linear(1, 3), train=DATA, weights=weights)
+            found = []
+            library.on_attach = lambda: found.append(library.model.sample_weights[:40])
+            next(job.tasks())
+            self.assertEqual((found, library.model.in_order), ([list(map(float, range(40)))], 0))
+        for weights, line in ((range(39), "39 weights, and 40 training samples"), (5, "weights is a int"),
+                              (["a"] * 40, "weights is a list: expected a number for each")):
+            with self.assertRaisesRegex(pp.Error, line):
+                batches_of(DATA, weights=weights)
+        with self.assertRaisesRegex(pp.Error, "weights of data without indices"):
+            batches_of(pp.Shards("a", open=iter, lengths=40), weights=range(40), test=None)
 
     def test_with_objects_have_a_digest_of_their_values(self):
         def objects():
@@ -222,6 +239,35 @@ class Checkpoints(unittest.TestCase):
                 file.flush()
                 with self.assertRaisesRegex(pp.Error, words):
                     pp.read_checkpoint(file.name)
+
+
+    def test_give_a_state_to_the_optimizer_that_fits_alone(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name) / "step-00000007"
+            folder.mkdir()
+            model = nn.Linear(2, 1)
+            header = {f"{tensor}.{slot}": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * size]}
+                      for tensor, shape, size in (("weight", [1, 2], 2), ("bias", [1], 1)) for slot in ("exp_avg", "exp_avg_sq")}
+            text = json.dumps(header).encode()
+            (folder / "optimizer.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + numpy.float32([3, 4]).tobytes())
+            facts = {"updates": 7, "slots": ["exp_avg", "exp_avg_sq"], "job": "optimizer = adamw\nstrategy = sync\n"}
+            (folder / "state.json").write_text(json.dumps(facts))
+            (folder / "DONE").touch()
+            adamw = torch.optim.AdamW([{"params": [model.bias], "lr": 0.5}, {"params": [model.weight]}])
+            adamw.load_state_dict(pp.optimizer_state(name, adamw, model))
+            found = adamw.state[model.weight]
+            self.assertEqual((found["exp_avg"].tolist(), float(found["step"]), adamw.param_groups[0]["lr"]), ([[3, 4]], 7, 0.5))
+            for optimizer, net, words in (
+                    (torch.optim.SGD(model.parameters(), lr=1), model, r"optimizer = adamw with .* SGD as it is set has no state"),
+                    (torch.optim.Adam(model.parameters(), amsgrad=True), model, "a Adam with amsgrad"),
+                    (torch.optim.Adadelta(model.parameters()), model, "a Adadelta: expected SGD"),
+                    (adamw, nn.Linear(2, 1), "no exp_avg of a parameter that the model lacks"),
+                    (torch.optim.Adam(nn.Sequential(model).parameters()), nn.Sequential(model), "no exp_avg of 0.weight")):
+                with self.assertRaisesRegex(pp.Error, words):
+                    pp.optimizer_state(folder, optimizer, net)
+            (folder / "state.json").write_text(json.dumps({**facts, "job": "strategy = local:4"}))
+            with self.assertRaisesRegex(pp.Error, "is of strategy = local:4"):
+                pp.optimizer_state(folder, adamw, model)
 
 
 class AnInterrupt(unittest.TestCase):

@@ -385,7 +385,7 @@ class Mistakes(unittest.TestCase):
                 return iter([])
 
         self.refused("0.weight is torch.float16", model=network().half())
-        self.refused("train data set .Endless. has no length", train=Endless())
+        self.refused("train data set .Endless. has neither indices nor a length", train=Endless())
         self.refused("test data set", test=iter([]))
         self.refused("sparse gradients", model=nn.Embedding(5, 5, sparse=True))
         self.refused("SyncBatchNorm", model=nn.Sequential(nn.SyncBatchNorm(3)))

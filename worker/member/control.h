@@ -70,6 +70,11 @@ class Control final : public CoordinatorLink {
   uint64_t incarnation() const { return member_.incarnation(); }
   // Enters the newest term: declare() and state() refer to it from now on. Returns its id.
   uint64_t enter_term();
+  // Returns the id of the entered term. Any thread.
+  uint64_t term_id() const {
+    const std::lock_guard lock(mutex_);
+    return term_id_;
+  }
   // Returns the id of the job's first term. Keys of data connections are derived from it.
   uint64_t run_id() const { return run_id_; }
   const Keys& keys() const { return keys_; }
