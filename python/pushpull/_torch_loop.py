@@ -53,7 +53,8 @@ class Optimizer(torch.optim.Optimizer):
             if parameters:
                 shown.append({"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay})
         super().__init__(shown, {"lr": facts.learning_rate})
-        self._rates = [group["lr"] for group in self.param_groups]
+        self._bases = [group["lr"] for group in self.param_groups]
+        self._rates = list(self._bases)
         self._told = False
 
     def step(self, closure=None, loss=None):
@@ -77,7 +78,7 @@ class Optimizer(torch.optim.Optimizer):
             self._told = True
             self._job._session.say("[optimizer] the script has changed lr of param_groups, which changes nothing: the job's "
                                    "keys lr, lr-schedule and warmup-steps count")
-        self._rates = [group["initial_lr"] * factor for group in self.param_groups]
+        self._rates = [base * factor for base in self._bases]
         for group, rate in zip(self.param_groups, self._rates):
             group["lr"] = rate
 

@@ -630,6 +630,15 @@ class OwnLoop(unittest.TestCase):
                      "has changed lr of param_groups"):
             self.assertEqual(len(re.findall(line, said.getvalue())), 1, (line, said.getvalue()))
 
+    def test_shows_the_jobs_rates_beside_a_schedule_of_the_script(self):
+        _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0), (2, 0)))
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5.0, total_steps=9, cycle_momentum=False)  # sets initial_lr
+        with contextlib.redirect_stderr(io.StringIO()):
+            for batch in loader:
+                self.assertAlmostEqual(optimizer.param_groups[0]["lr"], job.lr)
+                self.train(model, optimizer, batch, loss=0.0)
+                schedule.step()
+
     def test_a_closure_is_called(self):
         library, job, model, loader, optimizer = self.begun(training((0, 0)))
         for x, y in loader:
