@@ -8,8 +8,9 @@ from pushpull._job import find_group
 class Loader:
     """This worker's micro-batches: an iteration has those of one epoch, in as many pieces each as `accumulate` says.
 
-    It has a length, `dataset` and `batch_size`, which other libraries read. `len` is an estimate: a worker that is faster than
-    others, or takes over a lost one's work, gets more micro-batches, and another one fewer, or none.
+    It has a length, `dataset` and `batch_size`, which other libraries read. `len` counts the share that the worker begins with,
+    at least one micro-batch: a worker that is faster than others, or takes over a lost one's work, gets more, and another one
+    fewer, or none.
 
     dataset: the training data.
     batch_size: samples of a piece.
@@ -27,8 +28,9 @@ class Loader:
 
     def __len__(self):
         job = self._job
-        micro_batches = len(self.dataset) // job.global_batch * (job.global_batch // job.micro_batch)
-        return -(-micro_batches // job.world_size) * self.accumulate
+        micro_batches, place = job.global_batch // job.micro_batch, job.rank % job.world_size
+        share = (place + 1) * micro_batches // job.world_size - place * micro_batches // job.world_size  # as common/layout has it
+        return max(len(self.dataset) // job.global_batch * share, 1) * self.accumulate
 
     def __iter__(self):
         return self._job._epoch_batches()

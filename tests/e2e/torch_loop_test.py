@@ -179,5 +179,41 @@ def pieces_of_the_trainer_of_hugging_face_have_the_gradient_of_the_whole(lab):
     expect(max(losses) - min(losses) < 1e-4, f"{losses}")
 
 
+BEST = """
+import sys, torch
+from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, TrainingArguments
+from pushpull.hf import PushPullTrainer
+torch.set_num_threads(1)
+torch.manual_seed(5)
+model = BertForSequenceClassification(BertConfig(
+    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=2,
+    max_position_embeddings=16))
+words = torch.randint(0, 50, (320, 12))
+rows = [{"input_ids": row, "labels": int(row[0] < 25)} for row in words]
+trainer = PushPullTrainer(model=model, train_dataset=rows, eval_dataset=rows[:40], args=TrainingArguments(
+    sys.argv[1], report_to=[], use_cpu=True, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+    metric_for_best_model="accuracy"), callbacks=[EarlyStoppingCallback(9)])
+trainer.train()
+if trainer.is_world_process_zero():
+    print("BEST", trainer.state.best_metric, trainer.state.best_model_checkpoint)
+"""
+
+
+def the_trainer_of_hugging_face_saves_in_worker_0_alone_and_loads_its_best_checkpoint(lab):
+    python = _prepare_with(lab, "transformers", "accelerate")
+    file, folder = lab.folder / "best.py", lab.folder / "hf"
+    file.write_text(BEST)
+    # Of the three micro-batches of a step one worker has two, so its steps have other numbers. The first evaluation comes
+    # after the first of the three epochs, each of 13 steps.
+    keys = {"model": "external", "optimizer": "adamw", "lr": 0.005, "global-batch": 24, "micro-batch": 8, "epochs": 3,
+            "eval-every": 20}
+    run = lab.launch(lab.job(keys), 1, 2, worker=f"{python} {file} {folder}")
+    expect(run.ends(200) == 0, run.output()[-1500:])
+    found = re.search(r"BEST ([0-9.]+) (\S+)", run.output())
+    expect(found and float(found[1]) > 0.4 and pathlib.Path(found[2]).parent == folder, run.output()[-1500:])
+    checkpoints = sorted(folder.glob("checkpoint-*"))
+    expect(len(checkpoints) == 3 and all((one / "model.safetensors").exists() for one in checkpoints), f"{checkpoints}")
+
+
 if __name__ == "__main__":
     base.main(globals())
