@@ -136,6 +136,43 @@ def the_trainer_of_lightning_is_kept(lab):
     expect(f"val_accuracy {summary['test_accuracy']:.4f}" in text, f"{summary['test_accuracy']}: {text[-1500:]}")
 
 
+STOPS = """
+import lightning as L, torch
+from pushpull.lightning import PushPullStrategy
+torch.set_num_threads(1)
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        return (self.layer(batch[0]) - batch[0].sum(1, keepdim=True)).square().mean()
+    def validation_step(self, batch, index):
+        raise RuntimeError("the job evaluates")
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+def evaluate(module, batch):
+    return {"loss": (module.layer(batch[0]) - batch[0].sum(1, keepdim=True)).square().mean()}
+torch.manual_seed(3)
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 4)), batch_size=8)
+stop = L.pytorch.callbacks.EarlyStopping("val_loss", patience=9)
+trainer = L.Trainer(strategy=PushPullStrategy(evaluate, metric="mean squared error"), callbacks=[stop], accelerator="cpu",
+                    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Net(), data, data)
+print("SCORE", stop.best_score.item(), stop.strict)
+"""
+
+
+def an_early_stopping_of_lightning_waits_for_the_first_evaluation(lab):
+    python = _prepare_with(lab, "lightning")
+    file = lab.folder / "stops.py"
+    file.write_text(STOPS)
+    keys = {"model": "external", "lr": 0.1, "global-batch": 16, "micro-batch": 8, "epochs": 4, "eval-every": 8}  # an epoch: 5
+    run = lab.launch(lab.job(keys), 1, 1, worker=f"{python} {file}")
+    expect(run.ends(200) == 0, run.output()[-1500:])
+    found = re.search(r"SCORE ([0-9.]+) (\w+)", run.output())
+    expect(found and float(found[1]) < 4.0 and found[2] == "True", run.output()[-1500:])
+
+
 def the_trainer_of_hugging_face_is_kept(lab):
     python = _prepare_with(lab, "transformers", "accelerate")
     done = [example(lab, python, "sentences_hf", [lab.folder / f"hf-{workers}"], workers) for workers in (1, 2)]
