@@ -8,8 +8,9 @@ from pushpull._job import find_group
 class Loader:
     """This worker's micro-batches: an iteration has those of one epoch, in as many pieces each as `accumulate` says.
 
-    It has a length, `dataset` and `batch_size`, which other libraries read. `len` is an estimate: a worker that is faster than
-    others, or takes over a lost one's work, gets more micro-batches, and another one fewer, or none.
+    It has a length, `dataset` and `batch_size`, which other libraries read. `len` counts the share that the worker begins with,
+    at least one micro-batch: a worker that is faster than others, or takes over a lost one's work, gets more, and another one
+    fewer, or none.
 
     dataset: the training data.
     batch_size: samples of a piece.
@@ -28,8 +29,9 @@ class Loader:
 
     def __len__(self):
         job = self._job
-        micro_batches = self.source.samples // job.global_batch * (job.global_batch // job.micro_batch)
-        return -(-micro_batches // job.world_size) * self.accumulate
+        micro_batches, place = job.global_batch // job.micro_batch, job.rank % job.world_size
+        share = (place + 1) * micro_batches // job.world_size - place * micro_batches // job.world_size  # as common/layout has it
+        return max(self.source.samples // job.global_batch * share, 1) * self.accumulate
 
     def __iter__(self):
         return self._job._epoch_batches()
@@ -54,7 +56,8 @@ class Optimizer(torch.optim.Optimizer):
             if parameters:
                 shown.append({"params": parameters, "lr": rate, "initial_lr": rate, "weight_decay": decay})
         super().__init__(shown, {"lr": facts.learning_rate})
-        self._rates = [group["lr"] for group in self.param_groups]
+        self._bases = [group["lr"] for group in self.param_groups]
+        self._rates = list(self._bases)
         self._told = False
 
     def step(self, closure=None, loss=None):
@@ -78,7 +81,7 @@ class Optimizer(torch.optim.Optimizer):
             self._told = True
             self._job._session.say("[optimizer] the script has changed lr of param_groups, which changes nothing: the job's "
                                    "keys lr, lr-schedule and warmup-steps count")
-        self._rates = [group["initial_lr"] * factor for group in self.param_groups]
+        self._rates = [base * factor for base in self._bases]
         for group, rate in zip(self.param_groups, self._rates):
             group["lr"] = rate
 

@@ -99,6 +99,14 @@ class PushPullTrainer(Trainer):
         norms = [parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None]
         return torch.stack(norms).norm().item() if norms else 0.0
 
+    def _save_checkpoint(self, *arguments, **options):
+        if self.is_world_process_zero():  # else other workers make folders of their own steps, without a model
+            super()._save_checkpoint(*arguments, **options)
+
+    def _determine_best_metric(self, metrics, *arguments, **options):
+        # without metrics until the job's first evaluation
+        return bool(metrics) and super()._determine_best_metric(metrics, *arguments, **options)
+
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
         """Returns what the job's newest evaluation has found. Other data than eval_dataset are evaluated by this process."""
         if eval_dataset is not None or self.job._evaluation is None:

@@ -124,10 +124,15 @@ class _UntilTheEnd(Callback):
 
     def __init__(self, job):
         self._job = job
+        self._strict = None  # instances of EarlyStopping that need a result in each epoch
 
     def on_train_epoch_end(self, trainer, pl_module):
         trainer.should_stop |= not self._job._next_training()
         found = self._job.evaluated()
+        if self._strict is None:
+            self._strict = [one for one in trainer.early_stopping_callbacks if one.strict]
+        for callback in self._strict:  # the first epochs may end before the job's first evaluation
+            callback.strict = found is not None or self._job._evaluation is None
         for name, value in (found or {}).items():
             if isinstance(value, float):
                 pl_module.log(f"val_{name}", value, prog_bar=True)

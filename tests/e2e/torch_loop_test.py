@@ -183,6 +183,43 @@ def the_trainer_of_lightning_is_kept(lab):
     expect(f"val_accuracy {summary['test_accuracy']:.4f}" in text, f"{summary['test_accuracy']}: {text[-1500:]}")
 
 
+STOPS = """
+import lightning as L, torch
+from pushpull.lightning import PushPullStrategy
+torch.set_num_threads(1)
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        return (self.layer(batch[0]) - batch[0].sum(1, keepdim=True)).square().mean()
+    def validation_step(self, batch, index):
+        raise RuntimeError("the job evaluates")
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+def evaluate(module, batch):
+    return {"loss": (module.layer(batch[0]) - batch[0].sum(1, keepdim=True)).square().mean()}
+torch.manual_seed(3)
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 4)), batch_size=8)
+stop = L.pytorch.callbacks.EarlyStopping("val_loss", patience=9)
+trainer = L.Trainer(strategy=PushPullStrategy(evaluate, metric="mean squared error"), callbacks=[stop], accelerator="cpu",
+                    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Net(), data, data)
+print("SCORE", stop.best_score.item(), stop.strict)
+"""
+
+
+def an_early_stopping_of_lightning_waits_for_the_first_evaluation(lab):
+    python = _prepare_with(lab, "lightning")
+    file = lab.folder / "stops.py"
+    file.write_text(STOPS)
+    keys = {"model": "external", "lr": 0.1, "global-batch": 16, "micro-batch": 8, "epochs": 4, "eval-every": 8}  # an epoch: 5
+    run = lab.launch(lab.job(keys), 1, 1, worker=f"{python} {file}")
+    expect(run.ends(200) == 0, run.output()[-1500:])
+    found = re.search(r"SCORE ([0-9.]+) (\w+)", run.output())
+    expect(found and float(found[1]) < 4.0 and found[2] == "True", run.output()[-1500:])
+
+
 def the_trainer_of_hugging_face_is_kept(lab):
     python = _prepare_with(lab, "transformers", "accelerate")
     done = [example(lab, python, "sentences_hf", [lab.folder / f"hf-{workers}"], workers) for workers in (1, 2)]
@@ -224,6 +261,42 @@ def pieces_of_the_trainer_of_hugging_face_have_the_gradient_of_the_whole(lab):
         expect(run.ends(200) == 0, run.output()[-1500:])
         losses.append(base.summary_of(run.out)["train_loss"])
     expect(max(losses) - min(losses) < 1e-4, f"{losses}")
+
+
+BEST = """
+import sys, torch
+from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, TrainingArguments
+from pushpull.hf import PushPullTrainer
+torch.set_num_threads(1)
+torch.manual_seed(5)
+model = BertForSequenceClassification(BertConfig(
+    vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=2,
+    max_position_embeddings=16))
+words = torch.randint(0, 50, (320, 12))
+rows = [{"input_ids": row, "labels": int(row[0] < 25)} for row in words]
+trainer = PushPullTrainer(model=model, train_dataset=rows, eval_dataset=rows[:40], args=TrainingArguments(
+    sys.argv[1], report_to=[], use_cpu=True, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+    metric_for_best_model="accuracy"), callbacks=[EarlyStoppingCallback(9)])
+trainer.train()
+if trainer.is_world_process_zero():
+    print("BEST", trainer.state.best_metric, trainer.state.best_model_checkpoint)
+"""
+
+
+def the_trainer_of_hugging_face_saves_in_worker_0_alone_and_loads_its_best_checkpoint(lab):
+    python = _prepare_with(lab, "transformers", "accelerate")
+    file, folder = lab.folder / "best.py", lab.folder / "hf"
+    file.write_text(BEST)
+    # Of the three micro-batches of a step one worker has two, so its steps have other numbers. The first evaluation comes
+    # after the first of the three epochs, each of 13 steps.
+    keys = {"model": "external", "optimizer": "adamw", "lr": 0.005, "global-batch": 24, "micro-batch": 8, "epochs": 3,
+            "eval-every": 20}
+    run = lab.launch(lab.job(keys), 1, 2, worker=f"{python} {file} {folder}")
+    expect(run.ends(200) == 0, run.output()[-1500:])
+    found = re.search(r"BEST ([0-9.]+) (\S+)", run.output())
+    expect(found and float(found[1]) > 0.4 and pathlib.Path(found[2]).parent == folder, run.output()[-1500:])
+    checkpoints = sorted(folder.glob("checkpoint-*"))
+    expect(len(checkpoints) == 3 and all((one / "model.safetensors").exists() for one in checkpoints), f"{checkpoints}")
 
 
 # ---- JAX and Keras ----

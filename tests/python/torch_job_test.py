@@ -527,6 +527,14 @@ class OwnLoop(unittest.TestCase):
         self.assertTrue(all(abs(shown - rate) < 1e-9 for rate, shown in rates) and rates[0][0] > rates[1][0], rates)
         self.assertEqual((job.rank, job.world_size, model[1].momentum), (0, 4, 0.1))
 
+    def test_has_the_length_of_its_share(self):
+        library = FakeLibrary(workers=3).install()  # 40 samples are two steps of four micro-batches
+        lengths = []
+        for library.facts["rank"] in (0, 1, 2, 3):
+            lengths.append(len(pp.join().loader(images())))
+        library.facts.update(rank=0, workers=5)
+        self.assertEqual((lengths, len(pp.join().loader(images()))), ([2, 2, 4, 2], 1))
+
     def test_has_epochs_and_each_loop_may_be_left(self):
         tasks = [(TRAIN, step, 0, [0, 1, 2, 3, 4], epoch) for step, epoch in enumerate((0, 0, 2, 2, 1, 3))]
         library, job, model, loader, optimizer = self.begun(tasks)
@@ -629,6 +637,15 @@ class OwnLoop(unittest.TestCase):
         for line in ("tells no loss", "has changed the gradient of .* the job's key clip-norm",
                      "has changed lr of param_groups"):
             self.assertEqual(len(re.findall(line, said.getvalue())), 1, (line, said.getvalue()))
+
+    def test_shows_the_jobs_rates_beside_a_schedule_of_the_script(self):
+        _, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0), (2, 0)))
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5.0, total_steps=9, cycle_momentum=False)  # sets initial_lr
+        with contextlib.redirect_stderr(io.StringIO()):
+            for batch in loader:
+                self.assertAlmostEqual(optimizer.param_groups[0]["lr"], job.lr)
+                self.train(model, optimizer, batch, loss=0.0)
+                schedule.step()
 
     def test_a_closure_is_called(self):
         library, job, model, loader, optimizer = self.begun(training((0, 0)))
