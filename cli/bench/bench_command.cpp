@@ -63,7 +63,7 @@ int Bench::run() {
   result_.command = options_.command;
   result_.version = PUSHPULL_VERSION;
   result_.commit = built_commit();
-  result_.machine = machine_info().text;
+  result_.machine = machine_text(machine_info());
   result_.began = utc_now();
   if (options_.join.empty()) result_.optimizer = to_string(options_.optimizer);
   describe();

@@ -25,12 +25,15 @@
 #include "cli/run/deepspeed_config.h"
 #include "cli/run/link_lab.h"
 #include "cli/run/signals.h"
+#include "cli/run/step_launcher.h"
+#include "cli/run/step_nodes.h"
 #include "cli/run/worker_command.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/job/program_help.h"
+#include "common/launch/placement.h"
 #include "common/net/key_file.h"
 #include "datasets/dataset.h"
 #include "models/model.h"
@@ -66,6 +69,8 @@ class Comparison {
   int run();
 
  private:
+  void find_nodes();
+  void set_machine();
   void prepare();
   void prepare_model();
   void learn_model(const CompareRun& run);
@@ -91,6 +96,7 @@ class Comparison {
   CompareResult result_;
   std::optional<LinkLabs> labs_;
   std::map<Variant, Tuned> chosen_;
+  std::vector<StepNode> nodes_;  // on which the largest runs are; none: this machine
   std::vector<std::string> notes_before_;
   bool model_is_known_ = false;  // a user's
   int64_t eval_every_ = 0;
@@ -103,6 +109,8 @@ class Comparison {
 
 int Comparison::run() {
   began_ms_ = now_ms();
+  if (!options_.over.empty()) find_nodes();
+  if (signal_ != 0) return exit_code();
   prepare();
   make_folder();
   make_labs();
@@ -117,6 +125,55 @@ int Comparison::run() {
   return exit_code();
 }
 
+// Asks the nodes of the tasks for each number of workers. Leaves out the numbers that the launcher refuses.
+void Comparison::find_nodes() {
+  const auto launcher = make_step_launcher(options_.over, environment_of_this_process());
+  std::vector<std::string> more;
+  if (!options_.over_args.empty()) more = split_words(options_.over_args);
+  std::vector<int64_t> possible;
+  std::string why;
+  for (const int64_t workers : options_.workers) {
+    const AskedNodes asked =
+        ask_nodes(*launcher, options_.over, program_dir_ + "/pushpull", workers, more, signals_);
+    signal_ = asked.signal;
+    if (signal_ != 0) return;
+    if (asked.nodes.empty()) {
+      why = plural(workers, "worker") + ": " + asked.why;
+      notes_before_.push_back(why + "; left out");
+      continue;
+    }
+    if (possible.empty() || workers > std::ranges::max(possible)) nodes_ = asked.nodes;
+    possible.push_back(workers);
+  }
+  if (possible.empty()) {
+    throw Error(ErrorCode::kUsage, "[compare] --over " + options_.over + ": " + why);
+  }
+  options_.workers = possible;
+}
+
+// The coordinator of each run is on this machine, which may be no node of the others.
+void Comparison::set_machine() {
+  const MachineInfo here = machine_info();
+  const MachineInfo& machine = nodes_.empty() ? here : nodes_.front().machine;
+  result_.machine = nodes_.empty() ? machine_text(here) : text_of_nodes(nodes_);
+  result_.cores = nodes_.empty() ? here.cores : cores_of(nodes_);
+  result_.congestion_control = machine.congestion_control;
+  result_.libraries = machine.libraries;
+  if (nodes_.empty()) return;
+  const bool among =
+      std::ranges::any_of(nodes_, [](const StepNode& node) { return node.host == host_name(); });
+  if (!among) result_.machine += "; server 0 on " + host_name() + ": " + machine_text(here);
+  const bool mixed = std::ranges::any_of(nodes_, [&machine](const StepNode& node) {
+    return node.machine.libraries != machine.libraries;
+  });
+  if (mixed) {
+    notes_before_.push_back("the nodes have other versions of libraries than " +
+                            nodes_.front().name + ", whose versions are those below");
+  }
+  notes_before_.emplace_back(
+      "what other programs use of the nodes is not measured: be alone on them");
+}
+
 // Prepares what all runs share. Throws before any run starts if the data do not fit the job.
 void Comparison::prepare() {
   const Job& job = options_.job;
@@ -125,11 +182,8 @@ void Comparison::prepare() {
   eval_every_ =
       job.eval_every > 0 ? job.eval_every : pushpull::eval_every(steps_, options_.strategies);
 
-  const MachineInfo machine = machine_info();
-  result_.machine = machine.text;
-  result_.cores = machine.cores;
-  result_.congestion_control = machine.congestion_control;
-  result_.libraries = machine.libraries;
+  set_machine();
+  result_.over = options_.over;
   result_.command = options_.command;
   result_.commit = built_commit();
   result_.version = PUSHPULL_VERSION;
@@ -149,7 +203,9 @@ void Comparison::prepare() {
     jobs.push_back(parse_job(options_.job_file, keys_of(options_, planned, eval_every_)));
   }
   result_.job_ini = shared_ini(jobs);
-  notes_before_ = notes_before(result_, options_.servers, job.threads, job.micro_batches());
+  const std::vector<std::string> notes =
+      notes_before(result_, options_.servers, job.threads, job.micro_batches());
+  notes_before_.insert(notes_before_.end(), notes.begin(), notes.end());
 }
 
 // Opens the data and plans the model.
@@ -213,7 +269,8 @@ void Comparison::make_folder() {
 
 // Drops links that this machine cannot emulate and reports them.
 void Comparison::make_labs() {
-  const int64_t hosts = options_.servers + std::ranges::max(options_.workers);
+  const int64_t hosts =
+      hosts_of_job(options_.servers, std::ranges::max(options_.workers), options_.per_host);
   labs_.emplace(options_.links, hosts, program_dir_, notes_before_);
   options_.links = labs_->links();
   result_.links = labs_->measured();
@@ -233,7 +290,8 @@ void Comparison::describe() {
        << "  workers     " << joined(options_.workers) << "; servers " << options_.servers
        << "; seeds " << joined(options_.seeds) << "\n"
        << "  machine     " << result_.machine << "\n"
-       << "  network     " << joined(names_of_links()) << "; TCP congestion control "
+       << (result_.over.empty() ? "" : "  over        " + result_.over + "\n") << "  network     "
+       << joined(names_of_links()) << "; TCP congestion control "
        << (result_.congestion_control.empty() ? "unknown" : result_.congestion_control) << "\n"
        << "  evaluation  every " << eval_every_ << " steps"
        << (job.eval_every > 0 ? "" : ", set by compare (eval-every was not given)") << "\n";
@@ -252,7 +310,8 @@ void Comparison::describe() {
 
 std::vector<std::string> Comparison::names_of_links() const {
   std::vector<std::string> names;
-  for (const std::string& link : options_.links) names.push_back(link.empty() ? "loopback" : link);
+  const std::string own = options_.over.empty() ? "loopback" : "that of the nodes";
+  for (const std::string& link : options_.links) names.push_back(link.empty() ? own : link);
   return names;
 }
 
@@ -303,7 +362,7 @@ CompareRun Comparison::run_one(const PlannedRun& planned) {
     run.exit_code = static_cast<int>(error.code());
     run.failure = error.what();
   }
-  run.other_cores = others.cores();
+  if (options_.over.empty()) run.other_cores = others.cores();
   if (run.failure.empty() && run.exit_code != 0) {
     run.failure = failure_line(read_tail(folder + "/log.txt", kMaxLogBytes), run.exit_code);
   }
@@ -324,11 +383,14 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   line.local["workers"] = std::to_string(planned.variant.workers);
   line.local["oversubscribe"] = "";  // a note has said it
   line.local["out"] = folder;
+  if (!options_.over.empty()) line.local["over"] = options_.over;
+  if (!options_.over_args.empty()) line.local["over-args"] = options_.over_args;
+  if (options_.insecure) line.local["insecure"] = "";
   if (!options_.worker.empty()) line.local["worker"] = options_.worker;
   if (!options_.device.empty()) line.local["device"] = options_.device;
   if (!options_.server_device.empty()) line.local["server-device"] = options_.server_device;
   LauncherOptions launcher = plan_run(line, program_dir_, false);
-  launcher.insecure = options_.insecure;
+  if (launcher.step && !launcher.insecure) launcher.step->key = find_key_text("");
   const std::string log = folder + "/log.txt";
   const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (fd.get() < 0) {
@@ -338,7 +400,7 @@ int Comparison::start(const PlannedRun& planned, const std::string& folder) {
   launcher.out_fd = fd.get();
   launcher.err_fd = fd.get();
   launcher.stopped_by = &signal_;
-  labs_->put_on(planned.variant.link, launcher);
+  labs_->put_on(planned.variant.link, launcher, options_.per_host);
   return launch(launcher);
 }
 

@@ -10,12 +10,14 @@
 #include "cli/compare/compare_plan.h"
 #include "cli/run/deepspeed_config.h"
 #include "cli/run/link_lab.h"
+#include "cli/run/step_launcher.h"
 #include "cli/run/worker_command.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/device/device_name.h"
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
+#include "common/launch/placement.h"
 #include "common/net/key_file.h"
 
 namespace pushpull {
@@ -192,6 +194,28 @@ std::vector<std::string> parse_links(const std::string& text) {
   return links;
 }
 
+// Where the processes of a run are: on hosts of links, or on the nodes of an allocation.
+void parse_hosts(const CommandLine& line, CompareOptions& options) {
+  options.per_host = count("per-host", line.own("per-host", "1"), kMaxWorkers);
+  const bool linked = std::ranges::any_of(options.links, [](const auto& l) { return !l.empty(); });
+  if (line.local.contains("per-host") && !linked) {
+    refuse_compare("--per-host " + line.local.at("per-host") +
+                   ": needs --link RATE,DELAY, whose hosts get so many workers each");
+  }
+  options.over = line.own("over", "");
+  options.over_args = line.own("over-args", "");
+  if (options.over.empty()) {
+    if (!options.over_args.empty()) {
+      refuse_compare("--over-args needs --over slurm or --over mpi");
+    }
+    return;
+  }
+  if (line.local.contains("link")) {
+    refuse_compare("--over and --link: links are emulated on one machine; leave one of them out");
+  }
+  check_step_launcher(options.over, environment_of_this_process());
+}
+
 std::vector<std::string> parse_codecs(const CommandLine& line) {
   if (!line.local.contains("codecs")) return {""};
   if (line.keys.contains("codec"))
@@ -323,6 +347,13 @@ const std::vector<KeyHelp>& compare_options() {
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},
+      {"per-host", "1", "with --link: workers of each host"},
+      takes(
+          "slurm|mpi",
+          {"over", "",
+           "slurm or mpi: srun or mpirun starts the tasks of each run, one run after the other, on "
+           "the nodes of the allocation"}),
+      {"over-args", "", "further words for srun or mpirun: --over-args='--hostfile FILE'"},
       takes(kCodecWords + std::string(kMoreValues),
             {"codecs", "the job's", "codecs for pushes, between commas: fp32,bf16,int8,topk:0.05"}),
       {"tune", "",
@@ -357,7 +388,7 @@ const ProgramHelp& compare_help() {
            "[--link RATE,DELAY[,LOSS]]",
            "                 [--codecs fp32,int8,topk:0.05] [--stages 1,2] [--tune lr=0.5,1,2] "
            "[--device cuda] [--server-device cuda]",
-           "                 [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
+           "                 [--over slurm|mpi] [--worker 'COMMAND'] --out DIR [--KEY VALUE ...]"},
       .options = compare_options(),
       .job_flags = JobFlags::kAccept};
   return help;
@@ -406,6 +437,7 @@ CompareOptions parse_compare(const CommandLine& line, const std::string& command
   options.target = parse_target(line);
   options.target_is_accuracy = line.local.contains("target-accuracy");
   options.links = parse_links(line.own("link", "none"));
+  parse_hosts(line, options);
   options.codecs = parse_codecs(line);
   options.tune = parse_tune(line);
   options.device = line.own("device", "");

@@ -34,6 +34,9 @@ struct CompareOptions {
   std::string straggler;                  // "0:4", from the job; empty = none
   std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty = this machine's
                                           // loopback
+  int64_t per_host = 1;                   // workers of each host of a link
+  std::string over;                       // slurm or mpi; empty = this machine
+  std::string over_args;                  // further words for srun or mpirun, as typed
   std::vector<std::string> codecs = {
       ""};                            // as Codec::to_string() prints them; empty = the job's own
   std::vector<int64_t> stages = {0};  // of a group of workers; 0 = the job's own

@@ -238,6 +238,7 @@ ordered_json whole_json(const CompareResult& result) {
   json["began"] = result.began;
   json["seconds"] = json_number(result.seconds);
   json["machine"] = result.machine;
+  json["over"] = text_or_null(result.over);
   json["cores"] = result.cores;
   json["congestion_control"] = text_or_null(result.congestion_control);
   json["libraries"] = result.libraries;
@@ -340,6 +341,7 @@ std::string compare_page(const CompareResult& result) {
        {"commit", result.commit.empty() ? "unknown" : result.commit},
        {"libraries", libraries_text(result)},
        {"machine", result.machine},
+       {"tasks started over", result.over},
        {"program of the workers", result.worker},
        {"device of the workers", result.device},
        {"device of the servers", result.server_device},

@@ -81,7 +81,8 @@ struct CompareResult {
   std::string command;  // exactly as typed
   std::string commit;   // commit of the programs; empty = unknown
   std::string version;
-  std::string machine;  // processor, cores, memory, kernel
+  std::string machine;  // processor, cores, memory, kernel; with `over` of the nodes that ran
+  std::string over;  // "slurm" or "mpi", which has started the tasks of each run; "": this machine
   int64_t cores = 0;
   std::string congestion_control;                // TCP's
   std::map<std::string, std::string> libraries;  // "libzmq" -> "4.3.4"

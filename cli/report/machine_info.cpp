@@ -107,12 +107,12 @@ std::string processor_name(const std::string& cpuinfo) {
 
 MachineInfo machine_info() {
   MachineInfo info;
-  const int64_t present = std::max(1, get_nprocs());
+  info.present = std::max(1, get_nprocs());
   info.cores = own_cores().count();
   info.congestion_control = first_line(file_text("/proc/sys/net/ipv4/tcp_congestion_control"));
   info.libraries = libraries();
 
-  const std::string processor = processor_name(file_text("/proc/cpuinfo"));
+  info.processor = processor_name(file_text("/proc/cpuinfo"));
   utsname kernel{};
   uname(&kernel);
   struct sysinfo memory {};
@@ -121,10 +121,15 @@ MachineInfo machine_info() {
   std::array<char, 32> gib{};
   std::snprintf(gib.data(), gib.size(), "%.1f GiB",
                 static_cast<double>(memory.totalram) * memory.mem_unit / kGib);
-  info.text = (processor.empty() ? "unknown processor" : processor) + ", " +
-              std::to_string(info.cores) + " of " + std::to_string(present) + " cores usable, " +
-              gib.data() + ", " + kernel.sysname + " " + kernel.release + " " + kernel.machine;
+  info.rest =
+      std::string(gib.data()) + ", " + kernel.sysname + " " + kernel.release + " " + kernel.machine;
   return info;
+}
+
+std::string machine_text(const MachineInfo& info) {
+  return (info.processor.empty() ? "unknown processor" : info.processor) + ", " +
+         std::to_string(info.cores) + " of " + std::to_string(info.present) + " cores usable, " +
+         info.rest;
 }
 
 }  // namespace pushpull

@@ -10,13 +10,18 @@
 namespace pushpull {
 
 struct MachineInfo {
-  std::string text;   // "AMD EPYC ..., 2 of 4 cores usable, 24.0 GiB, Linux 6.1.0 x86_64"
-  int64_t cores = 1;  // usable by this process: own_cores()
+  std::string processor;                         // "AMD EPYC ..."; "" = unknown
+  int64_t cores = 1;                             // usable by this process: own_cores()
+  int64_t present = 1;                           // of the machine
+  std::string rest;                              // "24.0 GiB, Linux 6.1.0 x86_64"
   std::string congestion_control;                // TCP's; empty = unknown
   std::map<std::string, std::string> libraries;  // "libzmq" -> "4.3.4"
 };
 
 MachineInfo machine_info();
+
+// Returns "AMD EPYC ..., 2 of 4 cores usable, 24.0 GiB, Linux 6.1.0 x86_64".
+std::string machine_text(const MachineInfo& info);
 
 // Measures what processes outside of this one and its children use of the machine, from its
 // construction on. Processor time that a host takes from a virtual machine (steal) counts too.

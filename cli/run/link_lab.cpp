@@ -253,16 +253,22 @@ std::string link_text(const LinkMeasured& link) {
   return text.str();
 }
 
-void put_on_hosts(LauncherOptions& options, const LinkLab& lab) {
+int64_t hosts_of_job(int64_t servers, int64_t workers, int64_t per_host) {
+  return servers + (workers + per_host - 1) / per_host;
+}
+
+void put_on_hosts(LauncherOptions& options, const LinkLab& lab, int64_t per_host) {
   std::vector<std::string>& words = options.coordinator_arguments;
   const auto listen = std::find(words.begin(), words.end(), "--listen");
   PP_ASSERT(listen != words.end() && listen + 1 != words.end());
   *(listen + 1) = "tcp://" + lab.address(0) + ":*";
-  const int64_t processes = options.supervisor.servers + options.supervisor.workers;
-  PP_ASSERT(processes <= lab.hosts());
+  const int64_t servers = options.supervisor.servers;
+  const int64_t workers = options.supervisor.workers;
+  PP_ASSERT(hosts_of_job(servers, workers, per_host) <= lab.hosts());
   options.places.clear();
-  for (int64_t slot = 0; slot < processes; ++slot) {
-    options.places.push_back({.prefix = lab.prefix(slot), .arguments = {}});
+  for (int64_t slot = 0; slot < servers + workers; ++slot) {
+    const int64_t host = slot < servers ? slot : servers + (slot - servers) / per_host;
+    options.places.push_back({.prefix = lab.prefix(host), .arguments = {}});
   }
 }
 
@@ -297,9 +303,9 @@ std::vector<LinkMeasured> LinkLabs::measured() const {
   return all;
 }
 
-void LinkLabs::put_on(const std::string& link, LauncherOptions& options) const {
+void LinkLabs::put_on(const std::string& link, LauncherOptions& options, int64_t per_host) const {
   if (!link.empty()) {
-    put_on_hosts(options, *labs_.at(link));
+    put_on_hosts(options, *labs_.at(link), per_host);
   }
 }
 

@@ -1,4 +1,4 @@
-// A lab of hosts for one job: one network namespace per process, connected by links with a given
+// A lab of hosts for one job: network namespaces, connected by links with a given
 // rate, delay and loss. Runs pushpull-netlab (scripts/netlab.sh), which is found next to the
 // program. One thread.
 #pragma once
@@ -67,9 +67,13 @@ class LinkLab {
 // ...)".
 std::string link_text(const LinkMeasured& link);
 
-// Puts every process of the job on its own host, in slot order: servers, then workers. The lab must
-// have at least as many hosts.
-void put_on_hosts(LauncherOptions& options, const LinkLab& lab);
+// Returns the number of hosts for a job.
+//   per_host: workers of each host.
+int64_t hosts_of_job(int64_t servers, int64_t workers, int64_t per_host);
+
+// Puts the processes of the job on hosts: each server has its own, then `per_host` workers in the order of
+// their ranks have one. The lab must have at least hosts_of_job hosts.
+void put_on_hosts(LauncherOptions& options, const LinkLab& lab, int64_t per_host);
 
 // The labs of a comparison: one per link, all existing at once, so that runs can alternate. An idle
 // lab costs nothing.
@@ -77,7 +81,7 @@ class LinkLabs {
  public:
   // Creates the labs.
   //   links: as for parse_link(); "" and "none" are this machine's loopback.
-  //   hosts: number of processes of the largest job.
+  //   hosts: of the largest job, hosts_of_job.
   //   notes: receives one line per link that is not possible and is left out. If no link remains,
   //   loopback is used.
   LinkLabs(const std::vector<std::string>& links, int64_t hosts, const std::string& program_dir,
@@ -86,8 +90,9 @@ class LinkLabs {
   // Returns the available links in the order given; "" is loopback.
   const std::vector<std::string>& links() const { return links_; }
   std::vector<LinkMeasured> measured() const;
-  // Puts the processes of a job on the hosts of this link; "" leaves them on this machine.
-  void put_on(const std::string& link, LauncherOptions& options) const;
+  // Puts the processes of a job on the hosts of this link, see put_on_hosts; "" leaves them on this
+  // machine.
+  void put_on(const std::string& link, LauncherOptions& options, int64_t per_host) const;
 
  private:
   std::vector<std::string> links_;

@@ -299,6 +299,7 @@ const std::vector<KeyHelp>& run_options() {
       {"link", "",
        "RATE,DELAY[,LOSS] such as 100mbit,5ms: each process on a host of its own, joined by such "
        "links; needs root"},
+      {"per-host", "1", "with --link: workers of each host"},
       takes(
           kDeviceWords,
           {"device", "cpu",
@@ -329,6 +330,14 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
       throw Error(ErrorCode::kUsage,
                   "[run] --listen and --link: the hosts of a link have addresses of their own; "
                   "remove --listen");
+    }
+  }
+  if (line.local.contains("per-host")) {
+    count(line, "per-host");
+    if (line.own("link", "none") == "none") {
+      throw Error(ErrorCode::kUsage,
+                  "[run] --per-host " + line.local.at("per-host") +
+                      ": needs --link RATE,DELAY, whose hosts get so many workers each");
     }
   }
   const std::optional<Over> over = over_of(line);
@@ -425,10 +434,12 @@ int run_command(int argc, const char* const* argv) {
   if (!link) {
     return launch(options);
   }
-  const LinkLab lab(*link, options.supervisor.servers + options.supervisor.workers, dir);
+  const int64_t per_host = count(line, "per-host");
+  const LinkLab lab(
+      *link, hosts_of_job(options.supervisor.servers, options.supervisor.workers, per_host), dir);
   std::cout << "[link] " << link_text(lab.measured()) << "; TCP " << lab.congestion_control()
             << std::endl;
-  put_on_hosts(options, lab);
+  put_on_hosts(options, lab, per_host);
   return launch(options);
 }
 

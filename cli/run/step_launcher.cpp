@@ -86,6 +86,11 @@ TaskPlace SlurmStep::place() const {
           needed_of_slurm(environment_, "SLURM_LOCALID")};
 }
 
+std::string SlurmStep::node() const {
+  const auto name = text_of(environment_, {"SLURMD_NODENAME"});
+  return name ? name->value : "";
+}
+
 std::string SlurmStep::refusal(const std::string& line) const {
   if (!line.starts_with("srun: ")) return "";
   if (has(line, "More processors requested than permitted")) {

@@ -38,6 +38,9 @@ class StepLauncher {
   // Returns the place of a task in which this process runs. Throws Error(kUsage) naming a variable
   // that is missing or wrong.
   virtual TaskPlace place() const = 0;
+  // Returns the launcher's name of the node of a task in which this process runs, or "" if no variable
+  // says it.
+  virtual std::string node() const = 0;
   // Returns true if a signal to a task comes from the batch system, which takes the nodes away; false
   // if the launcher itself ends tasks by it, after one has failed.
   virtual bool signals_are_for_the_job() const = 0;
@@ -73,6 +76,7 @@ class SlurmStep final : public StepLauncher {
   std::vector<std::string> words(int64_t tasks, const std::vector<std::string>& variables,
                                  const std::vector<std::string>& more) const override;
   TaskPlace place() const override;
+  std::string node() const override;
   bool signals_are_for_the_job() const override { return true; }
   std::string refusal(const std::string& line) const override;
 
@@ -95,6 +99,7 @@ class MpiStep final : public StepLauncher {
   std::vector<std::string> words(int64_t tasks, const std::vector<std::string>& variables,
                                  const std::vector<std::string>& more) const override;
   TaskPlace place() const override;
+  std::string node() const override { return ""; }
   bool signals_are_for_the_job() const override { return false; }
   std::string refusal(const std::string& line) const override;
 

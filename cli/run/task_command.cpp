@@ -18,6 +18,7 @@
 #include "cli/run/merged_view.h"
 #include "cli/run/signals.h"
 #include "cli/run/step_launcher.h"
+#include "cli/run/step_nodes.h"
 #include "cli/run/task_rules.h"
 #include "common/base/console.h"
 #include "common/base/error.h"
@@ -49,6 +50,7 @@ const std::vector<KeyHelp>& task_options() {
       {"trace", "", "folder for the worker's trace"},
       {"logs", "", "folder for a file with the output of each task"},
       {"insecure", "", "no key", "", false},
+      {"tell-node", "", "only prints what the node of this task is", "", false},
   };
   return options;
 }
@@ -248,6 +250,12 @@ int task_command(int argc, const char* const* argv) {
       .usage = {"pushpull task --over slurm|mpi --join tcp://HOST:PORT [-- COMMAND]"},
       .options = task_options()};
   if (print_help(line, help, PUSHPULL_VERSION)) return 0;
+  if (line.local.contains("tell-node")) {
+    const auto launcher = make_step_launcher(line.own("over", ""), environment_of_this_process());
+    const std::string node = launcher->node();
+    std::cout << node_line(launcher->place().rank, node.empty() ? host_name() : node) << std::endl;
+    return 0;
+  }
   if (line.own("join", "").empty()) {
     throw Error(ErrorCode::kUsage, "[task] `pushpull run --over` starts tasks, not users");
   }

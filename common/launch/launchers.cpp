@@ -330,15 +330,16 @@ TfTask task_of(const Json& config) {
   return {type->get<std::string>(), *number};
 }
 
-void set_address(Claim& claim, const std::string& text) {
+//   type: of the tasks whose first one has the first server.
+void set_address(Claim& claim, const std::string& type, const std::string& text) {
   const std::string why =
-      "TF_CONFIG: cluster.ps begins with " + printable(text) + ", not with HOST:PORT";
+      "TF_CONFIG: cluster." + type + " begins with " + printable(text) + ", not with HOST:PORT";
   constexpr std::string_view kScheme = "grpc://";  // of TensorFlow's own addresses
   const std::string bare = text.starts_with(kScheme) ? text.substr(kScheme.size()) : text;
   const Address address = address_or_refuse("tcp://" + bare, why);
   const auto port = parse_int64(address.port);
   if (!port || *port == 0) refuse_launch(why);
-  const std::string from = "TF_CONFIG cluster.ps[0]";
+  const std::string from = "TF_CONFIG cluster." + type + "[0]";
   claim.host = {address.host, from};
   claim.port = {*port, from};
 }
@@ -348,8 +349,8 @@ Claim claim_of_cluster(const Json& config) {
   const TfTask task = task_of(config);
   const std::vector<std::string> servers = hosts_of(cluster, "ps");
   const std::vector<std::string> workers = hosts_of(cluster, "worker");
-  std::vector<std::string> chiefs = hosts_of(cluster, "chief");
-  if (chiefs.empty()) chiefs = hosts_of(cluster, "master");
+  const std::string chief = hosts_of(cluster, "chief").empty() ? "master" : "chief";
+  const std::vector<std::string> chiefs = hosts_of(cluster, chief);
   const auto tasks = static_cast<int64_t>(chiefs.size() + workers.size());
   const std::string from = "TF_CONFIG";
   Claim claim{.source = from};
@@ -380,12 +381,18 @@ Claim claim_of_cluster(const Json& config) {
     refuse_launch("TF_CONFIG: task.type is " + printable(task.type) +
                   ", not ps, chief, worker or evaluator");
   }
-  if (servers.empty())
-    refuse_launch("TF_CONFIG has no cluster.ps; its first task would have the first server");
+  if (servers.empty()) {
+    // MultiWorkerMirroredStrategy: ranks alone, as under torchrun. The server of rank 0 is the first one.
+    claim.role.reset();
+    claim.size = {tasks, from};
+    set_address(claim, chiefs.empty() ? "worker" : chief,
+                (chiefs.empty() ? workers : chiefs).front());
+    return claim;
+  }
   claim.servers = {static_cast<int64_t>(servers.size()), from};
   claim.workers = {tasks, from};
   claim.size = task.type == "ps" ? claim.servers : claim.workers;
-  set_address(claim, servers.front());
+  set_address(claim, "ps", servers.front());
   return claim;
 }
 

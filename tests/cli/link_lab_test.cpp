@@ -44,6 +44,12 @@ TEST(ParseLink, AMalformedLinkIsNamed) {
   EXPECT_THROW(parse_link("0mbit,5ms"), Error);
 }
 
+TEST(HostsOfJob, ServersHaveTheirOwnAndWorkersShare) {
+  EXPECT_EQ(hosts_of_job(2, 8, 4), 4);
+  EXPECT_EQ(hosts_of_job(1, 5, 4), 3);
+  EXPECT_EQ(hosts_of_job(1, 3, 1), 4);
+}
+
 TEST(LinkLab, AMissingScriptIsNamed) {
   const std::string dir = ::testing::TempDir() + "no-such-folder";
   try {
@@ -62,7 +68,7 @@ TEST(LinkLabs, AnUnavailableLinkIsNotedAndLeftOut) {
   EXPECT_THAT(notes, ::testing::ElementsAre(HasSubstr("; left out"), HasSubstr("; left out")));
   EXPECT_TRUE(labs.measured().empty());
   LauncherOptions options;
-  labs.put_on("", options);
+  labs.put_on("", options, 1);
   EXPECT_TRUE(options.places.empty());
 }
 

@@ -12,7 +12,8 @@ using ::testing::MatchesRegex;
 TEST(MachineInfo, DescribesThisMachine) {
   const MachineInfo info = machine_info();
   EXPECT_GE(info.cores, 1);
-  EXPECT_THAT(info.text, HasSubstr(" GiB, Linux "));
+  EXPECT_THAT(machine_text(info), HasSubstr(" cores usable, "));
+  EXPECT_THAT(machine_text(info), HasSubstr(" GiB, Linux "));
   for (const char* library : {"libzmq", "oneDNN", "protobuf", "glibc", "OpenSSL"}) {
     EXPECT_THAT(info.libraries.at(library), MatchesRegex("[0-9]+\\.[0-9]+.*")) << library;
   }

@@ -56,6 +56,12 @@ TEST(RunCommand, TheDataPortIsThatOfAllProcesses) {
   EXPECT_THAT(refusal({"--steps", "10", "--data-port", "many"}), HasSubstr("--data-port many"));
 }
 
+TEST(RunCommand, WorkersOfAHostNeedLinks) {
+  EXPECT_THAT(refusal({"--steps=10", "--per-host=4"}), HasSubstr("--per-host 4: needs --link"));
+  EXPECT_THAT(refusal({"--steps=10", "--per-host=0", "--link=any,1ms"}), HasSubstr("--per-host"));
+  plan_run(parse({"--steps=10", "--per-host=4", "--link=any,1ms"}), "/b", false);
+}
+
 TEST(RunCommand, WorkersUseTheHostsGpusInTurn) {
   EXPECT_THAT(devices_in_turns("cuda", 3, 2), ElementsAre("cuda:0", "cuda:1", "cuda:0"));
   EXPECT_THAT(devices_in_turns("cuda", 2, 1), ElementsAre("cuda", "cuda"));

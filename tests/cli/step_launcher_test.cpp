@@ -49,6 +49,12 @@ TEST(StepLauncher, MpirunGetsTheKeyByNameAndBindsNothing) {
               Not(Contains("none")));
 }
 
+TEST(StepLauncher, SlurmNamesTheNodeOfATask) {
+  EXPECT_EQ(make_step_launcher("slurm", {{"SLURMD_NODENAME", "n3"}})->node(), "n3");
+  EXPECT_EQ(make_step_launcher("slurm", {})->node(), "");
+  EXPECT_EQ(make_step_launcher("mpi", {{"SLURMD_NODENAME", "n3"}})->node(), "");
+}
+
 TEST(StepLauncher, CountsTheTasksOfAnAllocation) {
   const auto tasks = [](const std::string& over, const Environment& environment) {
     return make_step_launcher(over, environment)->tasks();

@@ -150,6 +150,20 @@ def tasks_of_tf_config_train(lab):
     expect(len(summary_of(out)["samples_per_worker"]) == 2, "not two workers")
 
 
+def a_tf_config_without_ps_trains_with_a_server_beside_the_chief(lab):
+    job, port, out = lab.job(MLP), free_port(), lab.folder / "out"
+    want = lab.train(job, 1, 2)["weights_sha256"]
+    cluster = {"chief": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    script, tasks = task_script(lab, "task.sh"), []
+    for kind, index in (("worker", 1), ("worker", 0), ("chief", 0)):
+        set_variables(lab, TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))
+        tasks.append(lab.start("/bin/sh", script, "--job", job, "--out", out))
+    ended_well(tasks)
+    summary = summary_of(out)
+    expect(summary["weights_sha256"] == want and len(summary["samples_per_worker"]) == 3, f"{summary}")
+    expect("TF_CONFIG, rank 2 of 3, first server at tcp://127.0.0.1:" in tasks[0].output(), tasks[0].output())
+
+
 def a_program_in_c_joins_by_the_variable(lab):
     """PUSHPULL_JOIN=auto in a Slurm step of two tasks on this host."""
     job, port, out = lab.job(LINE), free_port(), lab.folder / "out"

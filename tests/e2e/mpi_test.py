@@ -1,5 +1,6 @@
 """Tests `pushpull run --over mpi` with Open MPI: on this host, where it refuses, and over three hosts without a shared folder,
 which are namespaces. Skipped without mpirun; the last one without root and ip."""
+import json
 import os
 import re
 import shutil
@@ -38,6 +39,20 @@ def tasks_of_mpirun_end_in_the_bits_of_a_local_run(lab):
     expect(code == 0, f"exit code {code}: {text[-1500:]}")
     summary = summary_of(out)
     expect(summary["weights_sha256"] == want and summary["servers"] == 2 and summary["workers"] == 3, f"{summary}")
+    lab.nothing_is_left()
+
+
+def a_comparison_runs_each_cell_by_mpirun(lab):
+    with_mpirun(lab)
+    want = lab.train(lab.job(JOB), 1, 2)["weights_sha256"]
+    out = lab.folder / "compared"
+    code, text = lab.call("pushpull", "compare", "--over", "mpi", "--job", lab.job(JOB), "--strategies", "sync,allreduce:tree", "--workers",
+                          "1,3", "--seeds", 1, "--out", out, seconds=240)
+    expect(code == 0, f"exit code {code}: {text[-1500:]}")
+    found = json.loads((out / "compare.json").read_text())
+    expect([run["failure"] for run in found["runs"]] == [None] * 4, f"{found['runs']}")
+    expect({run["weights_sha256"] for run in found["runs"]} == {want}, "other bits than the local run")
+    expect(found["over"] == "mpi" and found["machine"].startswith("1 node ("), found["machine"])
     lab.nothing_is_left()
 
 

@@ -10,6 +10,7 @@ import time
 import lab as base
 from lab import LONG, MLP, expect
 
+STOPPED = 75
 CANNOT = 3  # exit code of pushpull-netlab on a machine without such labs
 
 
@@ -173,6 +174,23 @@ def a_job_over_links_has_the_same_bits_and_leaves_nothing(lab):
     expect(not [n for n in namespaces if not alive(n.name)], f"left behind: {namespaces}")
 
 
+def several_workers_share_a_host_of_links(lab):
+    labs = Netlab(lab).need()
+    out = lab.folder / "linked"
+    process = lab.start("pushpull", "run", "--job", lab.job(LONG), "--servers", 2, "--workers", 4, "--out", out, "--link", "200mbit,1ms",
+                        "--per-host", 2)
+    lab.until(lambda: base.step_of(out) >= 1 and (out / "members.json").exists(), 120, process.output)
+    members = json.loads((out / "members.json").read_text())["members"]
+    network = lambda member: os.readlink(f"/proc/{member['pid']}/ns/net")
+    workers = [network(m) for m in sorted(members, key=lambda m: m["rank"]) if m["role"] == "worker"]
+    expect(len(workers) == 4 and len(set(workers)) == 2, f"{workers}")
+    servers = {network(m) for m in members if m["role"] == "server"}
+    expect(len(servers) == 2 and not servers & set(workers), f"servers {servers}, workers {workers}")
+    process.send_signal(signal.SIGTERM)
+    expect(process.ends() == STOPPED, process.output()[-800:])
+    labs.expect_removed()
+
+
 def users_programs_run_on_the_hosts_of_links(lab):
     labs = Netlab(lab).need()
     program = (lab.bin_dir / "../tests/linear_regression").resolve()
@@ -210,7 +228,7 @@ def a_comparison_runs_over_every_link_and_reports_its_measurements(lab):
     labs = Netlab(lab).need()
     out = lab.folder / "compared"
     code, text = lab.call("pushpull", "compare", "--job", lab.job({**MLP, "steps": 8}), "--strategies", "sync",
-                          "--workers", 2, "--seeds", 1, "--link", "none", "--link", "50mbit,2ms",
+                          "--workers", 2, "--seeds", 1, "--per-host", 2, "--link", "none", "--link", "50mbit,2ms",
                           "--out", out, seconds=180)
     expect(code == 0, text)
     found = json.loads((out / "compare.json").read_text())

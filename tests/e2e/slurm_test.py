@@ -1,5 +1,6 @@
 """Tests `pushpull run --over slurm` and `pushpull submit` with a Slurm of two nodes on this host. Skipped without root and
 Debian's Slurm."""
+import json
 import os
 import re
 import shutil
@@ -118,6 +119,47 @@ def a_lost_worker_or_step_is_one_line_with_its_code(lab):
         lab.nothing_is_left()
         text = ends_with(slurm.salloc(*run_words(lab, job, lab.folder / "many", "--workers", 99)), 1)
         expect("the allocation has fewer CPUs than its tasks need" in text, text[-1500:])
+        lab.nothing_is_left()
+
+
+def compare_words(lab, job, out, *more):
+    return [lab.bin_dir / "pushpull", "compare", "--over", "slurm", "--job", lab.job(job), "--out", out, *more]
+
+
+def a_comparison_runs_each_cell_as_a_step(lab):
+    want = lab.train(lab.job(JOB), 1, 2)["weights_sha256"]
+    with Slurm(lab) as slurm:
+        out = lab.folder / "compared"
+        words = compare_words(lab, JOB, out, "--strategies", "sync,async", "--workers", "1,4,99", "--seeds", 1, "--servers", 2)
+        text = ends_with(slurm.salloc(*words, per_node=2), 0)
+        found = json.loads((out / "compare.json").read_text())
+        expect([(run["workers"], run["failure"]) for run in found["runs"]] == [(1, None)] * 2 + [(4, None)] * 2, f"{found['runs']}")
+        expect({run["weights_sha256"] for run in found["runs"] if run["strategy"] == "sync"} == {want}, "other bits than the local run")
+        expect(any(re.match(r"99 workers: the allocation has fewer CPUs .*; left out", note) for note in found["notes"]), f"{found['notes']}")
+        expect(found["over"] == "slurm" and re.match(r"2 nodes \(n0, n1\), each: .* cores usable", found["machine"]), found["machine"])
+        expect(all(run["other_cores"] is None for run in found["runs"]), "the load of other nodes is not known")
+        log = (out / found["runs"][2]["out"] / "log.txt").read_text()
+        expect(re.search(r"^task 2 on \S+ \| server 1: joined", log, re.M), log[:1500])
+        expect(found["machine"] in text and (out / "report.html").exists(), text[:1500])
+        text = ends_with(slurm.salloc(*compare_words(lab, JOB, lab.folder / "none", "--workers", "99,98")), 2)
+        expect("[compare] --over slurm: 98 workers: the allocation has fewer CPUs" in text and not (lab.folder / "none").exists(), text)
+    lab.nothing_is_left()
+    code, text = lab.call(*compare_words(lab, JOB, lab.folder / "outside"))
+    expect(code == 2 and "SLURM_JOB_ID is not set" in text, f"{code}: {text}")
+
+
+def ctrl_c_ends_the_running_step_of_a_comparison(lab):
+    job, out = {**JOB, "steps": lab.steps(10000)}, lab.folder / "compared"
+    with Slurm(lab) as slurm:
+        words = " ".join(map(str, compare_words(lab, job, out, "--strategies", "sync", "--workers", 2, "--seeds", 2)))
+        process = slurm.salloc("bash", "-c", f"echo $$ > shell; exec {words}")
+        second = out / "runs" / "sync-w2-s8"
+        lab.until(lambda: process.poll() is not None or step_of(second) >= 1, 120, process.output)
+        expect(process.poll() is None, process.output()[-1500:])
+        os.kill(int((lab.folder / "shell").read_text()), signal.SIGINT)
+        text = ends_with(process, 130)
+        expect("INTERRUPTED by SIGINT after 1 of 2 runs" in text, text[-1500:])
+        expect(len(json.loads((out / "compare.json").read_text())["runs"]) == 1, "not the one complete run")
         lab.nothing_is_left()
 
 

@@ -213,11 +213,33 @@ TEST(Placement, ADamagedTfConfigIsRefused) {
                         R"("]}, "task": {"type": "ps", "index": 0}})"),
                 HasSubstr("TF_CONFIG: cluster.ps begins with " + std::string(first)));
   }
-  EXPECT_THAT(
-      refused(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})"),
-      HasSubstr("no cluster.ps"));
+  EXPECT_THAT(refused(R"({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}})"),
+              HasSubstr("TF_CONFIG: cluster.worker begins with a, not with HOST:PORT"));
   EXPECT_THAT(refused(R"({"cluster": {"ps": ["a:1"]}, "task": {"type": "x", "index": 0}})"),
               HasSubstr("task.type is x"));
+}
+
+TEST(Placement, ATfConfigWithoutPsHasItsServersBesideTheFirstTasks) {
+  const auto task = [](const char* type, int index) {
+    return Environment{
+        {"TF_CONFIG",
+         std::string(R"({"cluster": {"chief": ["c:5"], "worker": ["a:1", "b:2"]}, "task": )") +
+             R"({"type": ")" + type + R"(", "index": )" + std::to_string(index) + "}}"}};
+  };
+  const auto server = [&](const char* type, int index, std::optional<int64_t> servers = {}) {
+    return place_task({.server = true, .servers = servers}, read_claims(task(type, index), "h"));
+  };
+  const Placement first = server("chief", 0);
+  EXPECT_EQ(first.role, TaskRole::kFirstServer);
+  EXPECT_EQ(first.address(), "tcp://c:5");
+  ASSERT_TRUE(first.workers);
+  EXPECT_EQ(first.workers->value, 3) << "each task also has a worker";
+  EXPECT_EQ(server("worker", 0).role, TaskRole::kNone);
+  EXPECT_EQ(server("worker", 0, 2).role, TaskRole::kServer) << "--servers 2";
+  const Placement worker = place_task({}, read_claims(task("worker", 1), "h"));
+  EXPECT_EQ(worker.role, TaskRole::kWorker);
+  EXPECT_EQ(worker.rank->value, 2);
+  EXPECT_EQ(worker.address(), "tcp://c:5");
 }
 
 TEST(Placement, RanksOfAJobSetWithSeveralJobsAreUnknown) {
