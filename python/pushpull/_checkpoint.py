@@ -6,16 +6,19 @@ import struct
 from pushpull._error import DATA, Error
 
 
-def read_checkpoint(path):
+def read_checkpoint(path, ema=False):
     """Returns the tensors of a checkpoint by name, for `load_state_dict(..., strict=False)`.
 
     path: the folder of the checkpoints, of which the newest complete one is read, the folder of one checkpoint, or a
     safetensors file with 32-bit floats.
+    ema: the averaged weights (the key `ema`) in place of the model's.
     Raises Error if there is none, or it cannot be read.
     """
     import torch
 
-    file = _file_of(pathlib.Path(path))
+    file = _file_of(pathlib.Path(path), "ema.safetensors" if ema else "model.safetensors")
+    if ema and not file.exists():
+        raise Error(f"[checkpoint] {file.parent} has no averaged weights: its job has ema = 0", DATA)
     try:
         with open(file, "rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
@@ -32,10 +35,10 @@ def read_checkpoint(path):
             for name, entry in header.items()}
 
 
-def _file_of(path):
+def _file_of(path, name):
     if path.is_file():
         return path
     complete = [path] if (path / "DONE").exists() else sorted(step.parent for step in path.glob("step-*/DONE"))
     if not complete:
         raise Error(f"[checkpoint] no complete checkpoint in {path}", DATA)
-    return complete[-1] / "model.safetensors"
+    return complete[-1] / name

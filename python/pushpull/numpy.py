@@ -15,15 +15,15 @@ import sys
 
 import numpy
 
-from pushpull import Error, group
+from pushpull import Error, cost, group
 from pushpull._error import USAGE
-from pushpull._job import BaseJob, check_groups, find_group
+from pushpull._job import BaseJob, check_groups, find_group, named_sums
 from pushpull._library import TRAIN
 from pushpull._processor import cores, processor, variables
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 
-__all__ = ["Error", "Job", "Task", "group", "join"]
+__all__ = ["Error", "Job", "Task", "cost", "group", "join"]
 
 
 def join(address=None, **options):
@@ -39,13 +39,15 @@ class Job(BaseJob):
         self._weights = None  # of the task, by name
         self._open = None
 
-    def attach(self, weights, train_samples, test_samples=0, data_digest="", groups=(), metric="accuracy", numerics=None):
+    def attach(self, weights, train_samples, test_samples=0, data_digest="", groups=(), metric="accuracy", numerics=None,
+               metrics=None):
         """Declares the model and the data; call it once. They must be the same in all workers.
 
         weights: float32 arrays by name; the initial ones of the job if this is the worker with the lowest rank.
         data_digest: text that differs if the data differ.
         numerics: text that differs if the arithmetic may differ in a bit; None: the versions of NumPy and, if it is loaded,
             JAX, the processor, the BLAS, and the variables that choose their kernels and threads.
+        metrics: as that of pushpull.torch.Job.attach.
         """
         self._session.check_process()
         if self._weights is not None:
@@ -54,7 +56,7 @@ class Job(BaseJob):
             if array.dtype != numpy.float32:
                 raise Error(f"[attach] {name} is {array.dtype}: servers hold float32", USAGE)
         groups = check_groups(groups, weights)
-        self._set_heads(metric if test_samples else {})
+        self._set_heads(metric if test_samples else {}, metrics if test_samples else None)
         flat = numpy.concatenate([numpy.ascontiguousarray(array).reshape(-1) for array in weights.values()])
         entries = [(name, array.shape, find_group(groups, name), None) for name, array in weights.items()]
         self._declare(entries, flat.ctypes.data, train_samples, test_samples, data_digest,
@@ -69,6 +71,9 @@ class Job(BaseJob):
             self._open = self._open or Task(self, self._session)
             addresses = (array.ctypes.data for array in self._weights.values())
             self._session.weights((ctypes.c_void_p * len(self._weights))(*addresses))
+            self._take_progress()
+            if self._open.training:
+                self._rate = self._session.task.learning_rate
             seed_all(self.seed, COMPUTE, self._open.step, self._open.micro_batch)
             yield self._open
             if self._open is not None:
@@ -129,10 +134,10 @@ class Task:
         """Ends a micro-batch with its mean loss and its gradients by name. A missing gradient counts as zeros."""
         self._job._end(loss, gradients)
 
-    def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
+    def report(self, loss=None, correct=None, squared_error=None, count=None, sums=None, **heads):
         """Ends an evaluation's task. The arguments are those of pushpull.torch.Task.report."""
         results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
-        sums = self._job._sums(len(self.indices), results)
+        results, named = self._job._sums(len(self.indices), results), named_sums(sums)
         with self._job._session.uninterrupted():
             self._job._open = None
-            self._job._session.report(sums)
+            self._job._session.report(results, named)
