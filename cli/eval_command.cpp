@@ -42,6 +42,7 @@ const std::vector<KeyHelp>& eval_options() {
       {"threads", "the job's", "compute threads"},
       takes("fp32|tf32|bf16|fp16", {"precision", "the job's", "arithmetic"}),
       takes(kDeviceWords, {"device", "cpu", "device to compute on: cpu, auto, cuda, cuda:N"}),
+      {"ema", "", "evaluate the averaged weights (ema.safetensors)", "", false},
       {"json", "", "print one JSON object", "", false},
       {"follow", "",
        "evaluate each new checkpoint of a running job, until its run has ended; --checkpoint is "
@@ -61,7 +62,8 @@ Job job_of(const Checkpoint& checkpoint, const CommandLine& line, const std::str
   std::map<std::string, std::string> replaced = line.local;
   replaced.erase("checkpoint");
   replaced.erase("json");
-  for (const char* own : {"device", "follow", "metrics", "follow-timeout"}) replaced.erase(own);
+  for (const char* own : {"device", "ema", "follow", "metrics", "follow-timeout"})
+    replaced.erase(own);
   if (const auto dataset = replaced.find("dataset");
       dataset != replaced.end() && dataset->second != job.dataset) {
     replaced.try_emplace("data-dir", "");
@@ -149,8 +151,21 @@ void CheckpointEvaluator::open(const Checkpoint& checkpoint, const std::string& 
   job_ini_ = checkpoint.state.job_ini;
 }
 
+// Puts the averaged weights in the place of the others.
+void take_average(Checkpoint& checkpoint, const std::string& path) {
+  const auto found = std::ranges::find(checkpoint.slot_names, kEmaName);
+  if (found == checkpoint.slot_names.end()) {
+    throw Error(ErrorCode::kData,
+                "[eval] " + printable(path, kMaxPathBytes) +
+                    " has no averaged weights: its job has ema = 0; leave out --ema");
+  }
+  checkpoint.weights =
+      std::move(checkpoint.slots[static_cast<size_t>(found - checkpoint.slot_names.begin())]);
+}
+
 CheckpointEvaluator::Result CheckpointEvaluator::run(const std::string& path) {
   Checkpoint checkpoint = read_checkpoint(path);
+  if (line_.local.contains("ema")) take_average(checkpoint, path);
   if (model_ == nullptr || checkpoint.state.job_ini != job_ini_) open(checkpoint, path);
   const std::vector<float> weights = weights_for(checkpoint, model_->table(), path);
   std::vector<HeadResult> heads = evaluate_all(job_, *dataset_, *model_, weights);

@@ -62,6 +62,9 @@ class ExternalModel final : public Model {
   // Throws Error(kProtocol) unless `choices` is "".
   void choose(const std::string& choices) override;
   void keep_final(std::span<const float> weights) override;
+  NamedSums named_sums() const override { return handover_.named_sums(); }
+  void note_progress(const StepProgress& progress) override { handover_.note_progress(progress); }
+  std::optional<double> learning_rate() const override { return handover_.step_rate(); }
 
  private:
   const ExternalSpec& spec_;

@@ -34,6 +34,8 @@ class ExternalStage final : public Model, public GroupStage {
   void choose(const std::string& choices) override;
   // Keeps them only if nothing is evaluated: the last evaluation has these weights, too.
   void keep_final(std::span<const float> weights) override;
+  NamedSums named_sums() const override { return handover_.named_sums(); }
+  void note_progress(const StepProgress& progress) override { handover_.note_progress(progress); }
   GroupStage* group_stage() override { return this; }
 
   // ---- GroupStage ----

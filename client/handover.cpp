@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -467,12 +468,76 @@ void Handover::end_training(float loss) {
   Lock lock(mutex_);
   check_open(true);
   loss_ = loss;
+  if (task_.step != rated_step_ || task_.micro_batch <= rated_micro_batch_) {
+    rated_step_ = task_.step;
+    rated_micro_batch_ = task_.micro_batch;
+    step_rate_ = rate_now();
+  }
   stage_ = stage_ == Stage::kVoid ? Stage::kNone : Stage::kDone;
   changed_.notify_all();
   copied_.wait(lock, [this] { return lent_ == 0; });
 }
 
-void Handover::end_evaluation(std::span<const HeadSums> sums) {
+void Handover::check_evaluates() const {
+  const Lock lock(mutex_);
+  check_open(false);
+}
+
+bool Handover::holds_task() const {
+  const Lock lock(mutex_);
+  return stage_ == Stage::kHeld || stage_ == Stage::kVoid;
+}
+
+double Handover::rate_now() const {
+  if (said_) return *said_;
+  return progress_.learning_rate.value_or(job_rate_.value_or(0.0));
+}
+
+void Handover::set_job_rate(double lr) {
+  const Lock lock(mutex_);
+  job_rate_ = lr;
+}
+
+void Handover::note_progress(const StepProgress& progress) {
+  const Lock lock(mutex_);
+  progress_ = progress;
+}
+
+std::optional<double> Handover::step_rate() const {
+  const Lock lock(mutex_);
+  return job_rate_ ? std::optional(step_rate_) : std::nullopt;
+}
+
+NamedSums Handover::named_sums() const {
+  const Lock lock(mutex_);
+  return named_;
+}
+
+void Handover::set_learning_rate(double rate) {
+  const Lock lock(mutex_);
+  if (!job_rate_) {
+    throw Error(ErrorCode::kUsage,
+                "[client] the program says the learning rate " + print_real(rate) +
+                    ", and the job has rates of its own: take lr-schedule = external");
+  }
+  if (!(std::isfinite(rate) && rate >= 0.0)) {
+    throw Error(ErrorCode::kUsage, "[client] the program says the learning rate " +
+                                       std::to_string(rate) + ": expected a finite number from 0");
+  }
+  said_ = rate;
+}
+
+double Handover::learning_rate() const {
+  const Lock lock(mutex_);
+  return rate_now();
+}
+
+StepProgress Handover::progress() const {
+  const Lock lock(mutex_);
+  return progress_;
+}
+
+void Handover::end_evaluation(std::span<const HeadSums> sums, NamedSums named) {
   const Lock lock(mutex_);
   check_open(false);
   if (stage_ == Stage::kHeld) {
@@ -487,6 +552,7 @@ void Handover::end_evaluation(std::span<const HeadSums> sums) {
                                          " heads, got the sums of " + std::to_string(sums.size()));
     }
     std::ranges::copy(sums, sums_.begin());
+    named_ = std::move(named);
   }
   stage_ = stage_ == Stage::kVoid ? Stage::kNone : Stage::kDone;
   changed_.notify_all();

@@ -92,6 +92,15 @@ class Handover {
   void keep_final(const TensorTable& table, std::span<const float> weights);
   // Takes the present group of the caller's worker; attempt 0: there is none.
   void set_group(const MeetingPlace& place);
+  // Lets the caller say the learning rate, from this one on; see pp_set_lr.
+  void set_job_rate(double lr);
+  // Takes the progress of the job at the weights of the next task.
+  void note_progress(const StepProgress& progress);
+  // Returns the rate that held when the caller ended its first micro-batch of the latest step; nothing if the job
+  // has the rates.
+  std::optional<double> step_rate() const;
+  // Returns the sums of the latest evaluation's chunk that the caller has named, by name.
+  NamedSums named_sums() const;
   // Sets what train and evaluate call about every 20 ms while they wait for the caller. It may throw.
   void set_idle(std::function<void()> idle);
   // There will be no further task.
@@ -130,7 +139,17 @@ class Handover {
   // Waits as await_lent.
   void end_training(float loss);
   // sums: of each head. Throws Error(kUsage) if their number is another.
-  void end_evaluation(std::span<const HeadSums> sums);
+  void end_evaluation(std::span<const HeadSums> sums, NamedSums named = {});
+  // Throws Error(kUsage) if no chunk is open.
+  void check_evaluates() const;
+  bool holds_task() const;
+  // Says the learning rate of the open task's step, and of later ones. Throws Error(kUsage) if it is none, or if the
+  // job has the rates.
+  void set_learning_rate(double rate);
+  // Returns the rate that holds now. Call if the job has none.
+  double learning_rate() const;
+  // Returns the progress at the weights of the task, once they are all here.
+  StepProgress progress() const;
 
   // ---- any thread ----
   // The trainer's thread throws Error(kFailed) with this text from its call, and from later ones.
@@ -173,11 +192,12 @@ class Handover {
   void close(Lock& lock);
   void unlocked(Lock& lock, const std::function<void()>& copy);
   size_t copy_final(std::span<float*> to) const;
+  double rate_now() const;
   bool begin_gradient(size_t tensor, std::span<const float> from);
   void check_open(bool trains) const;
   const TensorInfo& checked(size_t tensor, size_t floats) const;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable copied_;  // copies_ or lent_ is 0
   // guarded by mutex_
@@ -202,6 +222,13 @@ class Handover {
   int lent_ = 0;                 // gradients that have not been copied
   float loss_ = 0.0F;
   std::span<HeadSums> sums_;  // of the evaluation that is open
+  NamedSums named_;           // of the latest one
+  StepProgress progress_;
+  std::optional<double> job_rate_;  // lr, if the caller says rates
+  std::optional<double> said_;      // by the caller last
+  double step_rate_ = 0.0;          // see step_rate()
+  int64_t rated_step_ = -1;         // to which it belongs, and the micro-batch
+  int64_t rated_micro_batch_ = 0;
   TensorTable final_table_;
   std::vector<float> final_;  // weights of the job's end; empty: not known
   // the trainer's thread only

@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
@@ -35,8 +36,11 @@ struct pp_session {
   pushpull::HandedTask task;
   pushpull::HandedTask announced;
   pushpull::MeetingPlace group;
-  int place = -1;        // see pp_job
-  std::string strategy;  // likewise
+  pushpull::NamedSums sums;                         // of the open chunk
+  std::optional<pushpull::Session::Totals> totals;  // of the open task, if that is PP_VALUES
+  std::vector<pp_total> told_totals;                // the same for the caller
+  int place = -1;                                   // see pp_job
+  std::string strategy;                             // likewise
   mutable std::mutex mutex;
   // guarded by mutex
   std::string error;  // of the last call that failed, or of pp_fail
@@ -160,7 +164,29 @@ pp_job job_of(const pushpull::Job& job, pushpull::Session& worker, pp_session* s
           job.steps,
           job.epochs,
           session->strategy.c_str(),
-          job.checkpoint_keep};
+          job.checkpoint_keep,
+          job.schedule.kind == pushpull::ScheduleKind::kExternal ? 1 : 0};
+}
+
+// Returns the totals of the open task. Throws Error(kUsage) if it is no PP_VALUES.
+const pushpull::Session::Totals& waiting_totals(const pp_session* session) {
+  if (session->totals) return *session->totals;
+  throw Error(ErrorCode::kUsage, "[client] no evaluation waits for values");
+}
+
+// Waits as Handover::next does, and looks at the evaluations that wait for values meanwhile. Returns nothing if one does.
+std::optional<pushpull::Handover::Next> next_task(pushpull::Session& worker, int timeout_ms,
+                                                  pp_session* session) {
+  constexpr int kLookMs = 10;
+  pushpull::Handover& tasks = worker.tasks();
+  if (!worker.has_formulas()) return tasks.next(timeout_ms, &session->task);
+  for (int waited_ms = 0;; waited_ms += kLookMs) {
+    if (!tasks.holds_task()) session->totals = worker.waiting_totals();
+    if (session->totals) return std::nullopt;
+    const int left_ms = timeout_ms < 0 ? kLookMs : std::min(kLookMs, timeout_ms - waited_ms);
+    const auto next = tasks.next(std::max(left_ms, 0), &session->task);
+    if (next != pushpull::Handover::Next::kNothingYet || left_ms < kLookMs) return next;
+  }
 }
 
 }  // namespace
@@ -197,7 +223,23 @@ int pp_next(pp_session* session, int timeout_ms, pp_task* task) {
   using Next = pushpull::Handover::Next;
   return guarded(session, [&] {
     *task = {};
-    const Next next = opened(session).tasks().next(timeout_ms, &session->task);
+    if (session->totals) {
+      throw Error(ErrorCode::kUsage,
+                  "[client] the values of an evaluation are not reported: call "
+                  "pp_report_values before the next task");
+    }
+    const std::optional<Next> found = next_task(opened(session), timeout_ms, session);
+    if (!found) {
+      task->kind = PP_VALUES;
+      task->step = session->totals->step;
+      session->told_totals.clear();
+      for (const auto& [name, value] : session->totals->named) {
+        session->told_totals.push_back({name.c_str(), value});
+      }
+      return;
+    }
+    const Next next = *found;
+    session->sums.clear();
     task->kind = PP_NOTHING_YET;
     if (next == Next::kRegroup) task->kind = PP_REGROUP;
     if (next == Next::kNothingYet || next == Next::kRegroup) return;
@@ -266,6 +308,41 @@ int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size
   return guarded(session, [&] { opened(session).tasks().lend_gradient(tensor, {from, floats}); });
 }
 
+int pp_set_lr(pp_session* session, double rate) {
+  return guarded(session, [&] { opened(session).tasks().set_learning_rate(rate); });
+}
+
+int pp_get_progress(pp_session* session, pp_progress* progress) {
+  return guarded(session, [&] {
+    const pushpull::StepProgress now = opened(session).tasks().progress();
+    *progress = {now.steps, now.loss.value_or(NAN), now.learning_rate.value_or(NAN)};
+  });
+}
+
+int pp_add_sum(pp_session* session, const char* name, double value) {
+  return guarded(session, [&] {
+    pushpull::Handover& tasks = opened(session).tasks();
+    tasks.check_evaluates();
+    pushpull::check_sum_name(session->sums, text(name));
+    session->sums[text(name)] += value;
+  });
+}
+
+int pp_totals(pp_session* session, const pp_total** totals, size_t* count) {
+  return guarded(session, [&] {
+    waiting_totals(session);
+    *totals = session->told_totals.data();
+    *count = session->told_totals.size();
+  });
+}
+
+int pp_report_values(pp_session* session, const double* values, size_t heads) {
+  return guarded(session, [&] {
+    opened(session).report_values(waiting_totals(session), {values, heads});
+    session->totals.reset();
+  });
+}
+
 int pp_log(pp_session* session, const char* name, double value) {
   return guarded(session, [&] { opened(session).log(text(name), value); });
 }
@@ -287,7 +364,7 @@ int pp_report(pp_session* session, const pp_sums* sums, size_t heads) {
       all.push_back({sums[i].loss, sums[i].counted, sums[i].metric});
     }
     pushpull::check_sums(opened(session).heads(), std::ssize(session->task.indices), all);
-    opened(session).tasks().end_evaluation(all);
+    opened(session).tasks().end_evaluation(all, session->sums);
   });
 }
 

@@ -66,6 +66,7 @@ typedef struct pp_job {
   int64_t epochs;
   const char* strategy;     // as in the job file, "ssp:2"; valid until pp_free
   int64_t checkpoint_keep;  // number of checkpoints that the job keeps
+  int says_rate;            // not 0: lr-schedule = external: the program says the rate, by pp_set_lr
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
@@ -95,7 +96,10 @@ typedef enum pp_metric PP_INT {
   PP_ACCURACY = 0,            // counts correct targets
   PP_MEAN_SQUARED_ERROR = 1,  // adds squared errors
   PP_EXACT_MATCH = 2,         // counts targets that are correct as a whole
-  PP_PERPLEXITY = 3           // adds losses
+  PP_PERPLEXITY = 3,          // adds losses
+  // Has no sums in pp_report, which ignores them: the program computes the value from named sums (PP_VALUES).
+  PP_VALUE = 4,
+  PP_COST = 5  // the same, and less is better
 } pp_metric;
 
 // An output of the model with a loss and a metric. The first one drives charts and targets.
@@ -136,12 +140,13 @@ typedef enum pp_kind PP_INT {
   PP_TRAIN = 1,
   PP_EVALUATE = 2,
   PP_NOTHING_YET = 3,
-  PP_REGROUP = 4
+  PP_REGROUP = 4,
+  PP_VALUES = 5
 } pp_kind;
 
 typedef struct pp_task {
   pp_kind kind;
-  int64_t step;            // PP_EVALUATE: -1
+  int64_t step;            // PP_EVALUATE: -1; PP_VALUES: of the evaluation
   int64_t micro_batch;     // PP_TRAIN: of the step; PP_EVALUATE: chunk of the test split
   int64_t epoch;           // PP_TRAIN
   const int64_t* indices;  // of samples in the split
@@ -149,7 +154,7 @@ typedef struct pp_task {
   // Not 0: the weights are those of the task before; they need not be copied again. PP_END: 0 if
   // pp_all_weights copies those of the job's end now, which a job without evaluations may have.
   int same_weights;
-  double learning_rate;  // PP_TRAIN: of the step, by the job's schedule
+  double learning_rate;  // PP_TRAIN: of the step, by the job's schedule, or as pp_set_lr has said it
   // PP_TRAIN: step of the newest checkpoint at or before this one, or that which the term began with; the
   // worker gets no task of an earlier step any more. PP_END, also of a stop (75): the last one.
   int64_t checkpoint;
@@ -210,6 +215,22 @@ PP_API int pp_gradient(pp_session* session, size_t tensor, const float* from, si
 // The same, but a thread of the library copies it, while the program computes others: `from` must not
 // change or be freed before pp_end, pp_await_lent or pp_free has returned.
 PP_API int pp_lend_gradient(pp_session* session, size_t tensor, const float* from, size_t floats);
+// Says the learning rate that holds from the open task on, or from the next one, until the program says another one. The
+// job must have lr-schedule = external. The rate of a step is the one that holds in the worker with micro-batch 0 when
+// it ends that task; a program that says none keeps the rate of the step before, at first the job's lr.
+PP_API int pp_set_lr(pp_session* session, double rate);
+
+// The newest step that is complete in the weights of a task.
+typedef struct pp_progress {
+  int64_t steps;         // complete ones of the job
+  double loss;           // mean of that step over all workers; NAN if it is not known
+  double learning_rate;  // of that step, with lr-schedule = external; NAN if it is not known
+} pp_progress;
+
+// Sets *progress to that of the open task, once pp_all_weights has copied its last tensor; under async, ssp and buffered
+// others may be further. Also at PP_END. A worker of an all-reduce, and of some stages, hears of none: steps is 0.
+PP_API int pp_get_progress(pp_session* session, pp_progress* progress);
+
 // Adds a value to those of this name, of all workers: the job shows their mean since its last line of metrics, and
 // over the run at the end. One that is not finite is left out. Values of work that is computed again count again.
 //   name: 1 to 64 letters, digits and _ - . /; at most 64 names. Any thread.
@@ -229,10 +250,27 @@ typedef struct pp_sums {
   double metric;  // see pp_metric
 } pp_sums;
 
+// PP_EVALUATE: adds to the sum of this name over the samples of the chunk. Chunks of all workers are added in order.
+//   name: as of pp_log; at most 64 names.
+PP_API int pp_add_sum(pp_session* session, const char* name, double value);
+
 // PP_EVALUATE: ends the task, unless the sums cannot be right: more counted targets than a chunk has,
 // or other than a whole number of correct ones, from 0 to the counted ones.
 //   sums: of each head, in the order of pp_model; of none in a stage that is not the last one.
 PP_API int pp_report(pp_session* session, const pp_sums* sums, size_t heads);
+
+// A named sum over all chunks of an evaluation.
+typedef struct pp_total {
+  const char* name;  // valid until the next call of pp_next
+  double value;
+} pp_total;
+
+// PP_VALUES: the chunks of an evaluation are complete, and the job waits for the values of the heads with PP_VALUE and
+// PP_COST. Sets *totals to its named sums, in alphabetical order, and *count to their number.
+PP_API int pp_totals(pp_session* session, const pp_total** totals, size_t* count);
+// PP_VALUES: ends the task with the values of these heads, in order; NAN: there is none. Of several workers' values, which
+// must be equal, the first ones count.
+PP_API int pp_report_values(pp_session* session, const double* values, size_t heads);
 
 // The result of one of the job's evaluations for one head, over the chunks of all workers. Both values are NAN if
 // no target was counted.

@@ -9,10 +9,13 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/io/sha256.h"
+#include "common/net/join.h"
 
 namespace pushpull {
 
 namespace {
+
+constexpr size_t kMaxShownName = 80;  // bytes
 
 std::string text(const char* given) { return given == nullptr ? "" : given; }
 
@@ -120,6 +123,10 @@ Metric metric_of_head(pp_metric given, const std::string& head) {
       return Metric::kExactMatch;
     case PP_PERPLEXITY:
       return Metric::kPerplexity;
+    case PP_VALUE:
+      return Metric::kValue;
+    case PP_COST:
+      return Metric::kCost;
   }
   throw mistake("head " + head + ": there is no pp_metric " + std::to_string(given));
 }
@@ -255,6 +262,16 @@ void check_sums(std::span<const HeadInfo> heads, int64_t samples, std::span<cons
                     " counted ones: expected a whole number from 0 to " + std::to_string(counted) +
                     "; if a sample has several targets, report their count");
   }
+}
+
+void check_sum_name(const NamedSums& known, const std::string& name) {
+  if (!is_logged_name(name)) {
+    throw mistake("a sum of the name '" + printable(name, kMaxShownName) +
+                  "': expected 1 to 64 letters, digits and _ - . /");
+  }
+  if (known.contains(name) || known.size() < kMaxNamedSums) return;
+  throw mistake("a sum of the name " + name + ": there are " + std::to_string(kMaxNamedSums) +
+                " names already");
 }
 
 }  // namespace pushpull

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "client/external_model.h"
 #include "client/pushpull.h"
@@ -24,5 +25,7 @@ ExternalSpec read_model(const pp_model& given, const Job& job);
 // Throws Error(kUsage) if the sums cannot be those of so many samples. Any loss and error may be: a
 // model that has diverged is shown.
 void check_sums(std::span<const HeadInfo> heads, int64_t samples, std::span<const HeadSums> sums);
+// Throws Error(kUsage) unless a sum may have this name beside the known ones.
+void check_sum_name(const NamedSums& known, const std::string& name);
 
 }  // namespace pushpull

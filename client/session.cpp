@@ -1,5 +1,7 @@
 #include "client/session.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <exception>
@@ -154,7 +156,7 @@ void Session::take_state() {
   training_ = *state;
 }
 
-Computation Session::wait_attached(const Control& control) {
+Computation Session::wait_attached(Control& control) {
   const Job& job = control.job();
   if (job.model != "external") {
     throw Error(ErrorCode::kUsage,
@@ -170,6 +172,7 @@ Computation Session::wait_attached(const Control& control) {
   changed_.wait(lock, [this] { return spec_ || !owner_.failure().empty(); });
   check();
   handover_.set_time_limit(job.task_timeout_s, kGraceS);
+  if (job.schedule.kind == ScheduleKind::kExternal) handover_.set_job_rate(job.schedule.lr);
   auto data = std::make_unique<ExternalData>(*spec_, handover_);
   if (spec_->own_stage)
     return {std::move(data), std::make_unique<ExternalStage>(*spec_, handover_)};
@@ -198,6 +201,7 @@ int Session::rank() {
 double Session::learning_rate(int64_t step) {
   const std::lock_guard lock(mutex_);
   if (!spec_) throw Error(ErrorCode::kUsage, "[client] the session has no model: attach one first");
+  if (job_->schedule.kind == ScheduleKind::kExternal) return handover_.learning_rate();
   return pushpull::learning_rate(job_->schedule, step, total_steps(*job_, spec_->train_samples));
 }
 
@@ -213,6 +217,41 @@ TermPoint Session::point(int64_t step) {
   return {term_, barriers.start_step, barriers.last(step)};
 }
 
+// A State is looked at once, and again after a second: another term counts its versions anew.
+std::optional<Session::Totals> Session::waiting_totals() {
+  constexpr std::chrono::seconds kAgain{1};
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (control_ == nullptr || (control_->state_version() == looked_at_ && now - looked_ < kAgain)) {
+    return std::nullopt;
+  }
+  const std::optional<wire::State> state = control_->state();
+  if (!state) return std::nullopt;
+  looked_at_ = state->version();
+  looked_ = now;
+  if (state->totals_step() == 0) return std::nullopt;
+  Totals out{state->totals_step(), {}};
+  for (const wire::NamedSum& sum : state->totals()) out.named[sum.name()] = sum.value();
+  return out;
+}
+
+void Session::report_values(const Totals& of, std::span<const double> values) {
+  const std::lock_guard lock(mutex_);
+  const auto formulas = std::ranges::count_if(
+      spec_->heads, [](const HeadInfo& head) { return is_formula(head.metric); });
+  if (std::ssize(values) != formulas) {
+    throw Error(ErrorCode::kUsage, "[client] the model has " + std::to_string(formulas) +
+                                       " heads with a formula, got " +
+                                       std::to_string(values.size()) + " values");
+  }
+  if (control_ == nullptr) return;
+  wire::EvalResult result;
+  result.set_incarnation(control_->incarnation());
+  result.set_step(of.step);
+  result.mutable_values()->Assign(values.begin(), values.end());
+  control_->report(std::move(result));
+}
+
 wire::State Session::evaluated() {
   const std::lock_guard lock(mutex_);
   take_state();
@@ -225,6 +264,8 @@ void Session::attach(const std::function<ExternalSpec(const Job& job)>& read) {
   if (!job_) throw Error(ErrorCode::kUsage, "[client] the worker has not joined yet");
   if (spec_) throw Error(ErrorCode::kUsage, "[client] the session has a model already");
   spec_ = read(*job_);
+  has_formulas_ = std::ranges::any_of(spec_->heads,
+                                      [](const HeadInfo& head) { return is_formula(head.metric); });
   changed_.notify_all();
 }
 

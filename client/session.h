@@ -2,6 +2,8 @@
 // thread.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -52,11 +54,22 @@ class Session {
   // Returns the heads that the caller reports, which stay: those of its model, or none if it has a
   // stage that is not the last one. Throws Error(kUsage) before attach.
   std::span<const HeadInfo> heads();
-  // Returns the rate of a step. Throws Error(kUsage) before attach.
+  // Returns the rate of a step, or the one that holds now if the program says rates. Throws Error(kUsage) before attach.
   double learning_rate(int64_t step);
   // Returns the newest checkpoint at or before a step of the term, which must have begun; after the last step
   // that of the end. Also after the end.
   TermPoint point(int64_t step);
+  // An evaluation that waits for the values of the heads with a formula.
+  struct Totals {
+    int64_t step = 0;
+    NamedSums named;
+  };
+  // Returns true if some head has a formula.
+  bool has_formulas() const { return has_formulas_; }
+  // Returns the totals of an evaluation that waits, unless this worker has reported its values. Does not wait.
+  std::optional<Totals> waiting_totals();
+  // Reports values to the job. Throws Error(kUsage) unless there are as many as heads with a formula.
+  void report_values(const Totals& of, std::span<const double> values);
   // Returns the newest State with the result of an evaluation, or an empty one. Also after the end.
   wire::State evaluated();
   // Waits for the end of the worker's life. Throws Error if the job or this worker has failed.
@@ -96,7 +109,7 @@ class Session {
 
   void end(const std::string& why, ErrorCode code);
   void live(const WorkerOptions& options, const PeerPort& port);
-  Computation wait_attached(const Control& control);
+  Computation wait_attached(Control& control);
   void forget_control();
   void take_state();
   void note_end(const JobEnd& end);
@@ -109,7 +122,7 @@ class Session {
   std::condition_variable changed_;
   // guarded by mutex_
   std::optional<Job> job_;
-  const Control* control_ = nullptr;  // while the worker lives and has joined
+  Control* control_ = nullptr;  // while the worker lives and has joined
   int workers_ = 0;
   int rank_ = 0;
   wire::State training_;   // the newest one of a term that trains or has trained
@@ -117,6 +130,9 @@ class Session {
   wire::State evaluated_;  // the newest one with the result of an evaluation
   std::optional<ExternalSpec> spec_;
   std::optional<JobEnd> end_;
+  std::atomic<bool> has_formulas_ = false;
+  int64_t looked_at_ = -1;  // version of the newest State whose totals are known
+  std::chrono::steady_clock::time_point looked_;
 
   std::jthread thread_;  // last: it ends before the members that it uses
 };

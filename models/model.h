@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,15 @@ using WeightsNeeded = std::function<void(size_t tensor)>;
 class DeviceStep;
 class GroupStage;
 class Pipeline;
+
+// The progress of a job, for models that are a program of the user's.
+struct StepProgress {
+  int64_t steps = 0;                         // complete ones
+  std::optional<double> loss = {};           // mean of the last one, over all workers
+  std::optional<double> learning_rate = {};  // lr-schedule = external: of the last one
+
+  friend bool operator==(const StepProgress&, const StepProgress&) = default;
+};
 
 class Model {
  public:
@@ -69,8 +79,17 @@ class Model {
   virtual void evaluate(std::span<const float> weights, const Samples& samples,
                         std::span<HeadSums> sums) = 0;
 
+  // Returns the sums of the latest `evaluate` that the model's program has named.
+  virtual NamedSums named_sums() const { return {}; }
+
   // Takes the weights after the last step of the job, if the worker has them when it is done.
   virtual void keep_final(std::span<const float> /*weights*/) {}
+
+  // Takes the progress of the job at the weights of the next task, once they are all here.
+  virtual void note_progress(const StepProgress& /*progress*/) {}
+  // Returns the learning rate that the model's program had said when it ended its first micro-batch of the
+  // latest step; nothing if the job has the rates.
+  virtual std::optional<double> learning_rate() const { return {}; }
 
   // Returns the weights that a new run starts from, of all tensors in order; empty if the servers
   // draw them by the init rules. They do not change.

@@ -268,6 +268,14 @@ void Trainer::exchange(const std::optional<GroupParts::Wait>& wait) {
   if (group_) group_->exchange(wait);
 }
 
+void Trainer::note_progress() {
+  const wire::Progress& now = push_pull_.progress();
+  StepProgress progress{now.steps(), {}, {}};
+  if (now.has_loss()) progress.loss = now.loss();
+  if (now.has_learning_rate()) progress.learning_rate = now.learning_rate();
+  compute_.note_progress(progress);
+}
+
 void Trainer::note_weights(const Message& message) {
   const wire::Weights& weights = message.header.weights();
   const double now_s = now_seconds();
@@ -337,6 +345,7 @@ void Trainer::train() try {
 void Trainer::keep_final(int64_t end_step) {
   const auto is_final = [end_step](int64_t version) { return version == end_step; };
   if (std::exchange(final_kept_, true)) return;
+  note_progress();
   if (!step_->own_weights().empty()) return compute_.finish(step_->own_weights());
   if (!push_pull_.setup().job.strategy.traits().step_versions) return;
   if (!std::ranges::all_of(push_pull_.read_versions(), is_final)) return;
@@ -358,6 +367,7 @@ void Trainer::compute(const Task& task) {
   const bool ascend = !push_pull_.setup().job.strategy.traits().leases;
   if (group_ && ascend) group_->parts().forget_before(task.step);
   weights_ = weights_of(task);
+  note_progress();
   split_.enter(TimeSplit::kCompute);
   try {
     if (const auto result = step_->run(task, *this)) finish_push(*result);
@@ -397,6 +407,7 @@ void Trainer::await_weights(int64_t number, const std::function<bool()>& here) {
     if (here()) break;
     wait();
   }
+  note_progress();
   split_.enter(TimeSplit::kCompute);
   trace_.add(Trace::kWait, task_.step, number, begin_s, now_seconds());
 }
@@ -458,7 +469,7 @@ void Trainer::finish_push(const Step::Result& result) {
   split_.enter(TimeSplit::kPush);
   const double begin_s = trace_.on() ? now_seconds() : 0.0;
   push_pull_.end_push(result.losses, result.squares, links_->now_ms(),
-                      compute_.take_data_hash().bytes(), compute_.take_bad());
+                      compute_.take_data_hash().bytes(), compute_.take_bad(), result.learning_rate);
   links_->send();
   if (trace_.on()) trace_.add(Trace::kPush, task_.step, -1, begin_s, now_seconds());
   step_->pushed(task_, *this);
@@ -500,6 +511,7 @@ void Trainer::evaluate(const Task& task) {
   begin(task);
   split_.enter(TimeSplit::kOther);
   report_times();
+  note_progress();
   const std::span<const float> own = step_->own_weights();
   std::optional<wire::EvalResult> result;
   try {

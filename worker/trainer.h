@@ -109,6 +109,8 @@ class Trainer : private StepHost, private StageExchange {
   void wait();
   // Gives the model the weights at the end of the job, once, if they are here.
   void keep_final(int64_t end_step);
+  // Tells the model the progress of the job.
+  void note_progress();
   // Adds a trace event for each slice in `message`.
   void note_weights(const Message& message);
   void begin(const Task& task);

@@ -97,6 +97,7 @@ FileDigest write_optimizer(const std::string& path, const TensorTable& table, Sl
   for (const TensorInfo& info : table.tensors) {
     if (info.rule != UpdateRule::kOptimizer) continue;
     for (size_t s = 0; s < slots.size(); ++s) {
+      if (slot_names[s] == kEmaName) continue;
       tensors.push_back(
           {slot_tensor_name(info.name, slot_names[s]), info.shape,
            slots[s].subspan(static_cast<size_t>(info.offset), static_cast<size_t>(info.size))});
@@ -141,6 +142,7 @@ std::string state_json(const CheckpointState& state, SlotNames slot_names, const
                    {"pushes_dropped_per_worker", state.counts.pushes_dropped_per_worker},
                    {"data_order_sha256", state.counts.data_hash.hex()},
                    {"initial_weights_sha256", state.initial_weights_sha256}};
+    if (state.counts.learning_rate) json["run"]["learning_rate"] = *state.counts.learning_rate;
   }
   if (const EvaluationRecord& evaluation = state.evaluation; !evaluation.measure.empty()) {
     json["evaluation"] = {{"measure", evaluation.measure},
@@ -252,6 +254,10 @@ void CheckpointStore::write(const CheckpointState& state, const TensorTable& tab
   Digests digests = {
       {kModelFile, write_model(inside + kModelFile, table, weights)},
       {kOptimizerFile, write_optimizer(inside + kOptimizerFile, table, slots, slot_names)}};
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (slot_names[s] != kEmaName) continue;
+    digests.emplace_back(kEmaFile, write_model(inside + kEmaFile, table, slots[s]));
+  }
   if (!state.tokenizer.empty()) {
     digests.emplace_back(kTokenizerFile, write_text(inside + kTokenizerFile, state.tokenizer));
   }

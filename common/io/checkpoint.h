@@ -1,7 +1,8 @@
 // A folder of checkpoints: DIR/step-00000040/{model.safetensors, optimizer.safetensors,
-// tokenizer.json if the data are text, state.json, DONE}. A checkpoint is written under a temporary
-// name, fsynced and renamed, with DONE last; the newest `keep` are kept. Used by the coordinator's
-// writer thread, `pushpull eval` and `pushpull generate`.
+// ema.safetensors if the job averages its weights, tokenizer.json if the data are text, state.json,
+// DONE}. A checkpoint is written under a temporary name, fsynced and renamed, with DONE last; the
+// newest `keep` are kept. Used by the coordinator's writer thread, `pushpull eval` and `pushpull
+// generate`.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +63,7 @@ class CheckpointStore {
   // `keep`, counting only steps up to this one: if the run resumed from an earlier step, later
   // checkpoints stay until they are overwritten.
   //   slots: optimizer state in the order of slot_names, table.total floats each (entries of
-  //     kAverage tensors are not written).
+  //     kAverage tensors are not written). That of kEmaName goes to a file of its own.
   // Throws Error(kIo) naming file and reason; no incomplete checkpoint remains under a final name.
   // Programs ignore SIGXFSZ, which would otherwise kill them at a file size limit before this
   // error.
@@ -136,6 +137,7 @@ std::string sha256_hex(std::span<const std::byte> bytes);
 // Beside it: STORE.1, STORE.2, ...: earlier runs' stores, the last one first.
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kEmaFile = "ema.safetensors";       // the slot kEmaName, as kModelFile
 inline constexpr const char* kTokenizerFile = "tokenizer.json";  // absent if the data are no text
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kBestFolder = "best";

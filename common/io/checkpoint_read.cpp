@@ -82,6 +82,7 @@ void parse_run(const nlohmann::json& json, CheckpointState& state) {
       json.at("pushes_dropped_per_worker").get<std::vector<int64_t>>();
   const auto hash = HashSum::from_hex(json.at("data_order_sha256").get<std::string>());
   if (hash) counts.data_hash = *hash;
+  if (json.contains("learning_rate")) counts.learning_rate = json.at("learning_rate").get<double>();
 }
 
 void parse_evaluation(const nlohmann::json& json, EvaluationRecord& evaluation) {
@@ -117,6 +118,9 @@ StateFile parse_state(const std::string& text, const std::string& path) {
     file.slot_names = json.at("slots").get<std::vector<std::string>>();
     const nlohmann::json& files = json.at("files");
     std::vector<const char*> names = {kModelFile, kOptimizerFile};
+    const auto averaged = std::ranges::count(file.slot_names, kEmaName);
+    if (averaged > 1) refuse_checkpoint(path, "two averages of the weights");
+    if (averaged == 1) names.push_back(kEmaFile);
     if (files.contains(kTokenizerFile)) names.push_back(kTokenizerFile);
     for (const char* name : names) {
       const nlohmann::json& entry = files.at(name);
@@ -189,9 +193,11 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
   const auto total = static_cast<size_t>(checkpoint.table.total);
   checkpoint.slots.assign(checkpoint.slot_names.size(), std::vector<float>(total));
   size_t used = 0;
+  const auto averaged = static_cast<size_t>(std::ranges::count(checkpoint.slot_names, kEmaName));
   for (const TensorInfo& info : checkpoint.table.tensors) {
     size_t found = 0;
     for (size_t s = 0; s < checkpoint.slots.size(); ++s) {
+      if (checkpoint.slot_names[s] == kEmaName) continue;
       const std::string name = slot_tensor_name(info.name, checkpoint.slot_names[s]);
       const auto at = file.tensors.find(name);
       if (at == file.tensors.end()) continue;
@@ -203,7 +209,7 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
                   checkpoint.slots[s].begin() + info.offset);
       ++found;
     }
-    if (found != 0 && found != checkpoint.slots.size()) {
+    if (found != 0 && found != checkpoint.slots.size() - averaged) {
       refuse_checkpoint(path,
                         "tensor " + quote_name(info.name) + " lacks a part of its optimizer state");
     }
@@ -213,6 +219,21 @@ void read_slots(const std::string& path, Checkpoint& checkpoint) {
     refuse_checkpoint(path, std::to_string(file.tensors.size()) + " tensors, expected " +
                                 std::to_string(used) + " by the slots of " + kStateFile);
   }
+}
+
+// Fills the slot of the averaged weights, which are those of a model like the checkpoint's.
+void read_average(const std::string& path, Checkpoint& checkpoint) {
+  const auto slot = std::ranges::find(checkpoint.slot_names, kEmaName);
+  SafetensorsFile file = read_safetensors(path);
+  const TensorTable table = table_of(file);
+  const auto same = [](const TensorInfo& a, const TensorInfo& b) {
+    return a.name == b.name && a.shape == b.shape;
+  };
+  if (!std::ranges::equal(table.tensors, checkpoint.table.tensors, same)) {
+    refuse_checkpoint(path, "its tensors are not those of " + std::string(kModelFile));
+  }
+  checkpoint.slots[static_cast<size_t>(slot - checkpoint.slot_names.begin())] =
+      std::move(file.data);
 }
 
 Checkpoint read_folder(const std::string& folder) {
@@ -239,6 +260,11 @@ Checkpoint read_folder(const std::string& folder) {
   checkpoint.table = table_of(model);
   checkpoint.weights = std::move(model.data);
   read_slots(optimizer_path, checkpoint);
+  if (state.files.contains(kEmaFile)) {
+    const std::string path = folder + "/" + kEmaFile;
+    check_file(path, state.files.at(kEmaFile));
+    read_average(path, checkpoint);
+  }
   return checkpoint;
 }
 

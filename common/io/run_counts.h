@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ struct RunCounts {
   std::vector<int64_t> samples_per_worker;          // by rank
   std::map<uint64_t, int64_t> samples_per_process;  // by the worker's incarnation
   std::vector<int64_t> pushes_dropped_per_worker;
-  HashSum data_hash;  // sum of the hashes of all samples
+  HashSum data_hash;                         // sum of the hashes of all samples
+  std::optional<double> learning_rate = {};  // lr-schedule = external: of the newest step
 
   friend bool operator==(const RunCounts&, const RunCounts&) = default;
 };

@@ -173,15 +173,15 @@ namespace {
 
 constexpr int64_t kMaxPatience = 1'000'000;
 
-constexpr std::array<std::string_view, 6> kMetrics = {
-    "loss", "metric", "accuracy", "exact-match", "perplexity", "mean-squared-error"};
+constexpr std::array<std::string_view, 8> kMetrics = {
+    "loss",  "metric", "accuracy", "exact-match", "perplexity", "mean-squared-error",
+    "value", "cost"};
 
 }  // namespace
 
 const char* const kStopWhenWords =
-    "none, or [HEAD/]METRIC:PATIENCE with METRIC loss, metric, accuracy, exact-match, perplexity "
-    "or "
-    "mean-squared-error and PATIENCE from 1 to 1000000, such as loss:3";
+    "none, or [HEAD/]METRIC:PATIENCE with METRIC loss, metric, accuracy, exact-match, perplexity, "
+    "mean-squared-error, value or cost and PATIENCE from 1 to 1000000, such as loss:3";
 
 std::string StopWhen::measure() const {
   if (!on()) return "metric";

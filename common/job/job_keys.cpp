@@ -317,12 +317,15 @@ Keys optimizer_keys() {
              optimizer(&OptimizerOptions::no_decay),
              "model, none, or PATTERN,..., as *.bias,*norm*", NoDecay::parse,
              [](const NoDecay& tensors) { return tensors.to_string(); }),
+      real({"ema", "decay of an average of the weights, kept by servers: 0.999; 0: none"},
+           optimizer(&OptimizerOptions::ema), kFraction, kIsFraction),
       parsed(
           {"lr-schedule",
            "learning rate after the warm-up: constant, step, cosine, linear, multistep, onecycle "
-           "(has its own), inverse-sqrt, or points (instead of lr)"},
+           "(has its own), inverse-sqrt, points (instead of lr), or external (the workers' program "
+           "says it)"},
           schedule(&ScheduleOptions::kind),
-          "constant, step, cosine, linear, multistep, onecycle, inverse-sqrt or points",
+          "constant, step, cosine, linear, multistep, onecycle, inverse-sqrt, points or external",
           parse_schedule, [](ScheduleKind kind) { return to_string(kind); }),
       integer({"lr-step", "steps between two drops (lr-schedule = step)"},
               schedule(&ScheduleOptions::step), 0, kMaxSteps),

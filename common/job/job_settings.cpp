@@ -60,21 +60,13 @@ std::string unknown_variable(const std::string& variable) {
 
 // Variables that programs (client, common/device, common/host, common/keys, common/launch, datasets) read
 // themselves: not keys of the job.
-constexpr std::array<std::string_view, 15> kLocalVariables = {"PUSHPULL_SHARE",
-                                                              "PUSHPULL_CUDA_LIBS",
-                                                              "PUSHPULL_KEY_FILE",
-                                                              "PUSHPULL_KEY_FD",
-                                                              "PUSHPULL_LIBRARY",
-                                                              "PUSHPULL_JOIN",
-                                                              "PUSHPULL_INSECURE",
-                                                              "PUSHPULL_RANK",
-                                                              "PUSHPULL_WORLD_SIZE",
-                                                              "PUSHPULL_LOCAL_RANK",
-                                                              "PUSHPULL_PORT",
-                                                              "PUSHPULL_CORES",
-                                                              "PUSHPULL_LOCAL_WORLD_SIZE",
-                                                              "PUSHPULL_KEY",
-                                                              "PUSHPULL_JOB_TOKEN"};
+constexpr std::array<std::string_view, 16> kLocalVariables = {
+    "PUSHPULL_SHARE",      "PUSHPULL_CUDA_LIBS",        "PUSHPULL_KEY_FILE",
+    "PUSHPULL_KEY_FD",     "PUSHPULL_LIBRARY",          "PUSHPULL_JOIN",
+    "PUSHPULL_JOBS",       "PUSHPULL_INSECURE",         "PUSHPULL_RANK",
+    "PUSHPULL_WORLD_SIZE", "PUSHPULL_LOCAL_RANK",       "PUSHPULL_PORT",
+    "PUSHPULL_CORES",      "PUSHPULL_LOCAL_WORLD_SIZE", "PUSHPULL_KEY",
+    "PUSHPULL_JOB_TOKEN"};
 
 // Returns whether programs or tests read this variable themselves.
 bool is_local_variable(const std::string& name) {
@@ -299,6 +291,28 @@ void check_length(const Job& job, const Settings& given) {
   }
 }
 
+// The workers' program says the rate of each step.
+void check_external_schedule(const Job& job, const Settings& given, bool warms) {
+  const auto refuse = [&](const std::string& key, const std::string& why) {
+    refuse_job(setting_text(job, given, "lr-schedule") + " and " + setting_text(job, given, key) +
+               ": " + why);
+  };
+  if (job.model != "external") {
+    refuse("model", "only a program of your own (model = external) can say the rate");
+  }
+  if (warms) {
+    refuse(job.schedule.warmup_steps > 0 ? "warmup-steps" : "warmup-fraction",
+           "the program says all rates; remove it");
+  }
+  if (job.strategy.traits().workers_update) {
+    refuse("strategy", "its workers all apply the update, and one of them knows the rate; take " +
+                           std::string("sync"));
+  }
+  if (job.stages > 1) {
+    refuse("stages", "servers would get a rate from each stage; remove one of them");
+  }
+}
+
 void check_schedule(const Job& job, const Settings& given) {
   const ScheduleOptions& schedule = job.schedule;
   if (schedule.kind == ScheduleKind::kStep && schedule.step == 0) {
@@ -315,6 +329,7 @@ void check_schedule(const Job& job, const Settings& given) {
                " needs lr-points, which have the warm-up, too: leave out warmup-steps and "
                "warmup-fraction");
   }
+  if (schedule.kind == ScheduleKind::kExternal) check_external_schedule(job, given, warms);
   if (schedule.warmup_from > schedule.lr) {
     refuse_job(setting_text(job, given, "warmup-from") + " is above " +
                setting_text(job, given, "lr") + ": the rate rises from warmup-from to lr");

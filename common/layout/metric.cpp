@@ -56,11 +56,13 @@ std::string HeadWeights::to_string() const {
 
 namespace {
 
-constexpr std::array<std::pair<Metric, const char*>, 4> kNames = {{
+constexpr std::array<std::pair<Metric, const char*>, 6> kNames = {{
     {Metric::kAccuracy, "accuracy"},
     {Metric::kExactMatch, "exact match"},
     {Metric::kPerplexity, "perplexity"},
     {Metric::kMeanSquaredError, "mean squared error"},
+    {Metric::kValue, "value"},
+    {Metric::kCost, "cost"},
 }};
 
 }  // namespace
@@ -83,7 +85,9 @@ bool counts_targets(Metric metric) {
   return metric == Metric::kAccuracy || metric == Metric::kExactMatch;
 }
 
-bool higher_is_better(Metric metric) { return counts_targets(metric); }
+bool is_formula(Metric metric) { return metric == Metric::kValue || metric == Metric::kCost; }
+
+bool higher_is_better(Metric metric) { return counts_targets(metric) || metric == Metric::kValue; }
 
 bool is_head_name(const std::string& name) {
   constexpr const char* kLetters =
@@ -100,7 +104,7 @@ void HeadSums::add(const HeadSums& other) {
 }
 
 std::optional<double> HeadResult::loss() const {
-  if (sums.counted == 0) return std::nullopt;
+  if (sums.counted == 0 || is_formula(info.metric)) return std::nullopt;
   return sums.loss / static_cast<double>(sums.counted);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,16 +24,20 @@ struct HeadWeights {
   friend bool operator==(const HeadWeights&, const HeadWeights&) = default;
 };
 
-enum class Metric { kAccuracy, kExactMatch, kPerplexity, kMeanSquaredError };
+// kValue and kCost have no sums of their own: a worker's program computes the value from the named sums of
+// the whole evaluation. A smaller cost is better.
+enum class Metric { kAccuracy, kExactMatch, kPerplexity, kMeanSquaredError, kValue, kCost };
 
 // Returns the metric's name on the wire and in files: "accuracy", "exact match", "perplexity",
-// "mean squared error".
+// "mean squared error", "value", "cost".
 const char* to_string(Metric metric);
 // Returns the metric of this name, or nothing if there is none.
 std::optional<Metric> metric_of(const std::string& name);
 // Returns whether the metric counts targets: its sum is a whole number from 0 to the counted
 // targets, and its value a share, shown in percent.
 bool counts_targets(Metric metric);
+// Returns whether a program computes the value by a formula.
+bool is_formula(Metric metric);
 // Returns whether a larger value is the better one.
 bool higher_is_better(Metric metric);
 
@@ -68,11 +73,16 @@ struct HeadSums {
   friend bool operator==(const HeadSums&, const HeadSums&) = default;
 };
 
+// Sums over some samples of an evaluation, by the names that a program has given them: see
+// is_logged_name. At most kMaxNamedSums.
+using NamedSums = std::map<std::string, double>;
+inline constexpr size_t kMaxNamedSums = 64;
+
 struct HeadResult {
   HeadInfo info;
   HeadSums sums;
 
-  // Returns the mean loss of a target, or nothing if none was counted.
+  // Returns the mean loss of a target, or nothing if none was counted, or for a formula.
   std::optional<double> loss() const;
   // Returns the metric's value, or nothing if no target was counted. Perplexity: exp of the mean
   // loss.

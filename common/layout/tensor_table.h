@@ -10,6 +10,9 @@
 
 namespace pushpull {
 
+// The name of the averaged weights (the key `ema`) among the state vectors of a model.
+inline constexpr const char* kEmaName = "ema";
+
 // Patterns of tensor names in the values of job keys: '*' matches any characters. Any thread.
 
 // Returns true if the text is a pattern: one or more letters, digits, '.', '_', '-' and '*'.

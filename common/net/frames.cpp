@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kPreambleBytes = 8;
 constexpr char kMagic[6] = {'P', 'U', 'S', 'H', 'P', 'L'};
 constexpr size_t kCopyBelowBytes = 4096;
+constexpr size_t kMaxStates = 3;  // vectors of a slice beside its weights: kMaxStateVectors
 
 // Counts the entries with a payload: those without a segment (common/shm/references.h).
 template <class Entries>
@@ -50,7 +51,7 @@ size_t expected_payloads_max(const wire::Header& header) {
   const size_t least = expected_payloads_min(header);
   const bool with_state = header.has_load() || header.has_fetched() || header.has_store();
   if (header.has_ping() || header.has_pong()) return least + 1;
-  return with_state ? least + 2 : least;
+  return with_state ? least + kMaxStates : least;
 }
 
 void free_owner(void* /*data*/, void* hint) {

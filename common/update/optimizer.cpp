@@ -241,6 +241,19 @@ void update_range(const OptimizerOptions& options, const UpdateContext& context,
   PP_ASSERT(!"an optimizer of the enumeration");
 }
 
+namespace {
+
+PUSHPULL_SIMD void mix(float old_part, float new_part, size_t n, const float* w, float* average) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) average[i] = old_part * average[i] + new_part * w[i];
+}
+
+}  // namespace
+
+void average_weights(double decay, size_t n, const float* w, float* average) {
+  mix(static_cast<float>(decay), static_cast<float>(1.0 - decay), n, w, average);
+}
+
 void average_range(double momentum, double share, double divisor, size_t n, const float* r_in,
                    const float* sum, float* r_out) {
   average(average_rule(momentum, share, divisor).average, n, r_in, sum, r_out);

@@ -64,6 +64,9 @@ void update_range(const OptimizerOptions& options, const UpdateContext& context,
                   const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
                   float* w_out);
 
+// Updates an average of weights: average = decay average + (1 - decay) w.
+void average_weights(double decay, size_t n, const float* w, float* average);
+
 // Updates a running statistic: r_out = keep * r_in + (1 - keep) * sum / divisor, where keep = (1 -
 // m)^share, computed in double, and share = micro-batches in the push / micro-batches of a step.
 void average_range(double momentum, double share, double divisor, size_t n, const float* r_in,

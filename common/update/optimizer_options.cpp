@@ -32,14 +32,15 @@ constexpr Names<OptimizerKind, 8> kOptimizers = {{{OptimizerKind::kSgd, "sgd"},
                                                   {OptimizerKind::kAdagrad, "adagrad"},
                                                   {OptimizerKind::kLion, "lion"}}};
 
-constexpr Names<ScheduleKind, 8> kSchedules = {{{ScheduleKind::kConstant, "constant"},
+constexpr Names<ScheduleKind, 9> kSchedules = {{{ScheduleKind::kConstant, "constant"},
                                                 {ScheduleKind::kStep, "step"},
                                                 {ScheduleKind::kCosine, "cosine"},
                                                 {ScheduleKind::kLinear, "linear"},
                                                 {ScheduleKind::kMultistep, "multistep"},
                                                 {ScheduleKind::kOneCycle, "onecycle"},
                                                 {ScheduleKind::kInverseSqrt, "inverse-sqrt"},
-                                                {ScheduleKind::kPoints, "points"}}};
+                                                {ScheduleKind::kPoints, "points"},
+                                                {ScheduleKind::kExternal, "external"}}};
 
 template <class Kind, size_t n>
 Kind parse_name(const Names<Kind, n>& names, const std::string& text, const std::string& what,
@@ -71,7 +72,8 @@ std::string to_string(OptimizerKind kind) { return name_of(kOptimizers, kind); }
 
 ScheduleKind parse_schedule(const std::string& text) {
   return parse_name(kSchedules, text, "lr-schedule",
-                    "constant, step, cosine, linear, multistep, onecycle, inverse-sqrt or points");
+                    "constant, step, cosine, linear, multistep, onecycle, inverse-sqrt, points or "
+                    "external");
 }
 
 std::string to_string(ScheduleKind kind) { return name_of(kSchedules, kind); }
@@ -229,8 +231,10 @@ double deepspeed_rate(const ScheduleOptions& o, int64_t step, int64_t length) {
 
 }  // namespace
 
-double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total_steps) {
+double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total_steps,
+                     std::optional<double> said) {
   PP_ASSERT(step >= 0);
+  if (options.kind == ScheduleKind::kExternal) return said.value_or(options.lr);
   if (options.horizon > 0) total_steps = options.horizon;
   if (options.kind == ScheduleKind::kPoints) return on_points(options.points, step);
   if (options.kind == ScheduleKind::kOneCycle) return one_cycle(options, step, total_steps);
@@ -259,6 +263,7 @@ double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total
       return inverse_sqrt(options.lr, step - warmup, warmup);
     case ScheduleKind::kOneCycle:
     case ScheduleKind::kPoints:
+    case ScheduleKind::kExternal:
       break;
   }
   PP_ASSERT(!"a schedule of the enumeration");
@@ -316,6 +321,12 @@ const std::vector<std::string>& state_names(OptimizerKind kind) {
   }
   PP_ASSERT(!"an optimizer of the enumeration");
   return of_sgd;
+}
+
+std::vector<std::string> state_names(const OptimizerOptions& options) {
+  std::vector<std::string> names = state_names(options.kind);
+  if (options.ema > 0.0) names.emplace_back(kEmaName);
+  return names;
 }
 
 }  // namespace pushpull

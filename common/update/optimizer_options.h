@@ -2,6 +2,7 @@
 // common/update/optimizer.h computes with them. Plain data; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,8 +15,9 @@ namespace pushpull {
 // Hutter, arXiv 1608.03983); linear = get_linear_schedule_with_warmup of Hugging Face's
 // transformers; multistep = torch MultiStepLR; onecycle = torch OneCycleLR with two phases (Smith &
 // Topin, arXiv 1708.07120); inverse-sqrt = get_inverse_sqrt_schedule of transformers (Vaswani et
-// al., arXiv 1706.03762); points = lines between given rates. Linear warm-up (Goyal et al., arXiv
-// 1706.02677) before all but onecycle, which has its own, and points.
+// al., arXiv 1706.03762); points = lines between given rates; external = what the workers' program
+// says. Linear warm-up (Goyal et al., arXiv 1706.02677) before all but onecycle, which has its own,
+// points and external.
 enum class ScheduleKind {
   kConstant,
   kStep,
@@ -24,7 +26,8 @@ enum class ScheduleKind {
   kMultistep,
   kOneCycle,
   kInverseSqrt,
-  kPoints
+  kPoints,
+  kExternal
 };
 
 // kDeepSpeedLog, kDeepSpeedLinear: the warm-up, and the constant, linear or cosine rate after it, of
@@ -81,7 +84,9 @@ std::string to_string(const std::vector<RatePoint>& points);
 
 // Returns the rate at 0-based `step` of a job of `total_steps`. The schedule itself starts after
 // the warm-up; cosine and linear reach `min` at total_steps. Milestones are steps of the job.
-double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total_steps);
+//   said: by the workers' program; it counts under kExternal. Nothing: lr.
+double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total_steps,
+                     std::optional<double> said = {});
 
 struct TensorInfo;
 
@@ -108,6 +113,9 @@ struct OptimizerOptions {
   double epsilon = 1e-8;      // adam, adamw, rmsprop, adagrad (1e-10 in a job)
   double weight_decay = 0.0;  // L2 in the gradient; decoupled in adamw and lion
   NoDecay no_decay{};         // RangeUpdate gives these tensors no weight decay
+  // Decay of the exponential moving average of the weights; 0: there is none. After each update it is
+  // ema e + (1 - ema) w, and after the first one w, as in torch's AveragedModel.
+  double ema = 0.0;
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
@@ -119,5 +127,8 @@ std::string to_string(OptimizerKind kind);
 // Returns the names of the state vectors, as in PyTorch: {}, {"momentum_buffer"}, {"exp_avg",
 // "exp_avg_sq"}, {"square_avg"} of rmsprop, {"sum"} of adagrad, {"exp_avg"} of lion.
 const std::vector<std::string>& state_names(OptimizerKind kind);
+// Returns the same, and kEmaName behind them if the weights are averaged.
+std::vector<std::string> state_names(const OptimizerOptions& options);
+inline constexpr size_t kMaxStateVectors = 3;
 
 }  // namespace pushpull

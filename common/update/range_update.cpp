@@ -94,7 +94,9 @@ const float* TreeSum::block(int64_t lo, int64_t n) {
 
 RangeUpdate::RangeUpdate(const TensorTable& table, Range elements,
                          const OptimizerOptions& optimizer)
-    : size_(elements.size()), optimizer_(optimizer) {
+    : size_(elements.size()),
+      optimizer_(optimizer),
+      optimizer_states_(state_names(optimizer.kind).size()) {
   for (size_t t = 0; t < table.tensors.size(); ++t) {
     const TensorInfo& tensor = table.tensors[t];
     const int64_t lo = std::max(elements.lo, tensor.offset);
@@ -142,7 +144,7 @@ void RangeUpdate::initialise(uint64_t seed, float* out) const {
 void RangeUpdate::move(const OptimizerOptions& options, const UpdateContext& context,
                        Range elements, const float* before, SumHalves sum,
                        std::span<float* const> state, float* out) const {
-  std::array<float*, 2> here{};
+  std::array<float*, kMaxStateVectors> here{};
   for (size_t s = 0; s < state.size(); ++s) here[s] = state[s] + elements.lo;
   update_range(options, context, static_cast<size_t>(elements.size()), before + elements.lo, sum,
                std::span(here.data(), state.size()), out + elements.lo);
@@ -152,6 +154,8 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
                         SumHalves sum, std::span<float* const> state, float* out,
                         const float* read) const {
   PP_ASSERT(state.size() == state_vectors());
+  float* const average = averages() ? state.back() : nullptr;
+  state = state.first(optimizer_states_);
   UpdateContext context{0.0, info.divisor, info.clip, updates, info.stream};
   for (const Segment& segment : segments_) {
     const Range here{std::max(stride.lo, segment.elements.lo),
@@ -165,6 +169,19 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
     } else {
       move_unlike(segment, info, here, context, before, g, state, out, read);
     }
+    if (average != nullptr) add_to_average(segment, here, updates, out, average);
+  }
+}
+
+// Running statistics are averages already: they stay those of the model.
+void RangeUpdate::add_to_average(const Segment& segment, Range elements, int64_t updates,
+                                 const float* weights, float* average) const {
+  const float* const from = weights + elements.lo;
+  float* const to = average + elements.lo;
+  if (updates == 1 || segment.tensor.rule != UpdateRule::kOptimizer) {
+    std::copy_n(from, elements.size(), to);
+  } else {
+    average_weights(optimizer_.ema, static_cast<size_t>(elements.size()), from, to);
   }
 }
 

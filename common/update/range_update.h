@@ -98,7 +98,9 @@ class RangeUpdate {
   RangeUpdate(const TensorTable& table, Range elements, const OptimizerOptions& optimizer);
 
   int64_t size() const { return size_; }
-  size_t state_vectors() const { return state_names(optimizer_.kind).size(); }
+  size_t state_vectors() const { return optimizer_states_ + (averages() ? 1 : 0); }
+  // Returns true if the last state vector is the average of the weights.
+  bool averages() const { return optimizer_.ema > 0.0; }
 
   // Fills the range by the tensors' init rules.
   //   out: size() floats.
@@ -155,12 +157,16 @@ class RangeUpdate {
   }
   void move(const OptimizerOptions& options, const UpdateContext& context, Range elements,
             const float* before, SumHalves sum, std::span<float* const> state, float* out) const;
+  // Averages the weights of a segment that an update has written.
+  void add_to_average(const Segment& segment, Range elements, int64_t updates, const float* weights,
+                      float* average) const;
   void move_unlike(const Segment& segment, const UpdateInfo& info, Range elements,
                    const UpdateContext& context, const float* before, SumHalves sum,
                    std::span<float* const> state, float* out, const float* read) const;
 
   int64_t size_;
   OptimizerOptions optimizer_;
+  size_t optimizer_states_;
   std::vector<Group> groups_;
   std::vector<Segment> segments_;
 };

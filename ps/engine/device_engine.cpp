@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/base/thread_pool.h"
 #include "common/device/device.h"
 #include "common/device/local_gpu.h"
@@ -293,6 +294,9 @@ std::shared_ptr<device::Device> open_server_device(
 std::string why_not_on_device(const Job& job) {
   if (job.strategy.traits().workers_update) {
     return "strategy = " + job.strategy.to_string() + " updates them in the workers";
+  }
+  if (job.optimizer.ema > 0.0) {
+    return "ema = " + print_real(job.optimizer.ema) + " averages them there";
   }
   if (job.codec != Codec{}) return "codec = " + job.codec.to_string() + " is decoded there";
   if (!job.codec_tensors.rules.empty()) {

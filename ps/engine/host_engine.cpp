@@ -80,7 +80,8 @@ void HostEngine::apply(std::span<const SliceWork> work, int64_t leaves, const Up
                        Parallel& parallel) {
   const int64_t elements = split(work);
   UpdateInfo how = info;
-  how.stream = elements >= kStreamElements;
+  // an average reads the weights again
+  how.stream = elements >= kStreamElements && !work.front().rules->averages();
   for_pieces(elements, leaves, parallel,
              [&](const Piece& piece, TreeSum& sum) { apply_piece(piece, how, sum); });
 }

@@ -47,7 +47,7 @@ bool Shard::owns(int slice) const {
 
 int64_t Shard::elements(int slice) const { return data(slice).elements.size(); }
 
-size_t Shard::state_vectors() const { return state_names(optimizer_.kind).size(); }
+size_t Shard::state_vectors() const { return state_names(optimizer_).size(); }
 
 const Shard::SliceData& Shard::data(int slice) const {
   PP_ASSERT(owns(slice));

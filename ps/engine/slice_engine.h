@@ -9,6 +9,7 @@
 #include "common/base/buffer_pool.h"
 #include "common/layout/fixed_tree.h"
 #include "common/net/message.h"
+#include "common/update/optimizer_options.h"
 
 namespace pushpull {
 
@@ -35,8 +36,9 @@ struct SliceWork {
   int64_t updates = 0;  // updates of the slice, this one included
   const float* before = nullptr;
   float* after = nullptr;
-  std::array<const float*, 2> state_before{};  // differs from `state` if the state is held
-  std::array<float*, 2> state{};
+  std::array<const float*, kMaxStateVectors>
+      state_before{};  // differs from `state` if the state is held
+  std::array<float*, kMaxStateVectors> state{};
   // The weights that the gradient was computed on, for delay compensation, or null.
   const float* read = nullptr;
   double* squares = nullptr;  // in host memory: one for each block of the slice

@@ -33,6 +33,7 @@ void add_counts(RunCounts& to, const RunCounts& more) {
   to.samples += more.samples;
   to.bad_gradients += more.bad_gradients;
   to.data_hash += more.data_hash;
+  if (more.learning_rate) to.learning_rate = more.learning_rate;
   for (size_t rank = 0; rank < more.samples_per_worker.size(); ++rank) {
     add_at(to.samples_per_worker, static_cast<int>(rank), more.samples_per_worker[rank]);
   }
@@ -71,7 +72,10 @@ void CommittedWork::add(const Commit& commit, int rank) {
   for (const uint64_t other : commit.others) add_to_process(other, commit);
   if (!commit.counted) return;
   add_push(counts_, commit, rank, samples);
-  add_push(open_[commit.step + commit.steps - 1].counts, commit, rank, samples);
+  Step& last = open_[commit.step + commit.steps - 1];
+  add_push(last.counts, commit, rank, samples);
+  const bool is_first = last.losses.empty() || commit.range.lo < last.losses.begin()->first;
+  if (is_first && commit.learning_rate) last.counts.learning_rate = commit.learning_rate;
   // Either no losses, or those of each step.
   const std::span<const float> losses = commit.losses;
   const size_t each = losses.size() / static_cast<size_t>(commit.steps);
@@ -142,6 +146,14 @@ void CommittedWork::keep_counts() {
   kept.pushes_dropped = counts_.pushes_dropped;
   kept.pushes_dropped_per_worker = counts_.pushes_dropped_per_worker;
   if (kept_.size() > kKeptCounts) kept_.erase(kept_.begin());
+}
+
+wire::Progress CommittedWork::progress() const {
+  wire::Progress out;
+  out.set_steps(floor_);
+  if (newest_loss_) out.set_loss(*newest_loss_);
+  if (whole_.learning_rate) out.set_learning_rate(*whole_.learning_rate);
+  return out;
 }
 
 int64_t CommittedWork::samples_of(uint64_t incarnation) const {

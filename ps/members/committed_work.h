@@ -50,6 +50,8 @@ class CommittedWork {
   const std::map<uint64_t, PushedWork>& by_process() const { return by_process_; }
   // The first step that is incomplete at server 0.
   int64_t floor() const { return floor_; }
+  // Returns the newest complete step as workers hear of it.
+  wire::Progress progress() const;
   // Mean loss of the newest complete step; empty before the first, or if it is not known.
   std::optional<double> newest_loss() const { return newest_loss_; }
   // Returns the mean over the newest `steps` complete steps of this run with a known loss, at most

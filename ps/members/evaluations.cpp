@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/job/job.h"
 #include "common/net/model_wire.h"
@@ -14,20 +15,47 @@ Evaluations::Evaluations(int64_t test_samples, int64_t micro_batch, std::vector<
     : chunks_((test_samples + micro_batch - 1) / micro_batch), heads_(std::move(heads)) {}
 
 std::optional<Evaluation> Evaluations::add(int64_t step, const wire::ChunkResult& result) {
-  if (result.chunk() < 0 || result.chunk() >= chunks_ || complete(step)) return std::nullopt;
+  if (result.chunk() < 0 || result.chunk() >= chunks_ || complete(step) ||
+      waiting_.contains(step)) {
+    return std::nullopt;
+  }
   auto& results = open_[step];
   results[result.chunk()] = result;
   if (static_cast<int64_t>(results.size()) < chunks_) return std::nullopt;
-  Evaluation out;
+  Totals totals;
+  Evaluation& out = totals.evaluation;
   out.step = step;
   for (const HeadInfo& head : heads_) out.heads.push_back({head, {}});
   for (const auto& [chunk, r] : results) {
     for (size_t i = 0; i < heads_.size(); ++i) {
       out.heads[i].sums.add(from_wire(r.sums(static_cast<int>(i))));
     }
+    for (const wire::NamedSum& sum : r.named()) totals.named[sum.name()] += sum.value();
   }
   // An older evaluation that is still open has lost its evaluator and never completes.
   open_.erase(open_.begin(), open_.upper_bound(step));
+  const auto has_formula = [](const HeadInfo& head) { return is_formula(head.metric); };
+  if (std::ranges::none_of(heads_, has_formula)) return newest_ = out;
+  waiting_[step] = std::move(totals);
+  return std::nullopt;
+}
+
+const Evaluations::Totals* Evaluations::waiting() const {
+  return waiting_.empty() ? nullptr : &waiting_.begin()->second;
+}
+
+std::optional<Evaluation> Evaluations::take_values(int64_t step, std::span<const double> values) {
+  const auto found = waiting_.find(step);
+  if (found == waiting_.end()) return std::nullopt;
+  Evaluation out = std::move(found->second.evaluation);
+  waiting_.erase(found);
+  auto value = values.begin();
+  for (HeadResult& head : out.heads) {
+    if (!is_formula(head.info.metric)) continue;
+    PP_ASSERT(value != values.end());
+    head.sums = {0.0, std::isfinite(*value) ? 1 : 0, std::isfinite(*value) ? *value : 0.0};
+    ++value;
+  }
   return newest_ = out;
 }
 

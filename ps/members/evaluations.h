@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,20 @@ class Evaluations {
 
   int64_t chunks() const { return chunks_; }
   const std::vector<HeadInfo>& heads() const { return heads_; }
-  // Adds a result with the sums of all heads. Returns the evaluation if this completes it.
+  // Adds a result with the sums of all heads. Returns the evaluation if this completes it: it is not yet complete
+  // if a head has a formula.
   std::optional<Evaluation> add(int64_t step, const wire::ChunkResult& result);
+  // An evaluation with all chunks, and its named sums, from which a worker's program computes the values of the heads
+  // with a formula.
+  struct Totals {
+    Evaluation evaluation;
+    NamedSums named;
+  };
+  // Returns the oldest one that waits for these values, or null.
+  const Totals* waiting() const;
+  // Takes the values, in the order of these heads; NaN: a head has none. Returns the evaluation if it has waited for
+  // them.
+  std::optional<Evaluation> take_values(int64_t step, std::span<const double> values);
   bool complete(int64_t step) const;
   const std::optional<Evaluation>& newest() const { return newest_; }
 
@@ -45,6 +58,7 @@ class Evaluations {
   int64_t chunks_;
   std::vector<HeadInfo> heads_;
   std::map<int64_t, std::map<int64_t, wire::ChunkResult>> open_;
+  std::map<int64_t, Totals> waiting_;  // by step
   std::optional<Evaluation> newest_;
 };
 

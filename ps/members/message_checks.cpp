@@ -1,7 +1,12 @@
 #include "ps/members/message_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+
+#include "common/base/text.h"
+#include "common/net/join.h"
 
 namespace pushpull {
 
@@ -54,6 +59,25 @@ Checked check_step(const Barriers& barriers, int64_t step, const MemberInfo& fro
                  std::to_string(step) + " from " + from.name());
 }
 
+namespace {
+
+constexpr size_t kMaxShownName = 80;  // bytes
+
+Checked check_named(const wire::ChunkResult& chunk, const MemberInfo& from) {
+  if (std::cmp_greater(chunk.named_size(), kMaxNamedSums)) {
+    return refused("bad-result", "at most " + std::to_string(kMaxNamedSums) + " named sums",
+                   std::to_string(chunk.named_size()) + " from " + from.name());
+  }
+  for (const wire::NamedSum& sum : chunk.named()) {
+    if (is_logged_name(sum.name())) continue;
+    return refused("bad-result", "a sum with a name of 1 to 64 letters, digits and _ - . /",
+                   "'" + printable(sum.name(), kMaxShownName) + "' from " + from.name());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Checked check_results(const Barriers& barriers, int64_t micro_batch,
                       std::span<const HeadInfo> heads, const wire::EvalResult& result,
                       const MemberInfo& from) {
@@ -61,11 +85,19 @@ Checked check_results(const Barriers& barriers, int64_t micro_batch,
     return refused("no-evaluation", "a step with an evaluation",
                    std::to_string(result.step()) + " from " + from.name());
   }
+  const auto formulas =
+      std::ranges::count_if(heads, [](const HeadInfo& head) { return is_formula(head.metric); });
+  if (result.values_size() != 0 &&
+      (result.values_size() != formulas || result.chunks_size() != 0)) {
+    return refused("bad-result", "the values of " + std::to_string(formulas) + " heads",
+                   std::to_string(result.values_size()) + " from " + from.name());
+  }
   for (const wire::ChunkResult& chunk : result.chunks()) {
     if (chunk.sums_size() != std::ssize(heads)) {
       return refused("bad-result", "the sums of " + std::to_string(heads.size()) + " heads",
                      std::to_string(chunk.sums_size()) + " from " + from.name());
     }
+    if (Checked refusal = check_named(chunk, from)) return refusal;
     for (size_t i = 0; i < heads.size(); ++i) {
       const wire::HeadSums& sums = chunk.sums(static_cast<int>(i));
       if (Checked refusal = check_sums(heads[i], micro_batch, sums, from)) return refusal;

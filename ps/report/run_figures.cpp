@@ -122,7 +122,10 @@ Rows head_rows(F f) {
   for (const HeadResult& head : all) {
     if (head.sums.counted == 0) continue;
     const bool first = &head == &all.front();
-    rows.emplace_back((first ? "" : head.info.name + " ") + to_string(head.info.metric),
+    const std::string metric = is_formula(head.info.metric) ? head.info.name
+                                                            : (first ? "" : head.info.name + " ") +
+                                                                  to_string(head.info.metric);
+    rows.emplace_back(metric,
                       head.text() + (counts_targets(head.info.metric)
                                          ? " (" + std::to_string(correct_targets(head)) + " of " +
                                                std::to_string(head.sums.counted) + ")"

@@ -397,7 +397,7 @@ void CoordinatorLoop::save_end(const RunEnd& end) {
 void CoordinatorLoop::started(const Declaration& declaration, int64_t start_step) {
   files_.report().begin(files_.take_metrics(), start_step);
   writer_ = std::make_unique<CheckpointWriter>(files_.take_store(), declaration.table,
-                                               state_names(server_optimizer(program_.job).kind));
+                                               state_names(server_optimizer(program_.job)));
   announcements_.started();
 }
 

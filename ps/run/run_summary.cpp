@@ -162,7 +162,10 @@ RunFigures RunSummary::figures(int64_t now_ms, const Coordinator& of,
   f.counts.bad_gradients += history_.quarantined + of.departures().quarantined();
   f.samples_per_second =
       rate_ > 0 ? rate_ : static_cast<double>(f.counts.samples) / std::max(f.seconds, 1e-3);
-  f.learning_rate = learning_rate(options_.job.schedule, *f.step, run->total_steps());
+  f.learning_rate = learning_rate(options_.job.schedule, *f.step, run->total_steps(),
+                                  record.progress().has_learning_rate()
+                                      ? std::optional(record.progress().learning_rate())
+                                      : std::nullopt);
   f.loss = record.newest_loss();
   f.staleness = staleness(of.members(), own);
   f.totals = totals(of, own);

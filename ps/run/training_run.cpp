@@ -186,6 +186,13 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
   Message taken;
   taken.header.mutable_eval_taken()->set_number(result.number());
   out_.send(peer, std::move(taken));
+  if (result.values_size() > 0) {
+    const auto& values = result.values();
+    const std::optional<Evaluation> evaluation = evaluations_.take_values(
+        result.step(), {values.data(), static_cast<size_t>(values.size())});
+    if (evaluation) on_evaluation(*evaluation);
+    return std::nullopt;
+  }
   const uint64_t unit = groups_.reports_for(worker, result.attempt());
   std::vector<wire::ChunkResult> accepted;
   for (const wire::ChunkResult& chunk : result.chunks()) {
@@ -197,6 +204,7 @@ Checked TrainingRun::on_eval_result(const PeerId& peer, const wire::EvalResult& 
     if (evaluation) on_evaluation(*evaluation);
     work_->on_chunk(unit, result.step(), chunk.chunk(), evaluation.has_value());
   }
+  if (evaluations_.waiting() != nullptr) out_.state_changed();
   return std::nullopt;
 }
 
@@ -335,6 +343,14 @@ void TrainingRun::add_to_worker_state(wire::State* state, const MemberInfo& work
       wire::HeadResult* const out = state->add_evaluated();
       if (const auto loss = head.loss()) out->set_loss(*loss);
       if (const auto value = head.value()) out->set_metric(*value);
+    }
+  }
+  if (const Evaluations::Totals* totals = evaluations_.waiting()) {
+    state->set_totals_step(totals->evaluation.step);
+    for (const auto& [name, value] : totals->named) {
+      wire::NamedSum* const sum = state->add_totals();
+      sum->set_name(name);
+      sum->set_value(value);
     }
   }
   work_->add_to_worker_state(state, worker);

@@ -92,6 +92,7 @@ class TrainingRun : public TrainingObserver {
   void on_barrier_open(int64_t step) override;
   void on_checkpoint_waits(int64_t step) override;
   std::vector<wire::Lease> leases(uint64_t incarnation) override;
+  std::optional<wire::Progress> progress() const override { return committed_.progress(); }
   // Adds a checkpoint a few steps ahead. Returns its step, or nothing if it cannot be added now, or
   // not before the end.
   std::optional<int64_t> choose_checkpoint(int64_t steps_ahead);

@@ -69,7 +69,7 @@ std::optional<Error> Transfers::on_tick(Now now, wire::Phase phase, bool server_
 
 // Returns the number of the servers' state vectors.
 size_t Transfers::state_vectors() const {
-  return state_names(server_optimizer(options_.job).kind).size();
+  return state_names(server_optimizer(options_.job)).size();
 }
 
 ShardClient Transfers::client(const SliceMap& map) const {

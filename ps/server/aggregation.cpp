@@ -42,6 +42,10 @@ Aggregation::Aggregation(AggregationSetup setup)
 
 const Barriers& Aggregation::barriers() const { return setup_.gate.barriers(); }
 
+double Aggregation::rate(int64_t step, std::optional<double> said) const {
+  return learning_rate(setup_.job.schedule, step, setup_.total_steps, said);
+}
+
 // Adds a generation that a snapshot may hold.
 void Aggregation::reserve(int generations) {
   const Barriers& due = barriers();

@@ -162,6 +162,9 @@ class Aggregation {
   //   more: the push recorded next is part of it, too.
   void record(const ReceivedPush& push, std::span<const int64_t> reads, bool more,
               bool uncompensated) const;
+  // Returns the learning rate of a step.
+  //   said: by the worker of its first push, see ReceivedPush.
+  double rate(int64_t step, std::optional<double> said) const;
   const Barriers& barriers() const;
   Shard& shard() const { return setup_.shard; }
 

@@ -45,6 +45,8 @@ class BackupSet {
   const std::vector<PartialSum>& parts(int slice) const { return parts_.at(slice); }
   int64_t pushes() const { return static_cast<int64_t>(chosen_.size()); }
   int64_t micro_batches() const;
+  // The rate that the worker of the first one has said.
+  std::optional<double> learning_rate() const { return pushes_.at(*chosen_.begin()).learning_rate; }
   // Calls visit(part) for all waiting parts.
   template <class Visit>
   void for_parts(const Visit& visit) {

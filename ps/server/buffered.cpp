@@ -30,9 +30,9 @@ size_t largest_part(const Shard& shard) {
 }  // namespace
 
 UpdateInfo buffered_update(const Job& job, int64_t total_steps, int64_t newest_step,
-                           int64_t micro_batches) {
+                           int64_t micro_batches, std::optional<double> rate) {
   UpdateInfo info;
-  info.learning_rate = learning_rate(job.schedule, newest_step, total_steps);
+  info.learning_rate = learning_rate(job.schedule, newest_step, total_steps, rate);
   info.divisor = static_cast<double>(micro_batches);
   info.share = info.divisor / static_cast<double>(job.micro_batches());
   return info;
@@ -80,7 +80,9 @@ void BufferedPushes::flush() {
   if (gathered_.empty()) return;
   int64_t newest_step = 0;
   int64_t micro_batches = 0;
+  std::optional<double> said;
   for (const ReceivedPush& push : gathered_) {
+    if (push.step >= newest_step) said = push.learning_rate;
     newest_step = std::max(newest_step, push.step);
     micro_batches += push.range.size();
     ++staleness_[updates_ - push.reads[static_cast<size_t>(setup_.rank)]];
@@ -90,7 +92,7 @@ void BufferedPushes::flush() {
     now_.push_back({slice, parts_[shard().place(slice)]});
   }
   apply_buffered(setup_.job, shard(), now_, std::ssize(gathered_),
-                 buffered_update(setup_.job, setup_.total_steps, newest_step, micro_batches),
+                 buffered_update(setup_.job, setup_.total_steps, newest_step, micro_batches, said),
                  setup_.parallel);
   ++updates_;
   for (const ReceivedPush& push : gathered_) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,9 +23,10 @@ struct UpdateInfo;
 
 // Computes the update by the mean of some pushes, before clipping. Server and replay share this
 // function and the next one, so that both compute the same bits.
-//   newest_step: of the pushes' leases. micro_batches: in all pushes.
+//   newest_step: of the pushes' leases. micro_batches: in all pushes. rate: that the worker's program has
+//   said in the last one of that step.
 UpdateInfo buffered_update(const Job& job, int64_t total_steps, int64_t newest_step,
-                           int64_t micro_batches);
+                           int64_t micro_batches, std::optional<double> rate = {});
 
 // Updates all slices of a shard once. If the job clips, the norm is that of the mean over the
 // slices of this shard.

@@ -63,7 +63,7 @@ std::span<const SliceUpdate> ChosenSet::sums() {
 
 void ChosenSet::apply(double clip) {
   UpdateInfo info;
-  info.learning_rate = learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
+  info.learning_rate = rate(floor_, pushes_.learning_rate());
   info.divisor = static_cast<double>(pushes_.micro_batches());
   info.clip = clip;
   shard().apply(sums(), pushes_.pushes(), info, 1, setup_.parallel);

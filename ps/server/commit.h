@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,10 +25,11 @@ struct Commit {
   HashSum data_hash = {};     // of the samples drawn
   bool dropped = false;       // backup:B: the step used other pushes
   int64_t steps = 1;          // local:H: covers [step, step + steps)
-  std::vector<wire::BadGradient> bad = {};  // micro-batches that count as zeros
-  int64_t staleness = 0;                    // updates since the version that it was computed on
-  std::vector<uint64_t> others = {};        // that pushed other stages; incarnations
-  int64_t attempt = 0;                      // of the group; 0 without one
+  std::vector<wire::BadGradient> bad = {};   // micro-batches that count as zeros
+  int64_t staleness = 0;                     // updates since the version that it was computed on
+  std::vector<uint64_t> others = {};         // that pushed other stages; incarnations
+  int64_t attempt = 0;                       // of the group; 0 without one
+  std::optional<double> learning_rate = {};  // see ReceivedPush
 };
 
 class TrainingObserver {
@@ -39,6 +41,8 @@ class TrainingObserver {
   virtual void on_checkpoint_waits(int64_t step) = 0;
   // Returns the worker's unfinished leases, topped up from the pool.
   virtual std::vector<wire::Lease> leases(uint64_t incarnation) = 0;
+  // Returns the newest complete step, or nothing if this process does not know it.
+  virtual std::optional<wire::Progress> progress() const { return {}; }
 };
 
 // For servers without a coordinator in their process.
@@ -70,6 +74,7 @@ struct ReceivedPush {
   std::map<int, PartialSum> parts = {};  // by slice, unless the rule has taken them
   std::vector<uint64_t> others = {};     // of the group; incarnations
   int64_t attempt = 0;                   // of the group
+  std::optional<double> learning_rate = {};  // that the worker's program has said
 };
 
 // Makes the commit of a push and moves the losses into it.
@@ -81,6 +86,7 @@ inline Commit commit_of(ReceivedPush& push, bool counted) {
   commit.bad = std::move(push.bad);
   commit.others = std::move(push.others);
   commit.attempt = push.attempt;
+  commit.learning_rate = push.learning_rate;
   return commit;
 }
 

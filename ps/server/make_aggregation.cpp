@@ -40,6 +40,7 @@ OptimizerOptions server_optimizer(const Job& job) {
   OptimizerOptions outer;
   outer.kind = job.outer_momentum > 0 ? OptimizerKind::kNesterov : OptimizerKind::kSgd;
   outer.momentum = job.outer_momentum;
+  outer.ema = job.optimizer.ema;
   return outer;
 }
 

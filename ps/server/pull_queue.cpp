@@ -363,6 +363,9 @@ void PullQueue::finish(uint64_t incarnation, PendingPull& pending, Message& mess
   pending.close();
   const int64_t gap = pull.latest() ? 0 : pull.clock() - aggregation_.floor();
   clock_gap_max_ = std::max(clock_gap_max_, gap);
+  if (auto progress = observer_.progress()) {
+    *message.header.mutable_weights()->mutable_progress() = *std::move(progress);
+  }
   if (pull.want_lease()) {
     add_leases(incarnation, message.header.mutable_weights()->mutable_leases());
   }

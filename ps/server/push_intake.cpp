@@ -1,6 +1,7 @@
 #include "ps/server/push_intake.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <string>
@@ -239,6 +240,11 @@ Checked PushIntake::check_lists(const wire::Push& push,
     return refused("push-data-hash", static_cast<int64_t>(HashSum::kBytes),
                    std::ssize(push.data_hash()));
   }
+  if (push.has_learning_rate() &&
+      !(std::isfinite(push.learning_rate()) && push.learning_rate() >= 0.0)) {
+    return refused("push-rate", "a finite learning rate from 0",
+                   std::to_string(push.learning_rate()));
+  }
   if (push.parts_size() != std::ssize(payloads)) {
     return refused("push-payloads", push.parts_size(), std::ssize(payloads));
   }
@@ -310,6 +316,7 @@ void PushIntake::take(uint64_t incarnation, const wire::Push& push,
   if (push.losses_size() != 0) received.losses.assign(push.losses().begin(), push.losses().end());
   if (push.bad_size() != 0) received.bad.assign(push.bad().begin(), push.bad().end());
   if (push.squares() != 0.0) received.squares = push.squares();
+  if (push.has_learning_rate()) received.learning_rate = push.learning_rate();
   if (!push.data_hash().empty()) received.data_hash = HashSum::from_bytes(push.data_hash());
   // the values of `part.lo`, to number all parts
   const auto share_leaves = static_cast<size_t>(received.range.size());

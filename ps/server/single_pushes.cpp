@@ -14,7 +14,7 @@ namespace pushpull {
 
 UpdateInfo async_update(const Job& job, int64_t total_steps, const AsyncPush& push) {
   UpdateInfo info;
-  info.learning_rate = learning_rate(job.schedule, push.step, total_steps);
+  info.learning_rate = learning_rate(job.schedule, push.step, total_steps, push.rate);
   // Zhang et al., Staleness-aware Async-SGD, arXiv 1511.05950. They count staleness from 1, hence 1
   // + staleness.
   if (job.staleness_aware) {
@@ -108,8 +108,9 @@ const std::map<int, Payload>* SinglePushes::base_of(const ReceivedPush& push, in
 void SinglePushes::count(ReceivedPush push) {
   const int64_t read = push.reads[static_cast<size_t>(setup_.rank)];
   const int64_t staleness = updates_ - read;
-  const UpdateInfo info = async_update(setup_.job, setup_.total_steps,
-                                       {push.step, push.range, push.squares, staleness});
+  const UpdateInfo info =
+      async_update(setup_.job, setup_.total_steps,
+                   {push.step, push.range, push.squares, staleness, push.learning_rate});
   const std::map<int, Payload>* base = base_of(push, read);
   now_.clear();
   for (const auto& [slice, part] : push.parts) {

@@ -27,6 +27,7 @@ struct AsyncPush {
   Range range;            // micro-batches in its sum
   double squares = 0.0;   // squared norm of its mean gradient over all servers; for clip-norm
   int64_t staleness = 0;  // updates of this server since the version that the push read
+  std::optional<double> rate = {};  // that the worker's program has said
 };
 
 //   total_steps: the schedule's horizon.

@@ -79,8 +79,13 @@ void WholeSteps::take_push(ReceivedPush push) {
   const bool counted = !ledger_.contains(push.step, push.range);
   if (counted) {
     for (int64_t i = 0; i < push.steps; ++i) ledger_.add(push.step + i, push.range);
+    if (push.range.lo == 0) said_ = push.learning_rate.value_or(setup_.job.schedule.lr);
   }
   setup_.observer.on_commit(commit_of(push, counted));
+}
+
+bool WholeSteps::awaits_rate() const {
+  return !changes() && setup_.job.schedule.kind == ScheduleKind::kExternal && !said_;
 }
 
 std::span<const SliceUpdate> WholeSteps::sums_of(std::span<const int> slices) {
@@ -89,9 +94,10 @@ std::span<const SliceUpdate> WholeSteps::sums_of(std::span<const int> slices) {
   return now_;
 }
 
+// A push may end, with the rate of its worker, after its slices are complete.
 bool WholeSteps::apply_due() {
   due_bytes_ = 0;
-  if (due_.empty()) return false;
+  if (due_.empty() || awaits_rate()) return false;
   bool opened = false;
   // The workers of local:H clip by themselves.
   if (!changes() && setup_.job.clip_norm > 0) {
@@ -113,8 +119,7 @@ bool WholeSteps::on_norm_total(const wire::NormTotal& total) {
 
 bool WholeSteps::apply(std::span<const int> slices, double clip) {
   UpdateInfo info;
-  info.learning_rate = changes() ? setup_.job.outer_lr
-                                 : learning_rate(setup_.job.schedule, floor_, setup_.total_steps);
+  info.learning_rate = changes() ? setup_.job.outer_lr : rate(floor_, said_);
   // Also for changes: each is weighted by the micro-batches of its share in one step.
   info.divisor = static_cast<double>(leaves_);
   info.clip = clip;
@@ -125,6 +130,7 @@ bool WholeSteps::apply(std::span<const int> slices, double clip) {
   applied_slices_ += std::ssize(slices);
   if (applied_slices_ < std::ssize(shard().slices())) return false;
   applied_slices_ = 0;
+  said_.reset();
   floor_ = next;
   ++updates_;
   ++staleness_[0];

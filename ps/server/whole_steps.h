@@ -79,6 +79,8 @@ class WholeSteps : public Aggregation {
 
  private:
   bool changes() const { return kind_ == StepSumKind::kChanges; }
+  // Returns true if the rate of the running step is still on its way.
+  bool awaits_rate() const;
   int64_t share_index(Range range) const;
   // Returns the sums of `slices`, for the shard; valid until the next call.
   std::span<const SliceUpdate> sums_of(std::span<const int> slices);
@@ -90,6 +92,7 @@ class WholeSteps : public Aggregation {
   Ledger ledger_;
   StepNorms norms_;
   std::vector<int> due_;          // complete slices to update
+  std::optional<double> said_;    // rate of step floor_, see ReceivedPush
   int64_t applied_slices_ = 0;    // slices that have the update of step floor_
   std::vector<SliceUpdate> now_;  // reused by every batch
 };

@@ -6,10 +6,10 @@ import atexit
 import ctypes
 
 from pushpull._error import Error
-from pushpull._job import Group, group
+from pushpull._job import Group, cost, group
 from pushpull._library import LogFunction, library
 
-__all__ = ["Error", "Group", "group", "set_log"]
+__all__ = ["Error", "Group", "cost", "group", "set_log"]
 __version__ = "0.1.0"
 
 

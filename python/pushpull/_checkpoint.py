@@ -6,15 +6,21 @@ import struct
 from pushpull._error import DATA, USAGE, Error
 
 
-def read_checkpoint(path):
+def read_checkpoint(path, ema=False):
     """Returns the tensors of a checkpoint by name, for `load_state_dict(..., strict=False)`.
 
     path: the folder of the checkpoints, of which the newest complete one is read, the folder of one checkpoint, or a
     safetensors file with 32-bit floats.
+    ema: the averaged weights (the key `ema`) in place of the model's.
     Raises Error if there is none, or it cannot be read.
     """
     path = pathlib.Path(path)
-    return _read_tensors(path if path.is_file() else _folder_of(path) / "model.safetensors")
+    if path.is_file():
+        return _read_tensors(path)
+    folder = _folder_of(path)
+    if ema and not (folder / "ema.safetensors").exists():
+        raise Error(f"[checkpoint] {folder} has no averaged weights: its job has ema = 0", DATA)
+    return _read_tensors(folder / ("ema.safetensors" if ema else "model.safetensors"))
 
 
 def optimizer_state(path, optimizer, model):

@@ -27,12 +27,28 @@ def group(pattern, lr=None, weight_decay=None):
     return Group(pattern, lr, weight_decay)
 
 
+class Cost:
+    """A formula of an evaluation whose value is better if it is less."""
+
+    def __init__(self, function):
+        self.function = function
+
+
+def cost(function):
+    """Marks a formula of `metrics` whose value is better if it is less: metrics={"wer": pp.cost(lambda s: ...)}."""
+    return Cost(function)
+
+
 class BaseJob:
     """A job that this process works for. `join` of the framework's module makes it."""
 
     def __init__(self, session):
         self._session = session
         self._heads = {}  # by name: metric
+        self._formulas = {}  # by name
+        self._loss = None  # of the newest step in the weights
+        self._kept_rate = None  # of that step, if scripts say rates
+        self._rate = session.facts.learning_rate
         self._train_samples = None
         self._strategy = session.facts.strategy.decode()  # the library frees its own with the session
 
@@ -81,28 +97,70 @@ class BaseJob:
         facts = self._session.facts
         return facts.steps or facts.epochs * (train_samples // facts.global_batch)
 
+    @property
+    def loss(self):
+        """Returns the mean loss over all workers of the newest step whose update the weights contain, or None if it is not
+        known. In sync all workers see the same."""
+        return self._loss
+
+    @property
+    def lr(self):
+        """The rate of the newest micro-batch's step. With lr-schedule = external a script may set it: it holds from the open
+        step on, until another one is set, and that of the worker with micro-batch 0 counts."""
+        return self._rate
+
+    @lr.setter
+    def lr(self, rate):
+        self._show_rate(float(rate))
+        self._say_rate(float(rate))
+
+    def _say_rate(self, rate):
+        self._session.set_lr(rate)
+        self._rate = rate
+
+    def _show_rate(self, rate):
+        """Shows a rate that the script has set, where the framework has a place for it."""
+
+    def _take_progress(self):
+        """Call when all weights of a task are here."""
+        steps, loss, rate = self._session.progress()
+        self._loss = None if math.isnan(loss) else loss
+        self._kept_rate = None if math.isnan(rate) or steps == 0 else rate
+
     def evaluated(self):
         """Returns what the job's newest evaluation has found, over all workers, as far as this one knows: a dict of the step,
-        "loss" and the metric, such as "accuracy", or, if there are several heads, with such a dict for each. None: nothing yet.
+        "loss" and the metric, such as "accuracy", or, if there are several heads, with such a dict for each; and the values of
+        `metrics` by name. None: nothing yet.
         """
         if not self._heads:
             return None
-        step, results = self._session.evaluated(len(self._heads))
+        step, results = self._session.evaluated(len(self._heads) + len(self._formulas))
         if step < 0:
             return None
         found = {name: {"loss": loss, metric.replace(" ", "_"): value}
                  for (name, metric), (loss, value) in zip(self._heads.items(), results)}
-        return {"step": step, **(found if len(found) > 1 else next(iter(found.values())))}
+        values = {name: value for name, (_, value) in zip(self._formulas, results[len(self._heads):])}
+        return {"step": step, **(found if len(found) > 1 else next(iter(found.values()))), **values}
 
     def leave(self):
         """Ends the session. The job loses this worker if it is not over."""
         self._session.close()
 
-    def _set_heads(self, metrics):
+    def _set_heads(self, metrics, formulas=None):
+        """formulas: by name: function of the named sums of an evaluation."""
+        self._formulas = dict(formulas or {})
+        for name, formula in self._formulas.items():
+            if not callable(getattr(formula, "function", formula)):
+                raise Error(f"[attach] metrics has {formula!r} for {name}: expected a function of the named sums", USAGE)
+        self._session.compute_values(self._values)
         self._heads = {"output": metrics} if isinstance(metrics, str) else dict(metrics)
         for name, metric in self._heads.items():
             if metric not in _library.METRICS:
                 raise Error(f"[attach] metric '{metric}' of head {name}: expected one of {', '.join(_library.METRICS)}", USAGE)
+
+    def _values(self, sums):
+        """Returns the values of all formulas; NaN: a value cannot be computed from these sums."""
+        return [_value_of(name, getattr(formula, "function", formula), sums) for name, formula in self._formulas.items()]
 
     def _declare(self, entries, weights, train_samples, test_samples, digest, numerics, stage=(0, 1, 0, ""),
                  groups=(), in_order=False, sample_weights=None):
@@ -126,8 +184,13 @@ class BaseJob:
             tensor.lr = _pointer_to(group and group.lr, keep)
             tensor.weight_decay = _pointer_to(group and group.weight_decay, keep)
             tensor.is_average, tensor.average_momentum = int(momentum is not None), momentum or 0.0
-        heads = (_library.Head * len(self._heads))(
-            *(_library.Head(name.encode(), _library.METRICS.index(metric)) for name, metric in self._heads.items()))
+        metrics = {name: _library.METRICS.index(metric) for name, metric in self._heads.items()}
+        twice = set(metrics) & set(self._formulas)
+        if twice:
+            raise Error(f"[attach] {', '.join(sorted(twice))} is a head and one of metrics: give them two names", USAGE)
+        metrics.update((name, _library.COST if isinstance(formula, Cost) else _library.VALUE)
+                       for name, formula in self._formulas.items())
+        heads = (_library.Head * len(metrics))(*(_library.Head(name.encode(), metric) for name, metric in metrics.items()))
         self._session.attach(tensors, heads, weights, train_samples, test_samples, digest, numerics, stage, in_order,
                              sample_weights)
 
@@ -147,7 +210,7 @@ class BaseJob:
             if given is None or given.get("loss") is None:
                 raise Error(f"[report] head {name} lacks its loss", USAGE)
             sums.append(_head_sums(name, metric, samples, **given))
-        return sums
+        return sums + [(0.0, 0, 0.0)] * len(self._formulas)
 
 
 _FIGURES = {"loss", "correct", "squared_error", "count"}  # of a report
@@ -167,6 +230,21 @@ def _whole(name, figure, value):
     if math.isfinite(number) and number == int(number):
         return int(number)
     raise Error(f"[report] {figure} of head {name} is {number:g}: expected a whole number", USAGE)
+
+
+def named_sums(given):
+    """Returns the argument `sums` of a report, as numbers."""
+    return {name: _number(name, "a sum", value) for name, value in (given or {}).items()}
+
+
+def _value_of(name, formula, sums):
+    try:
+        return float(formula(sums))
+    except ZeroDivisionError:
+        return math.nan
+    except KeyError as error:
+        raise Error(f"[report] the formula of {name} needs the sum {error}: task.report(sums=...) has given "
+                    f"{', '.join(sums) or 'none'}", USAGE) from None
 
 
 def _head_sums(name, metric, samples, loss, correct=None, squared_error=None, count=None):

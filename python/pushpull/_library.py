@@ -8,9 +8,10 @@ from pushpull._error import USAGE, Error
 NAME = "libpushpull.so.0"
 VARIABLE = "PUSHPULL_LIBRARY"  # path of the library, in place of the package's own
 
-END, TRAIN, EVALUATE, NOTHING_YET, REGROUP = range(5)
+END, TRAIN, EVALUATE, NOTHING_YET, REGROUP, VALUES = range(6)
 NO_LOSS = -3.4028234663852886e38  # PP_NO_LOSS
-METRICS = ("accuracy", "mean squared error", "exact match", "perplexity")  # pp_metric
+METRICS = ("accuracy", "mean squared error", "exact match", "perplexity")  # pp_metric, as the next two
+VALUE, COST = 4, 5
 
 _int, _long, _size, _float, _double = ctypes.c_int, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float, ctypes.c_double
 _text, _pointer = ctypes.c_char_p, ctypes.POINTER
@@ -25,7 +26,7 @@ class JobFacts(ctypes.Structure):
     _fields_ = [("seed", ctypes.c_uint64), ("global_batch", _long), ("micro_batch", _long), ("learning_rate", _double),
                 ("weight_decay", _double), ("task_timeout", _double), ("same_bits", _int), ("workers", _int),
                 ("stages", _int), ("place", _int), ("loss_timeout", _double), ("rank", _int), ("steps", _long),
-                ("epochs", _long), ("strategy", _text), ("checkpoint_keep", _long)]
+                ("epochs", _long), ("strategy", _text), ("checkpoint_keep", _long), ("says_rate", _int)]
 
 
 class Tensor(ctypes.Structure):
@@ -59,6 +60,14 @@ class Result(ctypes.Structure):
     _fields_ = [("loss", _double), ("metric", _double)]
 
 
+class Progress(ctypes.Structure):
+    _fields_ = [("steps", _long), ("loss", _double), ("learning_rate", _double)]
+
+
+class Total(ctypes.Structure):
+    _fields_ = [("name", _text), ("value", _double)]
+
+
 class Sums(ctypes.Structure):
     _fields_ = [("loss", _double), ("counted", _long), ("metric", _double)]
 
@@ -79,7 +88,12 @@ _SIGNATURES = {
     "pp_lend_gradient": (_int, [_session, _size, ctypes.c_void_p, _size]),
     "pp_await_lent": (_int, [_session]),
     "pp_log": (_int, [_session, _text, _double]),
+    "pp_set_lr": (_int, [_session, _double]),
+    "pp_get_progress": (_int, [_session, _pointer(Progress)]),
     "pp_end": (_int, [_session, _float]),
+    "pp_add_sum": (_int, [_session, _text, _double]),
+    "pp_totals": (_int, [_session, _pointer(_pointer(Total)), _pointer(_size)]),
+    "pp_report_values": (_int, [_session, _pointer(_double), _size]),
     "pp_report": (_int, [_session, _pointer(Sums), _size]),
     "pp_evaluated": (_int, [_session, _pointer(_long), _pointer(Result), _size]),
     "pp_fail": (_int, [_session, _text]),

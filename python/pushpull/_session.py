@@ -44,6 +44,7 @@ class Session:
         self._holds_task = False
         self._thread = None  # that of the last task
         self._closers = []
+        self._values_of = None
         self.facts = _library.JobFacts()
         _open_sessions.add(self)
         try:
@@ -111,12 +112,27 @@ class Session:
                     return False
                 if self.task.kind == _library.REGROUP:
                     raise GroupChanged()
-                if self.task.kind != _library.NOTHING_YET:
+                if self.task.kind not in (_library.NOTHING_YET, _library.VALUES):
                     self._holds_task = True
                     self._thread = threading.get_ident()
                     if self._watch:
                         self._watch.begin(self.task)
+            if self.task.kind == _library.VALUES:
+                self._report_values()
         return True
+
+    def compute_values(self, function):
+        """Lets `next` compute the values of the heads with a formula.
+
+        function: takes the named sums of an evaluation as a dict, and returns the values in the order of the heads.
+        """
+        self._values_of = function
+
+    def _report_values(self):
+        totals, count = ctypes.POINTER(_library.Total)(), ctypes.c_size_t()
+        self.call("pp_totals", self._handle, ctypes.byref(totals), ctypes.byref(count))
+        values = self._values_of({one.name.decode(): one.value for one in totals[:count.value]})
+        self.call("pp_report_values", self._handle, (ctypes.c_double * len(values))(*values), len(values))
 
     def poll_group(self):
         """Waits a moment for another group than the last one; self.group then describes it, or the last one. Drops an open
@@ -190,6 +206,16 @@ class Session:
             raise Error(f"[log] {name} is {value!r:.80}: expected a number", USAGE) from None
         self.call("pp_log", self._handle, name.encode(), value)
 
+    def set_lr(self, rate):
+        """Says the learning rate that holds from the open task on, or from the next one."""
+        self.call("pp_set_lr", self._handle, rate)
+
+    def progress(self):
+        """Returns the complete steps in the weights of the task, and the loss and the rate of the last one, or NaN."""
+        found = _library.Progress()
+        self.call("pp_get_progress", self._handle, ctypes.byref(found))
+        return found.steps, found.loss, found.learning_rate
+
     def await_lent(self):
         """Waits until lent gradients are copied: the caller may change them."""
         self.call("pp_await_lent", self._handle)
@@ -205,8 +231,13 @@ class Session:
             self.call("pp_end", self._handle, loss)
             self._end_task()
 
-    def report(self, sums):
-        """Ends an evaluation's task. sums: (loss, counted, metric) of each head."""
+    def report(self, sums, named=()):
+        """Ends an evaluation's task.
+
+        sums: (loss, counted, metric) of each head. named: sums by name.
+        """
+        for name, value in dict(named).items():
+            self.call("pp_add_sum", self._handle, name.encode(), value)
         array = (_library.Sums * len(sums))(*(_library.Sums(*each) for each in sums))
         with self.uninterrupted():
             self.call("pp_report", self._handle, array, len(sums))

@@ -1,4 +1,8 @@
 """The loader and the optimizer of a loop that the script owns: they hand out the job's micro-batches, and end them."""
+import copy
+import math
+import warnings
+
 import torch
 
 from pushpull._error import USAGE, Error
@@ -40,7 +44,8 @@ class Loader:
 class Optimizer(torch.optim.Optimizer):
     """The job's optimizer, in the servers: `step` ends a micro-batch. `param_groups` show the rates of the job's schedule.
 
-    A script that sets rates changes nothing, nor does `load_state_dict`: servers have the state.
+    A script that sets rates changes nothing, unless the job has lr-schedule = external, nor does `load_state_dict`: servers
+    have the state.
     """
 
     def __init__(self, job, model, groups, trained):
@@ -59,6 +64,54 @@ class Optimizer(torch.optim.Optimizer):
         self._bases = [group["lr"] for group in self.param_groups]
         self._rates = list(self._bases)
         self._told = False
+        self._schedulers = []  # with their state, the rates at their beginning, and the number of their steps
+        self._begun = False
+
+    def schedule(self, scheduler):
+        """Lets `begin` step it."""
+        self._schedulers.append([scheduler, copy.deepcopy(scheduler.state_dict()), [group["lr"] for group in self.param_groups], 0])
+        return scheduler
+
+    def begin(self, step, kept):
+        """Sets the rates of a script that has rates of its own: those of its schedulers for this step.
+
+        kept: rate of the step before, or None. A script that has set none goes on with it after a resume.
+        """
+        if not self._begun and not self._schedulers and kept is not None and self._shown() == self._rates:
+            self.set_rate(kept)
+        self._begun = True
+        for one in self._schedulers:
+            scheduler, state, rates, steps = one
+            if steps > step:  # the job has gone back to a checkpoint
+                scheduler.load_state_dict(copy.deepcopy(state))
+                for group, rate in zip(self.param_groups, rates):
+                    group["lr"] = rate
+                steps = 0
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it is stepped without an update, by a worker that begins later
+                for _ in range(step - steps):
+                    scheduler.step()
+            one[3] = step
+
+    def rate(self):
+        """Returns the job's rate that the groups show. Raises Error if it differs between them."""
+        lr = self._job._session.facts.learning_rate
+        factors = [float(group["lr"]) / base for group, base in zip(self.param_groups, self._bases) if base > 0]
+        if any(not math.isclose(factor, factors[0], rel_tol=1e-6) for factor in factors if math.isfinite(factors[0])):
+            raise Error(f"[optimizer] the rates of param_groups are {self._shown()}, and were {self._bases} at first: a job has "
+                        f"one rate, which multiplies those of groups, so change all by the same factor", USAGE)
+        if self._bases[0] == lr or not factors:
+            return float(self.param_groups[0]["lr"])
+        return factors[0] * lr
+
+    def set_rate(self, rate):
+        """Shows the job's rate in all groups."""
+        lr = self._job._session.facts.learning_rate
+        for group, base in zip(self.param_groups, self._bases):
+            group["lr"] = rate if base == lr else base * (rate / lr)
+
+    def _shown(self):
+        return [group["lr"] for group in self.param_groups]
 
     def step(self, closure=None, loss=None):
         """Ends the open micro-batch after its backward, in the place of an update. Returns what the closure does.

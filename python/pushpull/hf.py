@@ -77,7 +77,9 @@ class PushPullTrainer(Trainer):
             self.optimizer = self.job.optimizer(self.model, self._groups)
         return self.optimizer
 
-    def create_scheduler(self, *_, **__):
+    def create_scheduler(self, num_training_steps=None, optimizer=None):
+        if self.job._session.facts.says_rate:  # the Trainer's own schedule counts, over the steps of the job
+            self.job.scheduler(super().create_scheduler(self.job._steps_of(len(self.train_dataset)), optimizer or self.optimizer))
         self.lr_scheduler = _JobRate(self.job)
         return self.lr_scheduler
 

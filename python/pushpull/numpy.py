@@ -17,15 +17,15 @@ import sys
 
 import numpy
 
-from pushpull import Error, group
+from pushpull import Error, cost, group
 from pushpull._error import USAGE
-from pushpull._job import BaseJob, check_groups, find_group
+from pushpull._job import BaseJob, check_groups, find_group, named_sums
 from pushpull._library import TRAIN
 from pushpull._processor import cores, processor, variables
 from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 
-__all__ = ["Error", "Job", "Task", "group", "join"]
+__all__ = ["Error", "Job", "Task", "cost", "group", "join"]
 
 
 def join(address=None, **options):
@@ -43,7 +43,7 @@ class Job(BaseJob):
         self._open = None
 
     def attach(self, weights, train_samples, test_samples=0, data_digest="", groups=(), metric="accuracy", numerics=None,
-               averages=()):
+               averages=(), metrics=None):
         """Declares the model and the data; call it once. They must be the same in all workers.
 
         weights: float32 arrays by name; the initial ones of the job if this is the worker with the lowest rank.
@@ -53,6 +53,7 @@ class Job(BaseJob):
         averages: names of weights that are not trained but computed in forward, such as the moving mean of a batch
             normalization. `task.end` gets the value after the micro-batch in the place of a gradient; the servers keep the
             mean over the micro-batches of a step.
+        metrics: as that of pushpull.torch.Job.attach.
         """
         self._session.check_process()
         if self._weights is not None:
@@ -65,7 +66,7 @@ class Job(BaseJob):
         if averages - set(weights):
             raise Error(f"[attach] averages names {', '.join(sorted(averages - set(weights)))}: the model has "
                         f"{', '.join(weights)}", USAGE)
-        self._set_heads(metric if test_samples else {})
+        self._set_heads(metric if test_samples else {}, metrics if test_samples else None)
         flat = numpy.concatenate([numpy.ascontiguousarray(array).reshape(-1) for array in weights.values()])
         # the new value replaces the old one: the script has mixed them already
         entries = [(name, array.shape, None if name in averages else find_group(groups, name), 1.0 if name in averages else None)
@@ -83,6 +84,9 @@ class Job(BaseJob):
             self._open = self._open or Task(self, self._session)
             addresses = (array.ctypes.data for array in self._weights.values())
             self._session.weights((ctypes.c_void_p * len(self._weights))(*addresses))
+            self._take_progress()
+            if self._open.training:
+                self._rate = self._session.task.learning_rate
             seed_all(self.seed, COMPUTE, self._open.step, self._open.micro_batch)
             yield self._open
             if self._open is not None:
@@ -150,10 +154,10 @@ class Task:
         """
         self._job._end(loss, gradients)
 
-    def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
+    def report(self, loss=None, correct=None, squared_error=None, count=None, sums=None, **heads):
         """Ends an evaluation's task. The arguments are those of pushpull.torch.Task.report."""
         results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
-        sums = self._job._sums(len(self.indices), results)
+        results, named = self._job._sums(len(self.indices), results), named_sums(sums)
         with self._job._session.uninterrupted():
             self._job._open = None
-            self._job._session.report(sums)
+            self._job._session.report(results, named)

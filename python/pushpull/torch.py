@@ -14,11 +14,11 @@ import torch
 import torch.multiprocessing
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from pushpull import Error, group
+from pushpull import Error, cost, group
 from pushpull._batches import Batches, Split
 from pushpull._checkpoint import optimizer_state, read_checkpoint
 from pushpull._error import STOPPED, USAGE, GroupChanged
-from pushpull._job import BaseJob, check_groups, checked_weights, find_group, no_indices, size_of
+from pushpull._job import BaseJob, check_groups, checked_weights, find_group, named_sums, no_indices, size_of
 from pushpull._library import EVALUATE, NO_LOSS, TRAIN
 from pushpull._script_state import ScriptState
 from pushpull._seeds import COMPUTE, seed_all
@@ -30,7 +30,7 @@ from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
 
-__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Shards", "Task", "group", "join", "optimizer_state",
+__all__ = ["Error", "GroupChanged", "Job", "Loader", "Optimizer", "Shards", "Task", "cost", "group", "join", "optimizer_state",
            "read_checkpoint"]
 
 
@@ -59,14 +59,13 @@ class Job(BaseJob):
         self._generation = 0  # of tasks()
         self._loader = None  # of a loop of the script's own, as the next three
         self._optimizer = None
-        self._evaluation = None  # data, function, metric, collate_fn
+        self._evaluation = None  # data, function, metric, collate_fn, metrics
         self._last_epoch = None  # that the loop over epochs() is in
         self._epoch = 0
         self._handed = 0  # micro-batches
         self._logged = None  # loss of the open one
         self._told_loss = False  # that there is none
         self._evaluated = False  # the newest weights of the model are those of an evaluation
-        self._rate = session.facts.learning_rate
         self._state = None  # of the script: ScriptState
         self._stage = None  # number and stages, if the script has one
         self._meeting = None
@@ -86,7 +85,7 @@ class Job(BaseJob):
         return self._session.facts.place % self.stages
 
     def attach(self, model, train, test=None, num_workers=0, groups=(), metric="accuracy", collate_fn=default_collate,
-               prefetch_factor=2, data_digest=None, stage=None, length=None, weights=None):
+               prefetch_factor=2, data_digest=None, stage=None, length=None, weights=None, metrics=None):
         """Gives the job its model and data; call it once. They must be the same in all workers.
 
         model: the job trains what it has at the first task. The weights that it has then are the job's initial ones if this
@@ -101,6 +100,8 @@ class Job(BaseJob):
             with WeightedRandomSampler.
         stage: (number from 0, stages) if the model is one stage of the job's, with the names of the whole one's tensors; the
             job's is the stages' tensors one after the other. The loop is that of `groups` then.
+        metrics: by name: a formula, which gets the named sums of an evaluation over all workers (Task.report) as a dict, and
+            returns a number that is better if it is larger, or, of `cost`, less. A division by zero: there is none.
         """
         self._check_new()
         if self._loader is not None or self._optimizer is not None:
@@ -110,7 +111,7 @@ class Job(BaseJob):
         if test is not None:
             _check_indices(test, "test")
         splits = {TRAIN: source, EVALUATE: Split(test, collate_fn)}
-        self._attach(model, splits, groups, metric, num_workers, prefetch_factor, data_digest, weights)
+        self._attach(model, splits, groups, metric, metrics, num_workers, prefetch_factor, data_digest, weights)
 
     def _source(self, train, length, weights, collate_fn, pieces=1):
         """Returns the training data as a Split or a Stream."""
@@ -127,7 +128,7 @@ class Job(BaseJob):
                         "and __getitem__", USAGE)
         return Stream(shards_of(train, length), collate_fn, self.global_batch, self.micro_batch, pieces)
 
-    def _attach(self, model, splits, groups, metric, num_workers, prefetch_factor, data_digest, weights):
+    def _attach(self, model, splits, groups, metric, metrics, num_workers, prefetch_factor, data_digest, weights):
         train, test = splits[TRAIN], splits[EVALUATE]
         weights = None if weights is None else checked_weights(weights, train.samples)
         # before the digest: a file that a data set opens at its first sample is then each process's own
@@ -135,7 +136,7 @@ class Job(BaseJob):
         try:
             digest = data_digest or f"train {train.digest(self.seed)}, test {test.digest(self.seed)}"
             data = train.samples, test.samples, digest, isinstance(train, Stream), weights
-            self._prepare(model, groups, metric if test.data is not None else {}, data)
+            self._prepare(model, groups, (metric, metrics) if test.data is not None else ({}, None), data)
         except BaseException:
             batches.close()
             raise
@@ -261,16 +262,16 @@ class Job(BaseJob):
         self._optimizer = Optimizer(self, model, check_groups(groups, [entry.name for entry in trained]), trained)
         return self._optimizer
 
-    def evaluation(self, test, function, metric="accuracy", collate_fn=None):
+    def evaluation(self, test, function, metric="accuracy", collate_fn=None, metrics=None):
         """Lets the loader evaluate: when a chunk of the test data comes to this worker, it runs `function`.
 
         function: takes a batch and returns the arguments of Task.report as a dict, {"loss": ..., "correct": ...}. It runs with
             the model in evaluation mode and without gradients.
-        metric: as that of attach. collate_fn: None: that of the loader.
+        metric, metrics: as those of attach. collate_fn: None: that of the loader.
         """
         self._check_new()
         _check_indices(test, "test")
-        self._evaluation = test, function, metric, collate_fn
+        self._evaluation = test, function, metric, collate_fn, metrics
 
     def epochs(self):
         """Yields the job's epochs that are left, by number, until the job is over.
@@ -299,10 +300,15 @@ class Job(BaseJob):
         """Returns the epoch that the script is in, from 0."""
         return self._epoch
 
-    @property
-    def lr(self):
-        """Returns the rate of the newest micro-batch's step, by the job's schedule."""
-        return self._rate
+    def scheduler(self, scheduler):
+        """Steps a scheduler of torch.optim.lr_scheduler, once for each step of the job, whichever worker computes it and
+        after a resume too. Returns it. Needs lr-schedule = external. Its steps are those of the job: total_steps=job.steps.
+        """
+        if not self._session.facts.says_rate:
+            raise Error("[scheduler] the job has rates of its own: take lr-schedule = external", USAGE)
+        if self._optimizer is None:
+            raise Error("[scheduler] a scheduler of another optimizer: make it of job.optimizer(model)", USAGE)
+        return self._optimizer.schedule(scheduler)
 
     def log(self, loss=None, **values):
         """Gives the job figures of the script.
@@ -324,12 +330,12 @@ class Job(BaseJob):
             lacking = "job.loader(train_set)" if self._loader is None else "job.optimizer(model)"
             raise Error(f"[loader] call {lacking} before the first batch", USAGE)
         loader = self._loader
-        test, _, metric, collate = self._evaluation or (None, None, "accuracy", None)
+        test, _, metric, collate, metrics = self._evaluation or (None, None, "accuracy", None, None)
         splits = {TRAIN: loader.source, EVALUATE: Split(test, collate or loader.collate_fn)}
         if not self._optimizer.model.training:
             self._optimizer.model.train()  # as from_pretrained gives it; the script may freeze parts in its loop
-        self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, loader.num_workers, loader.prefetch_factor,
-                     loader.data_digest, loader.weights)
+        self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, metrics, loader.num_workers,
+                     loader.prefetch_factor, loader.data_digest, loader.weights)
         self._enter()
 
     def _next_training(self):
@@ -397,9 +403,9 @@ class Job(BaseJob):
         if self._tensors is not None:
             raise Error("[attach] the job has a model already: attach can be called once", USAGE)
 
-    def _prepare(self, model, groups, metric, data):
+    def _prepare(self, model, groups, metrics, data):
         """Keeps what the first task declares, and checks what can be checked by now."""
-        self._set_heads(metric)
+        self._set_heads(*metrics)
         tensors = ModelTensors(model)
         groups = check_groups(groups, [entry.name for entry in tensors.trained()], self.stages == 1)
         self._tensors, self._declaration = tensors, (groups, data)
@@ -476,6 +482,10 @@ class Job(BaseJob):
         if self._state and task.term != 0:  # 0: the session has ended before the job
             self._state.reached(task.term, task.term_start, task.checkpoint, is_end)
 
+    def _show_rate(self, rate):
+        if self._optimizer:
+            self._optimizer.set_rate(rate)
+
     def _ready(self):
         """Begins the open task, or begins it again: its weights, mode, seeds and batch."""
         self._check_threads()
@@ -489,10 +499,14 @@ class Job(BaseJob):
         if same_weights:
             self._exchange.check(every=True)  # else the step would have two sets of weights
         self._exchange.begin(same_weights, again)
+        self._take_progress()
         if task.training:
             self._tensors.check_frozen()
             self._rate = self._session.task.learning_rate
-            if self._optimizer:
+            if self._optimizer and self._session.facts.says_rate:
+                self._optimizer.begin(task.step, self._kept_rate)
+                self._rate = self._optimizer.rate()
+            elif self._optimizer:
                 self._optimizer.show_rate(self._rate / self._session.facts.learning_rate if self._rate else 0.0)
             seed_all(self.seed, COMPUTE, task.step, task.micro_batch)
         self._evaluated = not task.training
@@ -503,6 +517,7 @@ class Job(BaseJob):
         if not self._session.task.same_weights:
             self._exchange.begin(False)
             self._exchange.abandon()
+            self._take_progress()
         self._batches.close()
         self._exit(self._generation)
         if self._loader and self._session.task.same_weights and not self._evaluated:
@@ -519,6 +534,8 @@ class Job(BaseJob):
         self._batches.expect(self._session)
 
     def _end_training(self, loss):
+        if self._optimizer and self._session.facts.says_rate:
+            self._say_rate(self._optimizer.rate())
         with self._session.uninterrupted():
             self._exchange.finish()
             self._open = None
@@ -529,11 +546,11 @@ class Job(BaseJob):
         """Returns whether the script has a stage that is not the last one: it knows no loss."""
         return self._stage is not None and self._stage[0] + 1 < self._stage[1]
 
-    def _end_evaluation(self, task, results):
+    def _end_evaluation(self, task, results, named):
         sums = [] if self._is_inner() else self._sums(len(task.indices), results)
         with self._session.uninterrupted():
             self._open = None
-            self._session.report(sums)
+            self._session.report(sums, named)
 
 
 def _check_indices(data, split):
@@ -620,21 +637,22 @@ class Task:
             self._job._exchange.take(True)
             self._job._end_training(NO_LOSS if loss is None or self._job._is_inner() else float(loss))
 
-    def report(self, loss=None, correct=None, squared_error=None, count=None, **heads):
+    def report(self, loss=None, correct=None, squared_error=None, count=None, sums=None, **heads):
         """Ends an evaluation's task. A stage that is not the last one calls it without arguments.
 
         loss: mean over the counted targets.
         correct: number of correct targets; not for the metrics mean squared error and perplexity.
         squared_error: sum over the targets, for mean squared error; None: loss times count.
         count: number of targets that count; None: that of the samples.
+        sums: numbers of this chunk by name, which are added over the chunks of all workers, for the formulas of `metrics`.
         heads: a dict of these for each head, if the model has several.
         """
         self._check(False, "report")
-        if self._job._is_inner() and (heads or any(one is not None for one in (loss, correct, squared_error, count))):
+        if self._job._is_inner() and (heads or any(one is not None for one in (loss, correct, squared_error, count, sums))):
             raise Error(f"[report] {self} has results in a stage that is not the last one, which alone reports them: call "
                         f"task.report()", USAGE)
         results = heads or {None: {"loss": loss, "correct": correct, "squared_error": squared_error, "count": count}}
-        self._job._end_evaluation(self, results)
+        self._job._end_evaluation(self, results, named_sums(sums))
 
     def _check(self, training, what):
         if self._job._open is not self:

@@ -561,6 +561,39 @@ TEST_F(HandoverTest, AnEvaluationIsDroppedLikewise) {
   EXPECT_EQ(loss.get(), 1.0F);
 }
 
-}  // namespace
+TEST(Handover, ARateHoldsUntilAnotherOneIsSaidAndThatOfTheFirstMicroBatchCounts) {
+  Handover handover;
+  EXPECT_EQ(handover.step_rate(), std::nullopt);
+  EXPECT_THROW(handover.set_learning_rate(0.1), Error) << "the job has rates of its own";
+  handover.set_job_rate(0.5);
+  for (const double wrong : {-0.1, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    EXPECT_THROW(handover.set_learning_rate(wrong), Error) << wrong;
+  }
+  TensorTable table;
+  table.add({.name = "w", .shape = {1}});
+  const std::vector<float> weights(1);
+  const auto run = [&](int64_t step, int64_t micro_batch, std::optional<double> says) {
+    std::vector<float> gradients(1);
+    const std::array<int64_t, 1> indices{0};
+    std::jthread caller([&] {
+      HandedTask got;
+      ASSERT_EQ(handover.next(-1, &got), Handover::Next::kTask);
+      if (says) handover.set_learning_rate(*says);
+      handover.end_training(0.0F);
+    });
+    handover.train(table, weights, Samples{step, micro_batch, indices, {}, 0, false}, gradients,
+                   [](size_t) {}, {});
+    return *handover.step_rate();
+  };
+  EXPECT_EQ(run(0, 0, {}), 0.5) << "the job's lr";
+  handover.note_progress({.steps = 1, .loss = 2.0, .learning_rate = 0.25});
+  EXPECT_EQ(run(1, 0, {}), 0.25) << "that of the step before";
+  EXPECT_EQ(handover.progress().loss, 2.0);
+  EXPECT_EQ(run(2, 0, 0.125), 0.125);
+  EXPECT_EQ(run(2, 1, 0.0), 0.125) << "the first micro-batch has ended with another one";
+  EXPECT_EQ(run(2, 0, {}), 0.0) << "the task is computed again";
+  EXPECT_EQ(run(3, 2, {}), 0.0);
+}
 
+}  // namespace
 }  // namespace pushpull

@@ -89,6 +89,7 @@ void randomize_numerics(Random& random, Job& job) {
   job.optimizer.beta2 = random.fraction();
   job.optimizer.epsilon = random.positive();
   job.optimizer.weight_decay = random.coin() ? 0.0 : random.positive();
+  job.optimizer.ema = random.coin() ? 0.0 : random.fraction();
   if (random.coin()) {
     job.optimizer.no_decay = NoDecay::parse(random.coin() ? "none" : "*.bias,layer*norm.weight");
   }

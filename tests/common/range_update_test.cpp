@@ -101,6 +101,39 @@ Moved after_two_updates(const TensorTable& table, const OptimizerOptions& option
   return out;
 }
 
+// e = w after the first update, then e = 0.9 e + 0.1 w in float; a running statistic stays what it is.
+TEST(RangeUpdateAverage, FollowsTheWeightsAfterEachUpdate) {
+  TensorTable table = three_decays();
+  table.tensors.back().rule = UpdateRule::kAverage;
+  table.tensors.back().average_momentum = 0.25F;
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdamW}) {
+    OptimizerOptions options;
+    options.kind = kind;
+    options.ema = 0.9;
+    EXPECT_EQ(state_names(options).back(), kEmaName);
+    const RangeUpdate update(table, {0, table.total}, options);
+    const auto n = static_cast<size_t>(table.total);
+    std::vector<std::vector<float>> vectors(update.state_vectors(), std::vector<float>(n));
+    ASSERT_EQ(vectors.size(), state_names(kind).size() + 1);
+    std::vector<float*> state;
+    for (std::vector<float>& vector : vectors) state.push_back(vector.data());
+    std::vector<float> weights(n, 1.0F);
+    std::vector<float> want;
+    for (int64_t step = 1; step <= 3; ++step) {
+      std::vector<float> sum(n);
+      for (size_t i = 0; i < n; ++i) sum[i] = static_cast<float>(i % 7) - 3.0F;
+      UpdateInfo info;
+      info.learning_rate = 0.1;
+      update.apply({0, table.total}, info, step, weights.data(), sum.data(), state, weights.data());
+      if (step == 1) want = weights;
+      for (size_t i = 0; i < n && step > 1; ++i) {
+        want[i] = i < 80 ? 0.9F * want[i] + static_cast<float>(1.0 - 0.9) * weights[i] : weights[i];
+      }
+      EXPECT_EQ(vectors.back(), want) << "step " << step;
+    }
+  }
+}
+
 // Returns one tensor's weights and state.
 std::vector<float> part_of(const Moved& moved, int tensor) {
   const auto part = [&](const std::vector<float>& all) {

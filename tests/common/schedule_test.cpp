@@ -153,6 +153,13 @@ TEST(Schedule, OneCycleRisesAndFalls) {
   EXPECT_EQ(learning_rate(options, 0, 7), 1.0);
 }
 
+TEST(Schedule, ExternalIsWhatAProgramSaysAndAtFirstTheRateOfTheJob) {
+  const ScheduleOptions options{.kind = ScheduleKind::kExternal, .lr = 0.25};
+  EXPECT_EQ(learning_rate(options, 3, 10, 0.0), 0.0);
+  EXPECT_EQ(learning_rate(options, 3, 10), 0.25);
+  EXPECT_EQ(learning_rate({.lr = 0.5}, 3, 10, 0.0), 0.5) << "the job has rates of its own";
+}
+
 TEST(Schedule, RefusesAStepBeforeTheFirst) { EXPECT_THROW(learning_rate({}, -1, 10), Error); }
 
 }  // namespace

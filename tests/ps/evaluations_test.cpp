@@ -47,6 +47,36 @@ TEST(Evaluations, CountsEachChunkOnce) {
   EXPECT_FALSE(evaluations.add(5, chunk(1, 4, 2.5))) << "an evaluation completes once";
 }
 
+TEST(Evaluations, AFormulaCompletesAnEvaluationByItsNamedSums) {
+  Evaluations evaluations(8, 4,
+                          {kLabel.front(), {"f1", Metric::kValue, 1}, {"wer", Metric::kCost, 1}});
+  const auto named = [](int64_t index, double tp) {
+    wire::ChunkResult out = chunk_of(index, {{1.0, 4, 2.0}, {}, {}});
+    wire::NamedSum* const sum = out.add_named();
+    sum->set_name("tp");
+    sum->set_value(tp);
+    return out;
+  };
+  EXPECT_FALSE(evaluations.add(5, named(1, 0.25)));
+  EXPECT_EQ(evaluations.waiting(), nullptr);
+  EXPECT_FALSE(evaluations.add(5, named(0, 3.0)));
+  EXPECT_FALSE(evaluations.complete(5));
+  ASSERT_NE(evaluations.waiting(), nullptr);
+  EXPECT_EQ(evaluations.waiting()->named, (NamedSums{{"tp", 3.25}}));
+  EXPECT_FALSE(evaluations.add(5, named(0, 9.0))) << "the chunks are complete";
+  EXPECT_FALSE(evaluations.take_values(6, std::vector<double>{1.0, 1.0}));
+  const auto done = evaluations.take_values(5, std::vector<double>{0.75, NAN});
+  ASSERT_TRUE(done);
+  EXPECT_TRUE(evaluations.complete(5));
+  EXPECT_EQ(evaluations.waiting(), nullptr);
+  EXPECT_EQ(done->heads[0].sums.metric, 4.0);
+  EXPECT_EQ(done->heads[1].value(), 0.75);
+  EXPECT_EQ(done->heads[1].loss(), std::nullopt);
+  EXPECT_EQ(done->heads[2].value(), std::nullopt) << "a formula may have no value";
+  EXPECT_FALSE(evaluations.take_values(5, std::vector<double>{1.0, 1.0}))
+      << "the first values count";
+}
+
 TEST(Evaluations, LossHasTheSameBitsInAnyOrderOfArrival) {
   std::vector<wire::ChunkResult> chunks;
   for (int i = 0; i < 40; ++i) chunks.push_back(chunk(i, i, 1.0 / (i + 0.7)));

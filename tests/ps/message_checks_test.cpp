@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "common/net/model_wire.h"
@@ -78,6 +79,24 @@ TEST(MessageChecks, SumsOfAChunkMustBePossible) {
     EXPECT_EQ(reason({bad, {}}), "bad-result") << bad.counted << " " << bad.metric;
   }
   EXPECT_EQ(reason({{}, {1.0, 25, 0.0}}), "bad-result");
+}
+
+TEST(MessageChecks, NamedSumsAndValuesMustBeThoseOfAProgram) {
+  const std::vector<HeadInfo> heads = {{"label", Metric::kAccuracy, 1}, {"f1", Metric::kValue, 1}};
+  const auto reason = [&](const std::vector<std::string>& names, int values) {
+    wire::EvalResult result;
+    result.set_step(4);
+    if (!names.empty()) to_wire(std::vector<HeadSums>(2), result.add_chunks());
+    for (const std::string& name : names) result.mutable_chunks(0)->add_named()->set_name(name);
+    for (int i = 0; i < values; ++i) result.add_values(0.5);
+    return reason_of(check_results(kBarriers, 8, heads, result, worker()));
+  };
+  EXPECT_EQ(reason({"tp", "fp.1"}, 0), "");
+  EXPECT_EQ(reason({}, 1), "");
+  EXPECT_EQ(reason({"t p"}, 0), "bad-result");
+  EXPECT_EQ(reason(std::vector<std::string>(kMaxNamedSums + 1, "tp"), 0), "bad-result");
+  EXPECT_EQ(reason({}, 2), "bad-result") << "one head has a formula";
+  EXPECT_EQ(reason({"tp"}, 1), "bad-result") << "both in one message";
 }
 
 }  // namespace

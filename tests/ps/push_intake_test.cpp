@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "tests/ps/refusals.h"
@@ -147,6 +149,12 @@ TEST_F(PushIntakeTest, InvalidPushIsRefusedWithWhatWasExpected) {
   Message few = push(2);
   few.header.mutable_exchange()->mutable_push()->set_parts_total(1);
   EXPECT_EQ(line_of(take(few)), "[push-parts] expected 2, got 1");
+  for (const double rate : {-0.5, std::numeric_limits<double>::quiet_NaN()}) {
+    Message wrong = push(2);
+    wrong.header.mutable_exchange()->mutable_push()->set_learning_rate(rate);
+    EXPECT_EQ(line_of(take(wrong)),
+              "[push-rate] expected a finite learning rate from 0, got " + std::to_string(rate));
+  }
   Message small = push(2);
   small.payloads[1] = constant_payload(7, 1.0F);
   EXPECT_EQ(line_of(take(small)),

@@ -38,6 +38,37 @@ TEST_F(WholeStepsTest, RepeatedPushCountsOnce) {
   EXPECT_FALSE(observer_.commits[1].counted);
 }
 
+// lr-schedule = external: a push names its rate in its last message.
+TEST_F(WholeStepsTest, StepHasTheRateOfTheWorkerWithItsFirstMicroBatchAndWaitsForIt) {
+  make("model = external\nlr = 1\nlr-schedule = external\n");
+  const float before = weight();
+  ReceivedPush first;
+  first.incarnation = kAnna;
+  first.range = {0, 2};
+  first.learning_rate = 0.5;
+  for (const int slice : {0, 1}) {
+    rule_->take_part(first, slice, {{0, 2}, constant_payload(1024, 4.0F)});
+  }
+  ReceivedPush second = first;
+  second.incarnation = kBert;
+  second.range = {2, 4};
+  second.learning_rate = 0.25;
+  for (const int slice : {0, 1}) {
+    rule_->take_part(second, slice, {{2, 4}, constant_payload(1024, 4.0F)});
+  }
+  rule_->take_push(std::move(second));
+  rule_->apply_due();
+  EXPECT_EQ(rule_->floor(), 0) << "all parts are here, and the rate is not";
+  rule_->take_push(std::move(first));
+  rule_->apply_due();
+  EXPECT_EQ(rule_->floor(), 1);
+  EXPECT_FLOAT_EQ(weight(), before - 0.5F * 2.0F);
+  give(kBert, 1, {2, 4});
+  give(kAnna, 1, {0, 2});
+  rule_->apply_due();
+  EXPECT_FLOAT_EQ(weight(), before - 1.0F - 0.5F) << "without a rate that of the job counts";
+}
+
 TEST_F(WholeStepsTest, PullIsAnsweredSliceBySliceInItsVersion) {
   make("");
   give(kAnna, 0, {0, 2});

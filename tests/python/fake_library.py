@@ -20,12 +20,13 @@ class FakeLibrary:
     """
 
     def __init__(self, tasks=(), announces=False, seed=7, micro_batch=5, task_timeout=0.0, workers=4, stages=1, place=-1,
-                 groups=(), steps=6, epochs=0):
+                 groups=(), steps=6, epochs=0, says_rate=False):
         self.process = os.getpid()
         self.tasks = list(tasks)
         self.facts = dict(seed=seed, global_batch=4 * micro_batch, micro_batch=micro_batch, learning_rate=0.1,
                           weight_decay=0.0, task_timeout=task_timeout, same_bits=1, workers=workers, stages=stages,
-                          place=place, loss_timeout=0.2, rank=0, steps=steps, epochs=epochs, strategy=b"sync", checkpoint_keep=3)
+                          place=place, loss_timeout=0.2, rank=0, steps=steps, epochs=epochs, strategy=b"sync", checkpoint_keep=3,
+                          says_rate=int(says_rate))
         self.points = {}  # by step: term, its start, and checkpoint of its tasks; None: those of the end
         self.groups = list(groups)
         self.port = 0  # of the script with stage 0, if it is another one
@@ -47,6 +48,10 @@ class FakeLibrary:
         self.same_weights = 0
         self.final = None  # weights of the job's end
         self.found = -1, []  # step and results of the newest evaluation
+        self.progress = 0, float("nan"), float("nan")
+        self.rates = []  # that the script has said
+        self.sums = {}  # of all chunks, by name
+        self.values = []  # of the heads with a formula, by evaluation
 
     def install(self):
         _library._loaded = self
@@ -97,6 +102,10 @@ class FakeLibrary:
             return 0
         if self.tasks[0] == "regroup":
             task._obj.kind = _library.REGROUP
+            return 0
+        if self.tasks[0] == "values":
+            self.tasks.pop(0)
+            task._obj.kind = _library.VALUES
             return 0
         kind, step, micro_batch, indices, *epoch = self.tasks.pop(0)
         self._fill(task._obj, kind, step, micro_batch, epoch[0] if epoch else 0, indices)
@@ -165,6 +174,28 @@ class FakeLibrary:
     def pp_end(self, handle, loss):
         self.losses.append(loss)
         return self.pp_await_lent(handle)
+
+    def pp_set_lr(self, handle, rate):
+        self.rates.append(rate)
+        return 0
+
+    def pp_get_progress(self, handle, progress):
+        progress._obj.steps, progress._obj.loss, progress._obj.learning_rate = self.progress
+        return 0
+
+    def pp_add_sum(self, handle, name, value):
+        self.sums[name.decode()] = self.sums.get(name.decode(), 0.0) + value
+        return 0
+
+    def pp_totals(self, handle, totals, count):
+        self.told = (_library.Total * len(self.sums))(*(_library.Total(name.encode(), value) for name, value in sorted(self.sums.items())))
+        totals._obj.contents = self.told[0]
+        count._obj.value = len(self.sums)
+        return 0
+
+    def pp_report_values(self, handle, values, count):
+        self.values.append(list(values[:count]))
+        return 0
 
     def pp_evaluated(self, handle, step, results, heads):
         step._obj.value = self.found[0]

@@ -647,6 +647,69 @@ class OwnLoop(unittest.TestCase):
                 self.train(model, optimizer, batch, loss=0.0)
                 schedule.step()
 
+    def test_says_the_rate_that_a_scheduler_sets(self):
+        tasks = training((0, 0), (0, 1), (2, 0), (5, 3))  # with steps of other workers in between
+        library, job, model, loader, optimizer = self.begun(tasks, says_rate=True, steps=8)
+        job.scheduler(torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for batch in loader:
+                self.train(model, optimizer, batch, loss=1)
+        self.assertEqual(library.rates, [0.1 * 0.5 ** step for step in (0, 0, 2, 5)])
+        library, job, model, loader, optimizer = self.begun(training((3, 0), (1, 0)), says_rate=True)
+        job.scheduler(torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)))
+        for batch in loader:
+            self.train(model, optimizer, batch, loss=1)
+        self.assertEqual(library.rates, [0.1 / 4, 0.1 / 2], "the job has gone back to a checkpoint")
+
+    def test_a_script_goes_on_with_the_rate_and_the_loss_of_the_step_before(self):
+        library, job, model, loader, optimizer = self.begun(training((7, 0), (8, 0)), says_rate=True)
+        self.assertEqual((job.lr, job.loss), (0.1, None))
+        library.progress = 7, 1.5, 0.025
+        for batch in loader:
+            self.assertEqual((job.loss, job.lr), (1.5, optimizer.param_groups[0]["lr"]))
+            self.train(model, optimizer, batch, loss=1)
+            job.lr = 0.5
+        self.assertEqual(library.rates, [0.025, 0.5, 0.5, 0.5])
+
+    def test_groups_of_a_script_keep_their_ratio(self):
+        library, job, model, loader, _ = self.begun(training((0, 0), (1, 0), (2, 0)), says_rate=True)
+        job._optimizer = None
+        optimizer = job.optimizer(model, groups=[pp.group("*bias", lr=0.3)])
+        with self.assertRaisesRegex(pp.Error, r"a job has one rate, which multiplies those of groups"):
+            for number, batch in enumerate(loader):
+                self.train(model, optimizer, batch, loss=1)
+                optimizer.param_groups[0]["lr"] *= 0.5
+                optimizer.param_groups[1]["lr"] *= 0.5 + number
+        self.assertEqual(library.rates[:2], [0.1, 0.05])
+        library, job, *_ = self.begun([])
+        with self.assertRaisesRegex(pp.Error, "the job has rates of its own: take lr-schedule = external"):
+            job.scheduler(None)
+
+    def test_computes_metrics_of_named_sums(self):
+        tasks = [(EVALUATE, -1, 0, [0, 1, 2]), (EVALUATE, -1, 1, [3, 4]), "values", *training((0, 0))]
+        library, job, model, loader, optimizer = self.begun(tasks)
+        job.evaluation(images(), lambda batch: {"loss": 1.0, "correct": 1, "sums": {"all": len(batch[1]), "one": torch.tensor(1)}},
+                       metrics={"F_1": lambda s: s["one"] / s["all"], "wer": pp.cost(lambda s: 1 / (s["one"] - 2))})
+        for batch in loader:
+            self.train(model, optimizer, batch, loss=1)
+        self.assertEqual(library.heads, [("output", 0), ("F_1", 4), ("wer", 5)])
+        self.assertEqual(library.reports[1], [(2.0, 2, 1.0), (0.0, 0, 0.0), (0.0, 0, 0.0)])
+        self.assertEqual(library.sums, {"all": 5.0, "one": 2.0})
+        self.assertEqual(len(library.values), 1)
+        self.assertEqual(library.values[0][0], 2 / 5)
+        self.assertTrue(library.values[0][1] != library.values[0][1], "a division by zero has no value")
+        library.found = 9, [(0.5, 0.75), (float("nan"), 0.4), (float("nan"), 0.1)]
+        self.assertEqual(job.evaluated(), {"step": 9, "loss": 0.5, "accuracy": 0.75, "F_1": 0.4, "wer": 0.1})
+        tasks = [(EVALUATE, -1, 0, [0, 1, 2]), "values"]
+        for metrics, line in (({"f": lambda s: s["tp"]}, "the formula of f needs the sum 'tp': task.report.* has given all, one"),
+                              ({"f": 3}, "metrics has 3 for f: expected a function"),
+                              ({"output": lambda s: 1}, "output is a head and one of metrics: give them two names")):
+            library, job, model, loader, optimizer = self.begun(list(tasks))
+            job.evaluation(images(), lambda batch: {"loss": 1.0, "correct": 1, "sums": {"all": 3, "one": 1}}, metrics=metrics)
+            with self.assertRaisesRegex(pp.Error, line):
+                list(loader)
+
     def test_a_closure_is_called(self):
         library, job, model, loader, optimizer = self.begun(training((0, 0)))
         for x, y in loader:

@@ -192,7 +192,7 @@ double AllReduceStep::clip(int64_t step) {
 }
 
 void AllReduceStep::apply(Range elements, const UpdateInfo& info) {
-  std::array<float*, 2> slots{};
+  std::array<float*, kMaxStateVectors> slots{};
   for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].get();
   for (int64_t lo = elements.lo; lo < elements.hi; lo += TreeSum::kStride) {
     const Range stride{lo, std::min(lo + TreeSum::kStride, elements.hi)};

@@ -65,6 +65,9 @@ class Compute {
   bool node(const GradientSum::SliceReady& ready, std::vector<float>& losses,
             const WeightsNeeded& needed = {});
 
+  // The model's: see Model.
+  void note_progress(const StepProgress& progress) { model_.note_progress(progress); }
+  std::optional<double> learning_rate() const { return model_.learning_rate(); }
   // Gives the model the weights after the job's last step.
   void finish(std::span<const float> weights) { model_.keep_final(weights); }
 

@@ -207,6 +207,11 @@ std::optional<wire::EvalResult> EvaluationShare::run(int64_t step, Range chunks,
       wire::ChunkResult* out = result.add_chunks();
       out->set_chunk(chunk);
       to_wire(sums, out);
+      for (const auto& [name, value] : evaluator_.named_sums()) {
+        wire::NamedSum* const named = out->add_named();
+        named->set_name(name);
+        named->set_value(value);
+      }
     }
     activity_.add_computed(1);
     if (traced) trace_->add(Trace::kEvaluate, step, chunk, begin_s, now_seconds());

@@ -39,6 +39,8 @@ class Evaluator {
   //   same_weights: they are those of the model's call before.
   std::span<const HeadSums> run(std::span<const float> weights, int64_t chunk,
                                 bool same_weights = false);
+  // Returns the sums that the model's program has named in the latest `run`.
+  NamedSums named_sums() const { return model_.named_sums(); }
   // Returns the model if a group of workers divides it, or null. It has `run_stage` in place of `run`.
   GroupStage* group() const { return model_.group_stage(); }
   // Returns true if this worker has the last stage, or the whole model.

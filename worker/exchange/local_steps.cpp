@@ -22,6 +22,12 @@ PUSHPULL_SIMD void weighted_change(const float* start, const float* end, float w
   for (int64_t i = 0; i < n; ++i) out[i] = weight * (start[i] - end[i]);
 }
 
+// Servers average the weights.
+OptimizerOptions without_average(OptimizerOptions options) {
+  options.ema = 0.0;
+  return options;
+}
+
 }  // namespace
 
 LocalSteps::LocalSteps(const Job& job, const TensorTable& table, const SliceMap& map,
@@ -31,7 +37,7 @@ LocalSteps::LocalSteps(const Job& job, const TensorTable& table, const SliceMap&
       total_steps_(total_steps),
       part_(std::move(part)),
       owned_(map.elements_of_stage(part_.stage)),
-      update_(table, owned_, job.optimizer),
+      update_(table, owned_, without_average(job.optimizer)),
       weights_(memory.weights(static_cast<size_t>(map.total()))),
       pool_(static_cast<size_t>(std::max<int64_t>(1, owned_.size())), memory.pushed) {}
 
@@ -49,14 +55,15 @@ void LocalSteps::begin(Range share, std::span<const float> weights) {
                        std::vector<float>(static_cast<size_t>(owned_.size())));
 }
 
-void LocalSteps::step(int64_t step, std::span<const float> sum, double squares) {
+void LocalSteps::step(int64_t step, std::span<const float> sum, double squares,
+                      std::optional<double> rate) {
   PP_ASSERT(std::ssize(sum) == map_.total());
   State& state = states_.at(share_);
   UpdateInfo info;
-  info.learning_rate = learning_rate(job_.schedule, step, total_steps_);
+  info.learning_rate = learning_rate(job_.schedule, step, total_steps_, rate);
   info.divisor = static_cast<double>(share_.size());
   if (job_.clip_norm > 0) info.clip = clip_factor(std::sqrt(squares), job_.clip_norm);
-  std::array<float*, 2> vectors{};
+  std::array<float*, kMaxStateVectors> vectors{};
   for (size_t i = 0; i < state.vectors.size(); ++i) vectors[i] = state.vectors[i].data();
   float* const weights = weights_.get() + owned_.lo;
   update_.apply({0, owned_.size()}, info, ++state.updates, weights, sum.data() + owned_.lo,

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -49,8 +50,9 @@ class LocalSteps {
   std::span<float> weights() { return {weights_.get(), static_cast<size_t>(map_.total())}; }
   // Applies one update.
   //   sum: the gradients of the share's micro-batches, summed; the flat vector.
-  //   squares: squared norm of their mean; for clip-norm.
-  void step(int64_t step, std::span<const float> sum, double squares);
+  //   squares: squared norm of their mean; for clip-norm. rate: that the model's program has said.
+  void step(int64_t step, std::span<const float> sum, double squares,
+            std::optional<double> rate = {});
   // Drops the optimizer's states.
   void forget() { states_.clear(); }
   // Passes the change of the round to `ready`, slice by slice: micro-batches of the share times

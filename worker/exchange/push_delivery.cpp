@@ -102,7 +102,8 @@ void PushDelivery::flush(int server, int connection) {
 }
 
 void PushDelivery::end(std::span<const float> losses, double squares, const std::string& data_hash,
-                       std::span<const wire::BadGradient> bad) {
+                       std::span<const wire::BadGradient> bad,
+                       std::optional<double> learning_rate) {
   running_ = false;
   for (int server = 0; server < connections_.servers(); ++server) {
     if (!gets_pushes(server)) continue;
@@ -117,6 +118,7 @@ void PushDelivery::end(std::span<const float> losses, double squares, const std:
     }
     wire::Push* push = last->message.header.mutable_exchange()->mutable_push();
     push->set_squares(squares);
+    if (learning_rate) push->set_learning_rate(*learning_rate);
     if (server != 0) continue;
     push->mutable_losses()->Assign(losses.begin(), losses.end());
     push->set_data_hash(data_hash);

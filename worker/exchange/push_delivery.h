@@ -56,9 +56,9 @@ class PushDelivery {
   // Sends the message of this connection.
   void flush(int server, int connection);
   // Ends the push; flush_all then sends the last messages.
-  //   losses, data_hash, bad: for server 0. squares: for all servers.
+  //   losses, data_hash, bad: for server 0. squares, learning_rate: for all servers.
   void end(std::span<const float> losses, double squares, const std::string& data_hash,
-           std::span<const wire::BadGradient> bad = {});
+           std::span<const wire::BadGradient> bad = {}, std::optional<double> learning_rate = {});
   void flush_all();
   // Returns true between `begin` and `end`.
   bool is_running() const { return running_; }

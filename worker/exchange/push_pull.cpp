@@ -160,6 +160,9 @@ bool PushPull::on_message(int server, const Message& message, int64_t now_ms) {
     const wire::Weights& weights = message.header.weights();
     delivery_.acknowledge(server, weights.pushes_through());
     if (schedule_->on_leases(weights.leases())) give_up_pull();
+    if (weights.has_progress() && weights.progress().steps() >= progress_.steps()) {
+      progress_ = weights.progress();
+    }
     if (pull_.on_weights(server, message, now_ms)) pull_answered_ = true;
   } else if (message.header.has_status()) {
     const wire::Status& status = message.header.status();
@@ -247,9 +250,10 @@ void PushPull::add_part(int slice, Range node, Payload payload) {
 }
 
 void PushPull::end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
-                        const std::string& data_hash, std::span<const wire::BadGradient> bad) {
+                        const std::string& data_hash, std::span<const wire::BadGradient> bad,
+                        std::optional<double> learning_rate) {
   pull_answered_ = false;
-  delivery_.end(losses, squares, data_hash, bad);
+  delivery_.end(losses, squares, data_hash, bad, learning_rate);
   schedule_->on_pushed(delivery_.head().step, delivery_.head().range);
   if (const auto later = std::exchange(later_, std::nullopt)) take_state(*later, now_ms);
   if (!setup_.acknowledge) next(now_ms);  // starts the next pull, which rides on the push

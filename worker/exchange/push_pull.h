@@ -114,9 +114,11 @@ class PushPull {
   void begin_push(int64_t step, Range range);
   void add_part(int slice, Range node, Payload payload);
   // losses: by step and micro-batch; squares: of the mean gradient, if clip-norm applies per push;
-  // data_hash: of the samples, HashSum::bytes(); bad: gradients that count as zeros.
+  // data_hash: of the samples, HashSum::bytes(); bad: gradients that count as zeros; learning_rate: that
+  // the model's program has said.
   void end_push(const std::vector<float>& losses, double squares, int64_t now_ms,
-                const std::string& data_hash = {}, std::span<const wire::BadGradient> bad = {});
+                const std::string& data_hash = {}, std::span<const wire::BadGradient> bad = {},
+                std::optional<double> learning_rate = {});
   void finish_evaluation() { schedule_->on_evaluated(); }
 
   std::vector<ToServer> take_outgoing() { return std::exchange(outgoing_, {}); }
@@ -132,6 +134,8 @@ class PushPull {
   // Returns true if the next pull runs beside the running push.
   bool pulls_while_pushing() const { return delivery_.is_running() && pull_.brings_weights(); }
   bool pull_answered() const { return pull_answered_; }  // since the last push
+  // The newest that server 0 has told.
+  const wire::Progress& progress() const { return progress_; }
   std::string waiting_for() const;
 
  private:
@@ -157,6 +161,7 @@ class PushPull {
   std::vector<int32_t> lives_;          // by server: incarnations of its place
   std::vector<int> replaced_;
   bool pull_answered_ = false;
+  wire::Progress progress_;
   // Without pulls: when server 0 was last heard or, if later, the first unacknowledged push was
   // sent; when pushes were last repeated; and the time of the last tick.
   int64_t heard_ms_ = 0;

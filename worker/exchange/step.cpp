@@ -70,6 +70,7 @@ std::optional<Step::Result> GradientStep::run(const Task& task, StepHost& host) 
     const auto sum = encoder_.sent().empty() ? compute_.sum() : encoder_.sent();
     result.squares = compute_.squares(sum, task.step, task.range);
   }
+  result.learning_rate = compute_.learning_rate();
   push_held();
   if (!begun) host.begin_push();  // the stage of a small model may own no element
   return result;
@@ -129,7 +130,8 @@ std::optional<Step::Result> LocalRounds::run(const Task& task, StepHost& host) {
     }
     const double squares =
         clips_ ? compute_.squares(compute_.sum(), task.step + i, task.range) : 0.0;
-    steps_.step(task.step + i, compute_.sum(), squares);
+    result.learning_rate = compute_.learning_rate();
+    steps_.step(task.step + i, compute_.sum(), squares, result.learning_rate);
     if (i + 1 < task.steps) {
       compute_.share_weights(task.step + i, task.range, steps_.weights().data());
     }

@@ -72,6 +72,8 @@ class Step {
   struct Result {
     std::vector<float> losses;  // of each micro-batch, by step
     double squares = 0.0;       // of the mean gradient; 0 unless clip-norm applies per push
+    // That the model's program has said at the end of the first micro-batch; of the last step.
+    std::optional<double> learning_rate = {};
   };
 
   virtual ~Step() = default;
