@@ -66,7 +66,7 @@ typedef struct pp_job {
   int64_t epochs;
   const char* strategy;     // as in the job file, "ssp:2"; valid until pp_free
   int64_t checkpoint_keep;  // number of checkpoints that the job keeps
-  int says_rate;            // not 0: lr-schedule = external: the program says the rate, by pp_set_lr
+  int says_rate;  // not 0: lr-schedule = external: the program says the rate, by pp_set_lr
 } pp_job;
 
 // The servers make the initial weights, from the job's seed, unless the model has weights.
@@ -154,7 +154,8 @@ typedef struct pp_task {
   // Not 0: the weights are those of the task before; they need not be copied again. PP_END: 0 if
   // pp_all_weights copies those of the job's end now, which a job without evaluations may have.
   int same_weights;
-  double learning_rate;  // PP_TRAIN: of the step, by the job's schedule, or as pp_set_lr has said it
+  double
+      learning_rate;  // PP_TRAIN: of the step, by the job's schedule, or as pp_set_lr has said it
   // PP_TRAIN: step of the newest checkpoint at or before this one, or that which the term began with; the
   // worker gets no task of an earlier step any more. PP_END, also of a stop (75): the last one.
   int64_t checkpoint;
