@@ -8,6 +8,7 @@
 #include "common/base/process.h"
 #include "common/job/job.h"
 #include "datasets/dummy.h"
+#include "datasets/folder_set.h"
 #include "datasets/image_set.h"
 #include "datasets/question_set.h"
 #include "datasets/text_set.h"
@@ -60,6 +61,7 @@ std::unique_ptr<Dataset> open_dataset(const Job& job, const std::string& data_di
   if (job.dataset == "digits") return open_digits(job, find_digits());
   if (job.dataset == "cifar10") return open_cifar10(job, path_of_data(job, data_dir));
   if (job.dataset == "idx") return open_idx(job, path_of_data(job, data_dir));
+  if (job.dataset == "folder") return open_folder_set(job, path_of_data(job, data_dir));
   if (job.dataset == "qa") return open_qa(job, path_of_data(job, data_dir));
   if (job.dataset == "text") return open_text(job, path_of_data(job, data_dir), tokenizer);
   throw Error(ErrorCode::kUsage, "[data] dataset: expected " + dataset_names() + ", got \"" +

@@ -28,6 +28,12 @@ class Dataset {
   // It must be equal in all workers of a job.
   virtual const std::string& digest() const = 0;
 
+  // Returns the class of each training sample if it is known without reading them, else nothing.
+  virtual std::span<const int32_t> classes() const { return {}; }
+
+  // Returns whether reading a sample takes long, as decoding does: then threads of the loader do it.
+  virtual bool decodes() const { return false; }
+
   // Returns the tokenizer that has made the ids, or null if the samples are not text.
   virtual const Tokenizer* tokenizer() const { return nullptr; }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/host/cores.h"
 #include "common/job/job.h"
 
 namespace pushpull {
@@ -16,8 +17,10 @@ namespace {
 // Smaller micro-batches are read in `get`, without the thread. On two x86-64 cores a hand-over
 // costs 5 to 8 us, and reading 256 KiB from memory takes 10 us.
 constexpr size_t kSmallBytes = size_t{256} << 10;
-// The announced micro-batches, the micro-batch that the trainer holds, and one dropped mid-read.
-constexpr size_t kSlots = Loader::kMaxHints + 2;
+// That decode. More would find no announced micro-batches.
+constexpr int kMostThreads = 4;
+// The announced micro-batches, the micro-batch that the trainer holds, and those dropped mid-read.
+constexpr size_t kSlots = Loader::kMaxHints + 1 + kMostThreads;
 
 enum class SlotState {
   kFree,
@@ -45,17 +48,19 @@ struct Slot {
 struct Loader::Impl {
   Impl(const Job& job, const Dataset& data)
       : dataset(data), sampler(job, data), layout(data.fields(), job.micro_batch) {
-    if (layout.words() * sizeof(float) >= kSmallBytes) thread = std::thread([this] { run(); });
+    const bool small = layout.words() * sizeof(float) < kSmallBytes;
+    if (small && !dataset.decodes()) return;
+    const int count = dataset.decodes() ? std::min(own_cores().count(), kMostThreads) : 1;
+    for (int i = 0; i < count; ++i) threads.emplace_back([this] { run(); });
   }
 
   ~Impl() {
-    if (!thread.joinable()) return;
     {
       const std::lock_guard lock(mutex);
       stopping = true;
     }
     changed.notify_all();
-    thread.join();
+    for (std::thread& thread : threads) thread.join();
   }
 
   Impl(const Impl&) = delete;
@@ -72,7 +77,7 @@ struct Loader::Impl {
 
   int64_t epoch_of(int64_t step) const { return step / sampler.steps_per_epoch(); }
 
-  // The loader's thread: repeatedly reads the oldest queued micro-batch.
+  // A thread of the loader: repeatedly reads the oldest queued micro-batch.
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -180,7 +185,7 @@ struct Loader::Impl {
   uint64_t hints_given = 0;
   bool stopping = false;
 
-  std::thread thread;  // none for small micro-batches
+  std::vector<std::thread> threads;  // none for small micro-batches
 };
 
 Loader::Loader(const Job& job, const Dataset& dataset)
@@ -189,7 +194,7 @@ Loader::Loader(const Job& job, const Dataset& dataset)
 Loader::~Loader() = default;
 
 void Loader::hint(int64_t step, int64_t index) {
-  if (impl_->thread.joinable()) impl_->hint(step, index);
+  if (!impl_->threads.empty()) impl_->hint(step, index);
 }
 
 void Loader::announce(int64_t step, std::span<const Range> micro_batches) {
@@ -203,11 +208,11 @@ void Loader::announce(int64_t step, std::span<const Range> micro_batches) {
 }
 
 bool Loader::ready(int64_t step, int64_t index) const {
-  return !impl_->thread.joinable() || impl_->ready(step, index);
+  return impl_->threads.empty() || impl_->ready(step, index);
 }
 
 const MicroBatch& Loader::get(int64_t step, int64_t index) {
-  if (impl_->thread.joinable()) {
+  if (!impl_->threads.empty()) {
     if (const Slot* slot = impl_->take(step, index); slot != nullptr) {
       if (slot->error) std::rethrow_exception(slot->error);
       return slot->batch;

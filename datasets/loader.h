@@ -1,4 +1,4 @@
-// Prefetches micro-batches on its own thread, so that reading overlaps with compute. Call it from
+// Prefetches micro-batches on its own threads, so that reading overlaps with compute. Call it from
 // one thread (the trainer's).
 #pragma once
 
@@ -35,9 +35,10 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Announces a micro-batch that `get` will request; the loader's thread reads announced ones in
-  // order. It keeps only the newest kMaxHints that were not fetched: announce no further ahead.
-  // Small micro-batches are read by `get`, which is faster than waking a thread.
+  // Announces a micro-batch that `get` will request; a thread of the loader reads announced ones in
+  // order, or several threads if the data set decodes. It keeps only the newest kMaxHints that were not
+  // fetched: announce no further ahead. Small micro-batches that need no decoding are read by `get`,
+  // which is faster than waking a thread.
   static constexpr size_t kMaxHints = 8;
   void hint(int64_t step, int64_t index);
 

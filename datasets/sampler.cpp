@@ -114,6 +114,9 @@ std::vector<int32_t> classes_for_sampler(const Job& job, const Dataset& dataset)
                 "dataset " +
                     job.dataset + " has " + table.names() + "; take sampler = uniform");
   }
+  if (const std::span<const int32_t> known = dataset.classes(); !known.empty()) {
+    return {known.begin(), known.end()};
+  }
   constexpr int64_t kAtOnce = 64;
   const BatchLayout layout(table, kAtOnce);
   std::vector<float> block(layout.words());

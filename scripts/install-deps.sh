@@ -18,6 +18,7 @@ packages=(
   nlohmann-json3-dev zlib1g-dev libssl-dev libdnnl-dev
   libjs-chart.js  # the charts of reports; it becomes part of the program
   libgloo-dev  # optional: without it the strategy allreduce:gloo is not available
+  libpng-dev libjpeg-dev  # optional: without them the data set folder is not available
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 tests=(python3 python3-torch clang-format-14 mold)

@@ -83,6 +83,11 @@ const std::map<std::string, std::string>& other_words() {
       {"mnist", "idx"},
       {"fashion-mnist", "idx"},
       {"cifar-10", "cifar10"},
+      {"imagefolder", "folder"},
+      {"image-folder", "folder"},
+      {"imagenet", "folder"},
+      {"image-size", "input"},
+      {"img-size", "input"},
   };
   return words;
 }

@@ -136,6 +136,7 @@ constexpr std::array kDatasetNames = {
     DatasetName{"digits", "8x8, shipped", false, true},
     DatasetName{"idx", "MNIST's format", true, true},
     DatasetName{"cifar10", "its binary files", true, true},
+    DatasetName{"folder", "PNG and JPEG in class folders", true, true},
     DatasetName{"qa", "questions in safetensors", true, true},
     DatasetName{"text", "a text", true, false},
 };

@@ -228,7 +228,9 @@ Keys data_keys() {
            std::array<std::pair<const char*, SamplerKind>, 2>{
                {{"uniform", SamplerKind::kUniform}, {"weighted", SamplerKind::kWeighted}}}),
       entry({"input",
-             "shape of a sample of dataset dummy: 784 or 1x28x28 (channels x height x width)"},
+             "shape of a sample of dataset dummy, and of folder, whose images are made to fit: 784 "
+             "or "
+             "1x28x28 (channels x height x width)"},
             "N or CxHxW, each from 1 to 100000 and at most 100000000 together, such as 784 or "
             "1x28x28",
             set_input, get_input),

@@ -481,6 +481,11 @@ void check_combinations(const Job& job, const Settings& given) {
   if (dataset != nullptr && dataset->needs_files && job.data_dir.empty()) {
     refuse_job(setting_text(job, given, "dataset") + " needs data-dir, the path of its files");
   }
+  if (job.dataset == "folder" && !given.contains("input")) {
+    refuse_job(setting_text(job, given, "dataset") +
+               " needs input, the shape that its images are made to fit: input = 3x224x224, for "
+               "example");
+  }
 }
 
 void check_job_against_data(const Job& job, int64_t train_samples) {

@@ -44,7 +44,7 @@ TEST(Completion, KnowsModelsDatasetsStrategiesAndOptimizers) {
   EXPECT_THAT(words_of_key("model"),
               ElementsAre("mlp", "convnet", "gpt", "bert", "resnet18", "resnet50", "external"));
   EXPECT_THAT(words_of_key("dataset"),
-              ElementsAre("dummy", "dummy-qa", "digits", "idx", "cifar10", "qa", "text"));
+              ElementsAre("dummy", "dummy-qa", "digits", "idx", "cifar10", "folder", "qa", "text"));
   EXPECT_THAT(words_of_key("strategy"),
               ElementsAre("sync", "async", "buffered:", "ssp:", "backup:", "local:",
                           "allreduce:tree", "allreduce:ring", "allreduce:gloo"));

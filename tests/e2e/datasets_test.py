@@ -5,6 +5,7 @@ import random
 import struct
 import subprocess
 import sys
+import zlib
 
 import lab as base
 from lab import MLP, expect, first, summary_of
@@ -84,6 +85,47 @@ def cifar_in(folder):
 def a_resnet_trains_on_cifar10(lab):
     run = lab.train(lab.job({**RESNET, "data-dir": cifar_in(lab.folder)}), 1, 2)
     expect(run["heads"][0]["counted"] == 4 and run["model_parameters"] == 11173962, run)
+
+
+def png_of(pixels, width, height):
+    """Returns a grey PNG, by hand."""
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + pixels[y * width:(y + 1) * width] for y in range(height))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) + \
+        chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def images_in(folder, side=8, classes=("ant", "bee", "cat")):
+    """Writes the same images as a folder of classes and, in its order, as four IDX files."""
+    chance = random.Random(4)
+    for split, name, each in (("train", "train", 16), ("test", "t10k", 5)):
+        images, labels = b"", b""
+        for label, kind in enumerate(classes):
+            (folder / "images" / split / kind).mkdir(parents=True)
+            for i in range(each):
+                pixels = bytes(chance.randrange(80) + 80 * ((x // 3 + label) % 3 == 0) for x in range(side * side))
+                (folder / "images" / split / kind / f"{i:03}.png").write_bytes(png_of(pixels, side, side))
+                images, labels = images + pixels, labels + bytes([label])
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 0x803, len(labels), side, side) + images)
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, len(labels)) + labels)
+    return folder / "images"
+
+
+def images_in_class_folders_train_as_the_same_images_in_idx_files(lab):
+    folder = images_in(lab.folder)
+    keys = {**MLP, "global-batch": 12, "micro-batch": 3, "steps": 12, "eval-every": 6}
+    want = lab.train(lab.job({**keys, "dataset": "idx", "data-dir": lab.folder}), 1, 1)
+    job = lab.job({**keys, "dataset": "folder", "data-dir": folder, "input": "1x8x8"})
+    for servers, workers in ((1, 1), (2, 3)):
+        got = lab.train(job, servers, workers)
+        for name in ("weights_sha256", "data_order_sha256", "test_loss"):
+            expect(got[name] == want[name], f"{name}: {got[name]}, of IDX files {want[name]}")
+    run = lab.run(lab.job({**keys, "dataset": "folder", "data-dir": folder}), 1, 1)
+    expect(run.code == USAGE and "needs input, the shape that its images are made to fit" in run.text, f"{run.code}: {run.text[-400:]}")
+    bad = folder / "train" / "bee" / "007.png"
+    bad.write_bytes(bad.read_bytes()[:60])
+    run = lab.run(job, 1, 2)
+    expect(run.code == DATA and f"[data] {bad}: this PNG cannot be read: " in run.text, f"{run.code}: {run.text[-500:]}")
 
 
 def bad_files_end_with_file_and_record(lab):
