@@ -53,6 +53,32 @@ std::string memory_cell(const ordered_json& member) {
          (limit.is_null() ? "" : "/" + memory_text(limit));
 }
 
+// Returns what is in use of the devices, "3.1G/140G", or "" without one.
+std::string device_memory_cell(const ordered_json& member) {
+  const ordered_json all = field_of(member, "device_mib");
+  return all.is_null() ? ""
+                       : memory_text(field_of(member, "device_used_mib")) + "/" + memory_text(all);
+}
+
+// Returns bytes per second in decimal units: "950", "12.3k", "118.0M".
+std::string bytes_rate_text(const ordered_json& bytes) {
+  if (!bytes.is_number()) return "-";
+  double value = bytes.get<double>();
+  const char* unit = "";
+  constexpr double kStep = 1000.0;
+  for (const char* next : {"k", "M", "G"}) {
+    if (value < kStep) break;
+    value /= kStep;
+    unit = next;
+  }
+  return number_text(value, *unit == '\0' ? 0 : 1) + unit;
+}
+
+std::string network_cell(const ordered_json& member) {
+  return bytes_rate_text(field_of(member, "sent_bytes_per_second")) + "/" +
+         bytes_rate_text(field_of(member, "received_bytes_per_second"));
+}
+
 std::string cores_cell(const ordered_json& member) {
   const ordered_json given = field_of(member, "cores");
   const bool whole = given.is_number() && given.get<double>() == std::floor(given.get<double>());
@@ -64,9 +90,9 @@ bool is_worker(const ordered_json& member) { return member.at("role") == "worker
 const std::vector<TopColumn>& top_columns() {
   static const std::vector<TopColumn> columns = {
       {"member", false, -1, member_name},
-      {"group/stage", false, 6, member_place, true},
-      {"host", false, 5, [](const ordered_json& m) { return text_of(m.at("host")); }},
-      {"pid", true, 2,
+      {"group/stage", false, 7, member_place, true},
+      {"host", false, 6, [](const ordered_json& m) { return text_of(m.at("host")); }},
+      {"pid", true, 3,
        [](const ordered_json& m) { return std::to_string(m.at("pid").get<int64_t>()); }},
       {"step", true, -1,
        [](const ordered_json& m) { return std::to_string(m.at("step").get<int64_t>()); }},
@@ -74,13 +100,15 @@ const std::vector<TopColumn>& top_columns() {
        [](const ordered_json& m) {
          return is_worker(m) ? std::to_string(m.at("samples").get<int64_t>()) : "";
        }},
-      {"/s", true, 4,
+      {"/s", true, 5,
        [](const ordered_json& m) {
          return is_worker(m) ? number_text(m.at("samples_per_second"), 0) : "";
        }},
-      {"staleness", true, 3, member_staleness},
+      {"staleness", true, 4, member_staleness},
       {"memory", true, -1, memory_cell},
       {"cores", true, -1, cores_cell},
+      {"B/s out/in", true, 2, network_cell},
+      {"GPU memory", true, 8, device_memory_cell, true},
       {"heard", true, -1,
        [](const ordered_json& m) { return number_text(m.at("heard_seconds"), 1) + "s"; }},
       {"device", false, 1, [](const ordered_json& m) { return text_of(m.at("device")); }}};

@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "common/base/error.h"
@@ -43,6 +45,28 @@ std::string why_none(cudaError_t status) {
   throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: " + why);
 }
 
+// The devices that this process has opened. They are never closed: their contexts stay until its end.
+class Opened {
+ public:
+  void add(int index) {
+    const std::lock_guard lock(mutex_);
+    indices_.insert(index);
+  }
+  std::set<int> indices() {
+    const std::lock_guard lock(mutex_);
+    return indices_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<int> indices_;
+};
+
+Opened& opened() {
+  static Opened all;
+  return all;
+}
+
 // Returns the compute capability as nvcc writes it: "90".
 std::string capability_text(int index) {
   int major = 0;
@@ -67,6 +91,22 @@ int count(std::string* why) {
   return 0;
 }
 
+// The thread's device changes: each use of a device sets it anew.
+MemoryUse memory_use() {
+  MemoryUse use;
+  for (const int index : opened().indices()) {
+    size_t free = 0;
+    size_t total = 0;
+    if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      cudaGetLastError();  // a device that has failed is reported where it computes
+      continue;
+    }
+    use.used_bytes += static_cast<int64_t>(total - free);
+    use.total_bytes += static_cast<int64_t>(total);
+  }
+  return use;
+}
+
 std::shared_ptr<Device> open(const DeviceName& name) {
   PP_ASSERT(name.kind == DeviceName::kCuda);
   std::string why;
@@ -89,6 +129,7 @@ std::shared_ptr<Device> open(const DeviceName& name) {
                      capability);
   }
   check(status, "cudaFuncGetAttributes(add_kernel)");
+  opened().add(name.index);
   return make_cuda_device(name.index);
 }
 

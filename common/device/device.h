@@ -129,6 +129,24 @@ bool compiled();
 // Returns the number of usable CUDA devices; if it is 0, `why` gives the reason. Creates no context
 // on any of them.
 int count(std::string* why = nullptr);
+// The memory of the devices that this process has opened, together. Bytes in use are those of all
+// processes, as the driver counts them.
+struct MemoryUse {
+  int64_t used_bytes = 0;
+  int64_t total_bytes = 0;  // 0: this process has opened no device
+};
+
+// Asks the driver, which takes less than a millisecond. Any thread.
+MemoryUse memory_use();
+
+// Puts it into a report to the coordinator.
+//   Stats: wire::Stats, which this room does not know.
+template <class Stats>
+void put_memory_use(const MemoryUse& use, Stats& stats) {
+  stats.set_device_used_kib(use.used_bytes / 1024);
+  stats.set_device_kib(use.total_bytes / 1024);
+}
+
 // Throws Error(kDevice) if there is no driver, no such device, or no code for it in this build, and
 // says how to fix it.
 std::shared_ptr<Device> open(const DeviceName& name);

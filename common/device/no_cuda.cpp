@@ -17,6 +17,8 @@ int count(std::string* why) {
   return 0;
 }
 
+MemoryUse memory_use() { return {}; }
+
 std::shared_ptr<Device> open(const DeviceName& name) {
   throw Error(ErrorCode::kDevice, "[device] " + name.to_string() + " cannot be used: " + kWhy +
                                       "; build it where nvcc is found, or compute on --device cpu");

@@ -1,6 +1,7 @@
 #include "common/net/frames.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -147,27 +148,51 @@ std::vector<zmq::message_t> encode(const Message& message) {
   return frames;
 }
 
+namespace {
+
+std::atomic<int64_t> bytes_sent = 0;
+std::atomic<int64_t> bytes_received = 0;
+
+}  // namespace
+
+Traffic traffic_of_this_process() {
+  return {bytes_sent.load(std::memory_order_relaxed),
+          bytes_received.load(std::memory_order_relaxed)};
+}
+
+void put_traffic(wire::Stats& stats) {
+  const Traffic traffic = traffic_of_this_process();
+  stats.set_bytes_sent(traffic.sent);
+  stats.set_bytes_received(traffic.received);
+}
+
 std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket) {
   std::vector<zmq::message_t> frames;
+  int64_t bytes = 0;
   bool more = true;
   while (more) {
     zmq::message_t frame;
     if (!uninterrupted([&] { return socket.recv(frame, zmq::recv_flags::dontwait); })) break;
     more = frame.more();
+    bytes += static_cast<int64_t>(frame.size());
     // bounds memory: a message of endless frames costs its sender more than us
     if (frames.size() <= kMaxParts + 2) frames.push_back(std::move(frame));
   }
+  bytes_received.fetch_add(bytes, std::memory_order_relaxed);
   return frames;
 }
 
 bool send_message(zmq::socket_t& socket, const Message& message, const PeerId& peer) {
   std::vector<zmq::message_t> frames = encode(message);
+  int64_t bytes = 0;
+  for (const zmq::message_t& frame : frames) bytes += static_cast<int64_t>(frame.size());
   if (!peer.empty()) frames.insert(frames.begin(), zmq::message_t(peer.data(), peer.size()));
   for (size_t i = 0; i < frames.size(); ++i) {
     const auto flags = i + 1 < frames.size() ? zmq::send_flags::dontwait | zmq::send_flags::sndmore
                                              : zmq::send_flags::dontwait;
     if (!uninterrupted([&] { return socket.send(frames[i], flags); })) return false;
   }
+  bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   return true;
 }
 

@@ -3,6 +3,7 @@
 // specifies the format. Also sends and receives multiparts. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,18 @@ std::vector<zmq::message_t> receive_frames(zmq::socket_t& socket);
 // Sends a message, to `peer` if the socket is a ROUTER. Returns false if the queue is full or there
 // is no connection; never blocks.
 bool send_message(zmq::socket_t& socket, const Message& message, const PeerId& peer = {});
+
+// The bytes of all messages that this process has sent and received on its sockets, to other hosts and
+// within its own. Payloads in shared memory are not among them, nor are the headers of TCP. Any thread.
+struct Traffic {
+  int64_t sent = 0;
+  int64_t received = 0;
+};
+
+Traffic traffic_of_this_process();
+
+// Puts it into a report to the coordinator.
+void put_traffic(wire::Stats& stats);
 
 // Returns a payload that keeps its ZeroMQ message alive, or a copy if the bytes are not aligned for
 // floats.

@@ -97,8 +97,15 @@ void add_resources(ordered_json& row, const MembersView& view, const MemberInfo&
   const wire::Stats& stats = member.stats;
   row["rss_mib"] = mib(stats.rss_kib());
   row["memory_limit_mib"] = mib(stats.memory_limit_kib());
-  row["cores_used"] = json_number(view.cpu->cores_used(member.incarnation));
+  row["cores_used"] = json_number(view.usage->cores_used(member.incarnation));
   row["cores"] = stats.cores() == 0.0 ? ordered_json(nullptr) : json_number(stats.cores());
+  row["sent_bytes_per_second"] = json_number(view.usage->bytes_sent_per_second(member.incarnation));
+  row["received_bytes_per_second"] =
+      json_number(view.usage->bytes_received_per_second(member.incarnation));
+  row["device_used_mib"] = stats.device_kib() == 0
+                               ? ordered_json(nullptr)
+                               : ordered_json(static_cast<double>(stats.device_used_kib()) / 1024);
+  row["device_mib"] = mib(stats.device_kib());
 }
 
 ordered_json member_row(const MembersView& view, const MemberInfo& member) {
@@ -222,6 +229,10 @@ std::vector<MemberFigures> member_figures(const MembersView& view) {
     figures.peak_memory_bytes = 1024.0 * static_cast<double>(member->stats.peak_rss_kib());
     figures.memory_bytes = 1024.0 * static_cast<double>(member->stats.rss_kib());
     figures.cores = member->stats.cores();
+    figures.sent_bytes = static_cast<double>(member->stats.bytes_sent());
+    figures.received_bytes = static_cast<double>(member->stats.bytes_received());
+    figures.device_used_bytes = 1024.0 * static_cast<double>(member->stats.device_used_kib());
+    figures.device_bytes = 1024.0 * static_cast<double>(member->stats.device_kib());
     out.push_back(std::move(figures));
   }
   return out;

@@ -24,7 +24,7 @@ struct MembersView {
   const Membership* members = nullptr;                    // source of the former members
   const CommittedWork* committed = nullptr;               // null before the start
   const StragglerDetector* stragglers = nullptr;
-  const CpuUse* cpu = nullptr;
+  const UsageRates* usage = nullptr;
   const std::map<uint64_t, GroupPlace>* groups = nullptr;  // by worker; null or empty: no groups
 };
 
@@ -45,6 +45,10 @@ struct MemberFigures {
   double peak_memory_bytes = 0.0;
   double memory_bytes = 0.0;
   double cores = 0.0;  // that it can use
+  double sent_bytes = 0.0;
+  double received_bytes = 0.0;
+  double device_used_bytes = 0.0;
+  double device_bytes = 0.0;  // 0: it has no device
 };
 
 // Returns the members in the order of the documents: servers, then workers, each by rank; members

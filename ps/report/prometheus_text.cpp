@@ -145,6 +145,19 @@ void add_members(Page& page, const MembersView& view) {
        &MemberFigures::memory_bytes);
   each("member_cores", "gauge", "Cores that a member can use: affinity and CPU quota.", false,
        &MemberFigures::cores);
+  each("member_sent_bytes_total", "counter", "Bytes of messages that a member has sent.", false,
+       &MemberFigures::sent_bytes);
+  each("member_received_bytes_total", "counter", "Bytes of messages that a member has received.",
+       false, &MemberFigures::received_bytes);
+  const bool devices =
+      std::ranges::any_of(members, [](const MemberFigures& m) { return m.device_bytes > 0.0; });
+  if (devices) {
+    each("member_device_memory_bytes", "gauge",
+         "Memory in use on a member's devices, by all processes; 0 without a device.", false,
+         &MemberFigures::device_used_bytes);
+    each("member_device_memory_limit_bytes", "gauge", "Memory of a member's devices.", false,
+         &MemberFigures::device_bytes);
+  }
   each("member_samples", "gauge", "A worker's samples in the weights.", true,
        &MemberFigures::samples);
   each("member_samples_per_second", "gauge", "A worker's samples per second.", true,

@@ -103,7 +103,7 @@ RunFigures StatusDesk::update(int64_t now_ms, const CommittedWork* committed,
   figures.up_ms = now_ms - began_ms_;
   if (committed != nullptr && !over_) stragglers_.on_tick(now_ms, members_, *committed);
   choose_shown(own, figures.phase);
-  cpu_use_.on_tick(now_ms, shown_);
+  usage_.on_tick(now_ms, shown_);
   const size_t newest = fingerprint();
   if (newest != fingerprint_ || figures.phase != phase_ || now_ms - written_ms_ >= kWriteMs) {
     file_ = members_json(view(now_ms, committed), figures);

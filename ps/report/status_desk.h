@@ -70,7 +70,7 @@ class StatusDesk {
                     const wire::Stats& own, RunFigures figures);
   // Returns the members that `update` chose. Valid until the next event.
   MembersView view(int64_t now_ms, const CommittedWork* committed) const {
-    return {now_ms, began_ms_, &shown_, &members_, committed, &stragglers_, &cpu_use_, &groups_};
+    return {now_ms, began_ms_, &shown_, &members_, committed, &stragglers_, &usage_, &groups_};
   }
 
   // Returns the text for members.json if there is a newer one.
@@ -94,7 +94,7 @@ class StatusDesk {
   AnswerLimits limits_;
   std::vector<Question> questions_;
   StragglerDetector stragglers_;
-  CpuUse cpu_use_;
+  UsageRates usage_;
   std::map<uint64_t, MemberInfo> shown_;   // by incarnation
   std::map<uint64_t, GroupPlace> groups_;  // by worker; of the last step, once the job is over
   bool over_ = false;                      // `shown_` has the members of the last step

@@ -60,21 +60,34 @@ class StragglerDetector {
   double step_ms_ = 0.0;  // usual duration of a step
 };
 
-// Measures how many cores each member uses: its CPU time over the last 8 s, as its reports say. Part
-// of the coordinator's state machine. Does no I/O and reads no clock. Not thread-safe.
-class CpuUse {
+// Measures what each member uses over the last 8 s, as its reports say: cores by its CPU time, and the
+// network. Part of the coordinator's state machine. Does no I/O and reads no clock. Not thread-safe.
+class UsageRates {
  public:
   // Notes the newest reports, and forgets members that are gone.
   //   shown: by incarnation.
   void on_tick(int64_t now_ms, const std::map<uint64_t, MemberInfo>& shown);
-  // Returns CPU seconds per second, or nullopt if there have not been two reports yet.
-  std::optional<double> cores_used(uint64_t incarnation) const;
+  // Each returns nullopt if there have not been two reports yet.
+  // CPU seconds per second.
+  std::optional<double> cores_used(uint64_t incarnation) const {
+    return per_second(incarnation, &Point::cpu_seconds);
+  }
+  std::optional<double> bytes_sent_per_second(uint64_t incarnation) const {
+    return per_second(incarnation, &Point::bytes_sent);
+  }
+  std::optional<double> bytes_received_per_second(uint64_t incarnation) const {
+    return per_second(incarnation, &Point::bytes_received);
+  }
 
  private:
   struct Point {
     int64_t at_ms = 0;  // when the report arrived
     double cpu_seconds = 0.0;
+    double bytes_sent = 0.0;
+    double bytes_received = 0.0;
   };
+
+  std::optional<double> per_second(uint64_t incarnation, double Point::*total) const;
 
   std::map<uint64_t, std::deque<Point>> points_;  // by incarnation, in order
 };

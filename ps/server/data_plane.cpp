@@ -4,9 +4,11 @@
 
 #include "common/base/error.h"
 #include "common/base/process.h"
+#include "common/device/device.h"
 #include "common/host/cores.h"
 #include "common/host/resources.h"
 #include "common/net/address.h"
+#include "common/net/frames.h"
 #include "ps/engine/device_engine.h"
 
 namespace pushpull {
@@ -247,6 +249,8 @@ void DataPlane::send() {
 
 void DataPlane::add_stats(wire::Stats* stats) const {
   put_usage(process_usage(), *stats);
+  put_traffic(*stats);
+  device::put_memory_use(device::memory_use(), *stats);
   refusals_.report(router_.rejected_frames(), *stats);
   stats->set_refused_peers(handler_.refused_peers());
 }

@@ -35,6 +35,10 @@ ordered_json member_of(const std::string& role, int rank) {
           {"memory_limit_mib", nullptr},
           {"cores_used", 0.983},
           {"cores", 2.0},
+          {"sent_bytes_per_second", 12345.0},
+          {"received_bytes_per_second", 118.0e6},
+          {"device_used_mib", nullptr},
+          {"device_mib", nullptr},
           {"device", "cpu"}};
 }
 
@@ -104,6 +108,19 @@ TEST(TopView, GroupsAndStagesHaveAColumnIfThereAreAny) {
   (*state.document)["members"][2]["stage"] = 1;
   EXPECT_THAT(top_lines(state, 24, 80),
               AllOf(Contains(HasSubstr("group/stage")), Contains(HasSubstr("worker 1  3/1"))));
+}
+
+TEST(TopView, TheNetworkHasAColumnAndMemoryOfGpusIfThereAreAny) {
+  TopState state = state_of(document_of(2));
+  EXPECT_THAT(top_lines(state, 24, 120),
+              AllOf(Contains(HasSubstr("B/s out/in")), Contains(HasSubstr("12.3k/118.0M")),
+                    Not(Contains(HasSubstr("GPU memory")))));
+  (*state.document)["members"][2]["device_used_mib"] = 3.0 * 1024;
+  (*state.document)["members"][2]["device_mib"] = 140.0 * 1024;
+  (*state.document)["members"][2].erase("sent_bytes_per_second");
+  EXPECT_THAT(top_lines(state, 24, 120),
+              AllOf(Contains(HasSubstr("GPU memory")), Contains(HasSubstr("3.0G/140.0G")),
+                    Contains(HasSubstr("-/118.0M"))));
 }
 
 TEST(TopView, NeverExceedsTheRows) {

@@ -1,9 +1,12 @@
 """Tests workers on devices: they have the processor's bits, and a missing device is reported. Tests without
 device code use a fake device, which runs work in any order that its events allow."""
-import lab as base
-from lab import MLP, expect
+import json
+import signal
 
-USAGE, PROTOCOL, DEVICE = 2, 6, 9
+import lab as base
+from lab import LONG, MLP, expect
+
+USAGE, PROTOCOL, DEVICE, STOPPED = 2, 6, 9, 75
 FAKE = "../tests/fake_device/bin/pushpull-worker"
 
 
@@ -71,6 +74,19 @@ def a_group_may_have_members_on_devices_and_on_the_processor(lab):
     else:
         cluster.add_worker()
     cluster.ends_well(but=refused)
+
+
+def memory_of_devices_is_shown(lab):
+    lab.on_fake_devices()
+    cluster = lab.cluster(lab.job({**LONG, "strategy": "async"}), 1, 0, workers=2)
+    worker, other = cluster.add_worker("--device", "cuda:0,cuda:1"), cluster.add_worker()
+    members = lambda: {m["pid"]: m for m in json.loads(lab.call("pushpull", "status", "--join", cluster.address, "--json")[1])["members"]}
+    lab.until(lambda: members().get(worker.pid, {}).get("device_mib"), 60, lambda: str(members()))
+    found = members()
+    expect(found[worker.pid]["device_mib"] == 2048 and found[worker.pid]["device_used_mib"] == 512, found)
+    expect(found[other.pid]["device_mib"] is None and found[other.pid]["device_used_mib"] is None, found)
+    cluster.servers[0].send_signal(signal.SIGTERM)
+    expect(cluster.servers[0].ends() == STOPPED, cluster.servers[0].output()[-600:])
 
 
 def stages_and_devices_that_do_not_fit_are_refused_in_one_line(lab):

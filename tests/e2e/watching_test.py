@@ -114,6 +114,8 @@ def prometheus_gets_the_figures_of_the_job(lab):
     have = {(labels["role"], labels["pid"]) for _, labels, _ in metrics["pushpull_member_step"][1]}
     want = {(role, str(p.pid)) for role, all in (("server", cluster.servers), ("worker", cluster.workers)) for p in all}
     expect(have == want, f"members {have}, want {want}")
+    sent = {labels["role"]: value for _, labels, value in metrics["pushpull_member_sent_bytes_total"][1]}
+    expect(all(sent[role] > 0 for role in ("server", "worker")) and "pushpull_member_device_memory_bytes" not in metrics, f"{sent}")
     workers = {labels["rank"] for _, labels, _ in metrics["pushpull_member_samples_per_second"][1]}
     expect(workers == {"0", "1"}, f"ranks {workers}")
     buckets = [v for name, _, v in metrics["pushpull_staleness"][1] if name.endswith("_count")]

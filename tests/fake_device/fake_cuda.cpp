@@ -4,6 +4,7 @@
 //   FAKE_SEED        seed of the order (1)
 //   FAKE_LOST_AFTER  pieces of work after which a device is lost (never)
 //   FAKE_MOST_PAGEABLE  bytes of one copy of unregistered host memory (any); more is an error
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -37,6 +38,18 @@ int count(std::string* why) {
   return devices;
 }
 
+namespace {
+
+std::atomic<int64_t> opened_devices = 0;
+
+}  // namespace
+
+// Each opened device has 1 GiB, of which a quarter is in use.
+MemoryUse memory_use() {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  return {opened_devices * kGib / 4, opened_devices * kGib};
+}
+
 // Opening a device again returns the same one: a lost device is lost for the whole process.
 std::shared_ptr<Device> open(const DeviceName& name) {
   if (name.index >= count()) {
@@ -56,6 +69,7 @@ std::shared_ptr<Device> open(const DeviceName& name) {
     static const auto pages = std::make_shared<RegisteredPages>();
     options.pages = pages;
     device = std::make_shared<FakeDevice>(options);
+    ++opened_devices;
   }
   return device;
 }

@@ -258,6 +258,8 @@ TEST_F(StatusDeskTest, ResourcesAreThoseOfTheNewestReports) {
   worker.stats.set_memory_limit_kib(4096);
   worker.stats.set_cores(1.5);
   worker.stats.set_cpu_seconds(1.0);
+  worker.stats.set_device_used_kib(1024);
+  worker.stats.set_device_kib(3072);
   EXPECT_TRUE(turn(0));
   const json first = file_.at("members").at(1);
   EXPECT_EQ(first.at("rss_mib"), 2.0);
@@ -266,10 +268,18 @@ TEST_F(StatusDeskTest, ResourcesAreThoseOfTheNewestReports) {
   EXPECT_EQ(first.at("cores_used"), nullptr) << "one report";
   EXPECT_EQ(file_.at("members").at(0).at("cores"), nullptr) << "an earlier release sends none";
   EXPECT_EQ(file_.at("members").at(0).at("rss_mib"), nullptr);
+  EXPECT_EQ(first.at("device_used_mib"), 1.0);
+  EXPECT_EQ(first.at("device_mib"), 3.0);
+  EXPECT_EQ(file_.at("members").at(0).at("device_used_mib"), nullptr) << "it has no device";
+  EXPECT_EQ(first.at("sent_bytes_per_second"), nullptr);
   worker.stats.set_cpu_seconds(1.5);
+  worker.stats.set_bytes_sent(100);
+  worker.stats.set_bytes_received(200);
   worker.last_heard_ms += 1'000;
   EXPECT_TRUE(turn(1'100));
   EXPECT_EQ(file_.at("members").at(1).at("cores_used"), 0.5);
+  EXPECT_EQ(file_.at("members").at(1).at("sent_bytes_per_second"), 100.0);
+  EXPECT_EQ(file_.at("members").at(1).at("received_bytes_per_second"), 200.0);
 }
 
 TEST_F(StatusDeskTest, InvalidTextDoesNotBreakTheFile) {

@@ -14,9 +14,9 @@ namespace {
 constexpr uint64_t kWorker = 7;
 
 // A worker with reports that the test makes up.
-class CpuUseTest : public ::testing::Test {
+class UsageRatesTest : public ::testing::Test {
  protected:
-  CpuUseTest() {
+  UsageRatesTest() {
     shown_[kWorker].incarnation = kWorker;
     shown_[kWorker].peer = "peer";
   }
@@ -30,24 +30,36 @@ class CpuUseTest : public ::testing::Test {
   }
 
   std::map<uint64_t, MemberInfo> shown_;
-  CpuUse use_;
+  UsageRates use_;
 };
 
-TEST_F(CpuUseTest, IsUnknownBeforeTheSecondReport) {
+TEST_F(UsageRatesTest, IsUnknownBeforeTheSecondReport) {
   EXPECT_EQ(use_.cores_used(kWorker), std::nullopt);
   report(1'000, 5.0);
   EXPECT_EQ(tick(1'010), std::nullopt);
   EXPECT_EQ(tick(1'900), std::nullopt) << "the same report";
 }
 
-TEST_F(CpuUseTest, IsTheCpuTimeBetweenTheReports) {
+TEST_F(UsageRatesTest, IsTheCpuTimeBetweenTheReports) {
   report(1'000, 5.0);
   tick(1'500);
   report(2'000, 6.5);
   EXPECT_EQ(tick(2'900), 1.5) << "when it is looked at does not matter";
 }
 
-TEST_F(CpuUseTest, CoversTheLastEightSeconds) {
+TEST_F(UsageRatesTest, TheNetworkHasARateEachWay) {
+  report(1'000, 0.0);
+  tick(1'000);
+  EXPECT_EQ(use_.bytes_sent_per_second(kWorker), std::nullopt);
+  shown_[kWorker].stats.set_bytes_sent(3'000);
+  shown_[kWorker].stats.set_bytes_received(500);
+  report(3'000, 0.0);
+  tick(3'000);
+  EXPECT_EQ(use_.bytes_sent_per_second(kWorker), 1'500.0);
+  EXPECT_EQ(use_.bytes_received_per_second(kWorker), 250.0);
+}
+
+TEST_F(UsageRatesTest, CoversTheLastEightSeconds) {
   report(0, 0.0);
   tick(0);
   for (int64_t s = 1; s <= 10; ++s) {
@@ -61,7 +73,7 @@ TEST_F(CpuUseTest, CoversTheLastEightSeconds) {
   EXPECT_EQ(use_.cores_used(kWorker), 0.0) << "it has been idle for longer";
 }
 
-TEST_F(CpuUseTest, ASilentMemberKeepsItsLastUse) {
+TEST_F(UsageRatesTest, ASilentMemberKeepsItsLastUse) {
   report(1'000, 1.0);
   tick(1'000);
   report(2'000, 2.0);
@@ -69,7 +81,7 @@ TEST_F(CpuUseTest, ASilentMemberKeepsItsLastUse) {
   EXPECT_EQ(tick(60'000), 1.0);
 }
 
-TEST_F(CpuUseTest, TheServerOfThisProcessReportsAtEachLook) {
+TEST_F(UsageRatesTest, TheServerOfThisProcessReportsAtEachLook) {
   shown_[kWorker].peer = "";
   shown_[kWorker].stats.set_cpu_seconds(1.0);
   tick(1'000);
@@ -77,14 +89,14 @@ TEST_F(CpuUseTest, TheServerOfThisProcessReportsAtEachLook) {
   EXPECT_EQ(tick(2'000), 0.5);
 }
 
-TEST_F(CpuUseTest, CpuTimeThatGoesBackIsNoUse) {
+TEST_F(UsageRatesTest, CpuTimeThatGoesBackIsNoUse) {
   report(1'000, 5.0);
   tick(1'000);
   report(2'000, 1.0);
   EXPECT_EQ(tick(2'000), 0.0);
 }
 
-TEST_F(CpuUseTest, ForgetsMembersThatAreGone) {
+TEST_F(UsageRatesTest, ForgetsMembersThatAreGone) {
   report(1'000, 1.0);
   tick(1'000);
   report(2'000, 2.0);

@@ -4,7 +4,9 @@
 #include <span>
 #include <utility>
 
+#include "common/device/device.h"
 #include "common/host/resources.h"
+#include "common/net/frames.h"
 
 namespace pushpull {
 
@@ -133,6 +135,8 @@ std::optional<JobEnd> Control::end() const {
 wire::Stats Control::stats() const {
   wire::Stats stats;
   put_usage(process_usage(), stats);
+  put_traffic(stats);
+  device::put_memory_use(device::memory_use(), stats);
   stats.set_rejected_frames(dealer_->rejected_frames() +
                             peers_rejected_.load(std::memory_order_relaxed));
   stats.set_bytes_pushed(bytes_sent_.load(std::memory_order_relaxed));

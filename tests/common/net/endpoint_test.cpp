@@ -39,6 +39,23 @@ TEST_F(Endpoint, ListensOnAFreePortAndReportsIt) {
   EXPECT_GT(std::stoi(address.port), 0);
 }
 
+TEST_F(Endpoint, TheBytesOfEachMessageAreCountedOnceEachWay) {
+  Dealer dealer(context_, router_.address(), EndpointLimits{});
+  constexpr size_t kBytes = 100'000;
+  const auto floats = std::make_shared<std::array<std::byte, kBytes>>();
+  Message message = hello("traffic");
+  message.payloads = {{floats, std::span<const std::byte>(*floats)}};
+  const Traffic before = traffic_of_this_process();
+  dealer.send(message);
+  ASSERT_TRUE(receive_one(router_));
+  const Traffic after = traffic_of_this_process();
+  // the router's frame has the peer's id before it
+  for (const int64_t bytes : {after.sent - before.sent, after.received - before.received}) {
+    EXPECT_GT(bytes, static_cast<int64_t>(kBytes));
+    EXPECT_LT(bytes, static_cast<int64_t>(kBytes) + 300);
+  }
+}
+
 // After damaged bytes, for example, the first connection delivers nothing any more.
 TEST_F(Endpoint, ASecondConnectionReplacesTheFirstOnceItDeliversAMessage) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
