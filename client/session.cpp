@@ -148,11 +148,15 @@ void Session::forget_control() {
 
 void Session::take_state() {
   if (control_ == nullptr) return;
+  const int64_t version = control_->state_version();
+  const uint64_t term = control_->term_id();
+  if (version == version_ && term == term_) return;  // a copy for each task would be too much
   const std::optional<wire::State> state = control_->state();
   if (!state) return;
   if (state->evaluated_size() > 0) evaluated_ = *state;
   if (state->end_step() == 0) return;
-  term_ = control_->term_id();
+  version_ = version;
+  term_ = term;
   training_ = *state;
 }
 

@@ -127,6 +127,7 @@ class Session {
   int rank_ = 0;
   wire::State training_;   // the newest one of a term that trains or has trained
   uint64_t term_ = 0;      // of training_
+  int64_t version_ = -1;   // likewise, or of an older state
   wire::State evaluated_;  // the newest one with the result of an evaluation
   std::optional<ExternalSpec> spec_;
   std::optional<JobEnd> end_;

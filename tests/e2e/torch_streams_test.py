@@ -86,7 +86,7 @@ def _write_files(folder):
 
 
 def streams_of_hugging_face_train(lab):
-    python = _prepare_with(lab, "torch", "datasets")
+    python = _prepare_with(lab, "torch", "datasets.iterable_dataset")  # not a folder datasets
     folder = _write_files(lab.folder / "rows")
     for kind in ("datasets", "datasets-whole"):
         hashes = {workers: hash_of(lab, {}, 1, workers, stream(kind, "--folder", folder, "--loaders", workers - 1, python=python))
