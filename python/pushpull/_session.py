@@ -31,12 +31,12 @@ class Session:
     """
 
     def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None, job=None, **keys):
+        _install_hooks()
         address = address if job is None else _address_of(job)
         encoded = [None if text is None else os.fsencode(text) for text in (address, key, listen, advertise)]
         self._address = address or os.environ.get("PUSHPULL_JOIN")
         _leave_earlier(self._address)
         options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3], _job_text(keys))
-        _install_hooks()
         self._library = _library.library()
         self._handle = ctypes.c_void_p()
         self._process = os.getpid()
