@@ -63,6 +63,15 @@ void take_share(const HostShare& share, StartPlan& plan) {
   plan.environment.emplace_back("PUSHPULL_CORES", std::to_string(share.cores));
 }
 
+// "g=tcp://127.0.0.1:1,d=tcp://127.0.0.1:2"
+std::string jobs_text(const std::vector<std::pair<std::string, std::string>>& jobs) {
+  std::string out;
+  for (const auto& [name, address] : jobs) {
+    out.append(out.empty() ? "" : ",").append(name).append("=").append(address);
+  }
+  return out;
+}
+
 // SIGTERM at the launcher's death would make srun kill its tasks: they end with the job, which the
 // coordinator stops.
 StartPlan plan_step(const Step& step, const std::string& address) {
@@ -94,6 +103,9 @@ StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::s
     append_to(plan.words, options.worker_command);
     // PUSHPULL_INSECURE of another job must not open this one.
     plan.environment.emplace_back("PUSHPULL_JOIN", address);
+    if (!options.addresses.empty()) {
+      plan.environment.emplace_back("PUSHPULL_JOBS", jobs_text(options.addresses));
+    }
     if (std::getenv("OMP_NUM_THREADS") == nullptr &&
         !options.shares.empty()) {  // NOLINT(concurrency-mt-unsafe)
       // As torchrun does with 1: otherwise each process has a thread for each core of the host.

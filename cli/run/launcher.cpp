@@ -47,6 +47,16 @@ class Launcher {
     LineSplitter out_lines;
     LineSplitter err_lines;
   };
+  // The servers of a further job.
+  struct Other {
+    std::string name;
+    std::unique_ptr<Child> child;
+    LineSplitter announcement;
+    LineSplitter out_lines;
+    LineSplitter err_lines;
+    std::string address;  // empty until they listen
+    std::optional<Ending> ending;
+  };
   // A descriptor to watch, and the consumer of its bytes.
   struct Watch {
     UniqueFd* fd;
@@ -57,6 +67,14 @@ class Launcher {
   bool is_users(size_t slot) const { return guard_ && supervisor_.is_worker(slot); }
   bool is_step(size_t slot) const { return options_.step && supervisor_.is_worker(slot); }
   void start(size_t slot);
+  void start_others();
+  bool others_run() const;
+  void end_others();
+  void reap_others();
+  void signal_others(int signal);
+  std::vector<Watch> watches_of(Other& other);
+  void lines_of_other(const Other& other, const std::vector<std::string>& lines);
+  void all_listen();
   void start_the_others();
   void announced(const std::string& bytes);
   void take_job(std::istringstream& words);
@@ -85,6 +103,10 @@ class Launcher {
   MergedView view_;
   std::optional<GroupGuard> guard_;  // of workers that are users' programs
   std::vector<Slot> slots_;
+  std::vector<Other> others_;
+  // After this job, the others have until then to end by themselves.
+  int64_t others_deadline_ms_ = 0;
+  int others_signal_ = 0;  // that they got last for it
   LineSplitter announcement_;
   std::string address_;               // of the coordinator; empty until it listens
   bool coordinator_listens_ = false;  // the present process of server 0
@@ -99,12 +121,16 @@ class Launcher {
 int Launcher::run() {
   announce_deadline_ms_ = now_ms() + options_.announce_timeout_ms;
   start(0);
-  while (!supervisor_.all_ended()) {
+  start_others();
+  while (!supervisor_.all_ended() || others_run()) {
+    if (supervisor_.all_ended()) end_others();
+    if (others_run()) supervisor_.another_runs(now_ms());
     wait_for_events();
     handle_signals();
     // The coordinator is no task, and has a second to hear of it before it lets the members go.
     if (const int told = std::exchange(told_, 0)) act(supervisor_.signalled(told, now_ms()));
     reap();
+    reap_others();
     if (address_.empty() && !supervisor_.stopping() && now_ms() >= announce_deadline_ms_) {
       act(supervisor_.give_up("the coordinator did not listen within " +
                                   std::to_string(options_.announce_timeout_ms / 1000) + " s",
@@ -119,7 +145,101 @@ int Launcher::run() {
   }
   write_out(last);
   console_.flush();
-  return supervisor_.exit_code();
+  int code = supervisor_.exit_code();
+  for (const Other& other : others_) {
+    const bool worse = code == static_cast<int>(ErrorCode::kStopped) && !other.ending->success() &&
+                       !other.ending->stopped();
+    if (code == 0 || worse) code = other.ending->exit_code();
+  }
+  return code;
+}
+
+void Launcher::start_others() {
+  others_.reserve(options_.others.size());  // its elements are borrowed
+  for (const OtherJob& job : options_.others) {
+    StartPlan plan{.words = job.words};
+    plan.words.insert(plan.words.end(), {"--announce-fd", std::to_string(Child::kAnnounceFd)});
+    if (!options_.job_token.empty()) {
+      plan.environment.emplace_back("PUSHPULL_JOB_TOKEN", options_.job_token);
+    }
+    Other& other = others_.emplace_back();
+    other.name = job.name;
+    other.child = std::make_unique<Child>(plan, /*announce=*/true);
+  }
+}
+
+bool Launcher::others_run() const {
+  return std::ranges::any_of(others_, [](const Other& other) { return !other.ending; });
+}
+
+// The workers have ended: a job that they have not finished stops, or fails, by itself.
+void Launcher::end_others() {
+  const SupervisorOptions& limits = options_.supervisor;
+  if (others_deadline_ms_ == 0) others_deadline_ms_ = now_ms() + limits.stop_ms;
+  if (now_ms() < others_deadline_ms_) return;
+  others_signal_ = others_signal_ == 0 ? SIGTERM : SIGKILL;
+  signal_others(others_signal_);
+  others_deadline_ms_ = now_ms() + limits.grace_ms;
+}
+
+void Launcher::signal_others(int signal) {
+  for (const Other& other : others_) {
+    if (!other.ending) other.child->send(signal);
+  }
+}
+
+void Launcher::reap_others() {
+  for (Other& other : others_) {
+    if (other.ending) continue;
+    const std::optional<Ending> ending = other.child->poll_end();
+    if (!ending) continue;
+    std::string bytes;
+    for (const Watch& watch : watches_of(other)) {
+      while (read_available(watch.fd->get(), bytes) && !bytes.empty()) watch.take(bytes);
+      watch.fd->reset();
+    }
+    other.ending = ending;
+    if (ending->success() || ending->stopped()) continue;
+    act(supervisor_.give_up(
+        "job " + other.name + " " + ending->describe() + "; stopping the others",
+        ending->exit_code(), now_ms()));
+  }
+}
+
+std::vector<Launcher::Watch> Launcher::watches_of(Other& other) {
+  std::vector<Watch> all;
+  const auto add = [&all](UniqueFd& fd, std::function<void(const std::string&)> take) {
+    if (fd.get() >= 0) all.push_back({&fd, std::move(take)});
+  };
+  if (other.ending) return all;
+  add(other.child->announcement, [this, &other](const std::string& bytes) {
+    for (const std::string& line : other.announcement.feed(bytes)) {
+      other.address = line;
+      all_listen();
+    }
+  });
+  add(other.child->out, [this, &other](const std::string& bytes) {
+    lines_of_other(other, other.out_lines.feed(bytes));
+  });
+  add(other.child->err, [this, &other](const std::string& bytes) {
+    lines_of_other(other, other.err_lines.feed(bytes));
+  });
+  return all;
+}
+
+void Launcher::lines_of_other(const Other& other, const std::vector<std::string>& lines) {
+  std::vector<Output> outputs;
+  for (const std::string& line : lines) view_.say(other.name + " | " + line, outputs);
+  write_out(outputs);
+}
+
+// Starts the other processes once all jobs have an address.
+void Launcher::all_listen() {
+  const auto listens = [](const Other& other) { return !other.address.empty(); };
+  if (address_.empty() || !std::ranges::all_of(others_, listens)) return;
+  if (!others_.empty()) options_.addresses = {{options_.name, address_}};
+  for (const Other& other : others_) options_.addresses.emplace_back(other.name, other.address);
+  start_the_others();
 }
 
 void Launcher::start(size_t slot) {
@@ -205,7 +325,11 @@ int64_t Launcher::leader_of(int64_t pid) const {
 void Launcher::listens(const std::string& address) {
   address_ = address;
   supervisor_.listens();
-  start_the_others();
+  if (options_.announce_fd >= 0) {
+    const std::string line = address + "\n";
+    [[maybe_unused]] const ssize_t n = write(options_.announce_fd, line.data(), line.size());
+  }
+  all_listen();
 }
 
 // A restarted coordinator listens.
@@ -237,6 +361,7 @@ void Launcher::act(const SupervisorActions& actions) {
   }
   if (actions.signal_coordinator != 0 && slots_[0].child != nullptr) {
     slots_[0].child->send(actions.signal_coordinator);
+    signal_others(actions.signal_coordinator);
     wake_all();  // a stopped process could not act
   }
   if (actions.kill && slots_[*actions.kill].child != nullptr) {
@@ -257,6 +382,7 @@ void Launcher::act(const SupervisorActions& actions) {
 }
 
 void Launcher::signal_all(int signal) {
+  signal_others(signal);
   for (const Slot& slot : slots_) {
     if (slot.child != nullptr) {
       slot.child->send(signal);
@@ -406,6 +532,9 @@ void Launcher::wait_for_events() {
       all.push_back(std::move(watch));
     }
   }
+  for (Other& other : others_) {
+    for (Watch& watch : watches_of(other)) all.push_back(std::move(watch));
+  }
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
   for (const Watch& watch : all) {
     fds.push_back({watch.fd->get(), POLLIN, 0});
@@ -414,6 +543,7 @@ void Launcher::wait_for_events() {
   if (!deadline && address_.empty()) {
     deadline = announce_deadline_ms_;
   }
+  if (supervisor_.all_ended()) deadline = others_deadline_ms_;
   const int64_t wait_ms = deadline ? std::max<int64_t>(0, *deadline - now_ms()) : -1;
   if (poll(fds.data(), fds.size(), static_cast<int>(wait_ms)) <= 0) {
     return;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/run/child.h"
@@ -23,8 +24,14 @@ struct Place {
 
 inline constexpr const char* kJobFromWorker = "--job-from-worker";
 
+// A further job whose workers are those of this one: `pushpull run --servers-only` runs its servers.
+struct OtherJob {
+  std::string name;
+  std::vector<std::string> words;  // without --announce-fd
+};
+
 struct LauncherOptions {
-  SupervisorOptions supervisor;
+  SupervisorOptions supervisor;  // workers = 0: only servers are started
   std::string server_program;
   std::string worker_program;
   std::vector<std::string> worker_command;  // of --worker; empty = worker_program
@@ -37,10 +44,15 @@ struct LauncherOptions {
   std::string out_dir;                      // of the run
   // Without --announce-fd. kJobFromWorker among them: the workers' programs say the job.
   std::vector<std::string> coordinator_arguments;
-  std::string job_token;      // of the run: its servers refuse processes of other runs; "": none
-  bool insecure = false;      // --insecure for all processes
-  std::optional<Step> step;   // starts the workers and further servers on other hosts
-  std::vector<Place> places;  // by slot; empty, or one per process
+  std::string job_token;     // of the run: its servers refuse processes of other runs; "": none
+  bool insecure = false;     // --insecure for all processes
+  std::optional<Step> step;  // starts the workers and further servers on other hosts
+  std::string name;          // of the job, among others; "" if there are none
+  std::vector<OtherJob> others;
+  // Names and addresses of all jobs, once they are known.
+  std::vector<std::pair<std::string, std::string>> addresses;
+  int announce_fd = -1;                 // gets the coordinator's address in a line; -1: none
+  std::vector<Place> places;            // by slot; empty, or one per process
   int64_t announce_timeout_ms = 60000;  // until the coordinator must listen
   int out_fd = 1;
   int err_fd = 2;

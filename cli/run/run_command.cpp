@@ -6,8 +6,11 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -270,9 +273,15 @@ void divide_host(const CommandLine& line, const Job& job, LauncherOptions& optio
 
 const std::vector<KeyHelp>& run_options() {
   static const std::vector<KeyHelp> options = with_key_flags(with_stop_flags({
-      takes("FILE",
-            {"job", "",
-             "job file (INI); without it, all keys come from flags and PUSHPULL_ variables"}),
+      takes(
+          "FILE",
+          {"job", "",
+           "job file (INI); without it, all keys come from flags and PUSHPULL_ variables. Several: "
+           "--worker joins each of them, by the file's name"}),
+      {"servers-only", "",
+       "start no workers: those of --workers join by themselves, or are those of another job", "",
+       false},
+      {"announce-fd", "", "descriptor that gets the first server's address, in a line"},
       deepspeed_help(),
       {"servers", "1", "servers to start; the weights are spread over them"},
       {"workers", "1", "workers to start"},
@@ -344,6 +353,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   LauncherOptions options;
   options.supervisor.servers = count(line, "servers");
   options.supervisor.workers = count(line, "workers", over ? over->workers : 1);
+  const int64_t workers = options.supervisor.workers;
   const std::string file = line.own("job", "");
   // a program of the user's own may say the job
   const bool from_worker =
@@ -373,12 +383,27 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
     throw Error(ErrorCode::kUsage, "[run] --server-device " + options.server_devices.front() +
                                        ": a server uses one device");
   }
+  if (line.local.contains("servers-only")) {
+    options.supervisor.workers = 0;
+    options.worker_command.clear();
+  }
   if (!over) divide_host(line, job, options);  // with --over each task looks at its own host
   options.insecure = line.local.contains("insecure");
-  options.job_token = "run " + std::to_string(random_id());
+  // Several jobs have the same workers, and so the same token.
+  const char* const token = std::getenv("PUSHPULL_JOB_TOKEN");  // NOLINT(concurrency-mt-unsafe)
+  const bool given = token != nullptr && line.local.contains("announce-fd");
+  options.job_token = given ? token : "run " + std::to_string(random_id());
   options.trace_dir = line.own("trace", "");
   options.worker_program = program_dir + "/pushpull-worker";
 
+  if (const auto fd = line.local.find("announce-fd"); fd != line.local.end()) {
+    const std::optional<int64_t> number = parse_int64(fd->second);
+    if (!number || *number < 0 || *number > INT32_MAX) {
+      throw Error(ErrorCode::kUsage, "[run] --announce-fd is '" + printable(fd->second) +
+                                         "': must be the number of a descriptor");
+    }
+    options.announce_fd = static_cast<int>(*number);
+  }
   options.out_dir = line.own("out", "pushpull-out");
   std::vector<std::string>& words = options.coordinator_arguments;
   if (!file.empty()) words.insert(words.end(), {"--job", file});
@@ -386,7 +411,7 @@ LauncherOptions plan_run(const CommandLine& line, const std::string& program_dir
   words.insert(words.end(),
                {"--listen", over ? over->listen : line.own("listen", "tcp://127.0.0.1:*"),  //
                 "--servers", std::to_string(options.supervisor.servers), "--workers",
-                std::to_string(options.supervisor.workers), "--out", options.out_dir, "--progress",
+                std::to_string(workers), "--out", options.out_dir, "--progress",
                 terminal ? "tty" : "plain"});
   std::vector<std::string> passed(std::begin(kStopFlags), std::end(kStopFlags));
   passed.insert(passed.end(), {"tensorboard", "metrics-listen"});
@@ -406,13 +431,96 @@ const ProgramHelp& run_help() {
       .summary = "trains on this machine, or on the nodes of an allocation",
       .usage = {"pushpull run --job FILE --servers S --workers W [--KEY VALUE ...]",
                 "pushpull run --over slurm|mpi --job FILE [--workers W] ...",
-                "pushpull run --job FILE --workers W --worker 'COMMAND'"},
+                "pushpull run --job FILE --workers W --worker 'COMMAND'",
+                "pushpull run --job FILE --job FILE2 --workers W --worker 'COMMAND'"},
       .options = run_options(),
       .job_flags = JobFlags::kAccept};
   return help;
 }
 
+namespace {
+
+// Several jobs with the same workers. The first one's launcher starts the workers; the servers of each further one have a
+// launcher of their own.
+struct SeveralJobs {
+  std::vector<std::string> files;
+  std::vector<std::string> others;  // arguments, without --job
+};
+
+SeveralJobs several_jobs(int argc, const char* const* argv) {
+  SeveralJobs out;
+  const std::vector<std::string> words(argv, argv + argc);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--job" && i + 1 < words.size()) {
+      out.files.push_back(words[++i]);
+    } else if (words[i].starts_with("--job=")) {
+      out.files.push_back(words[i].substr(words[i].find('=') + 1));
+    } else {
+      out.others.push_back(words[i]);
+    }
+  }
+  return out;
+}
+
+// Returns the name of a job among several, by which a worker joins it.
+std::string job_name(const std::string& file) {
+  const std::string name = std::filesystem::path(file).stem().string();
+  const bool plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+  if (plain) return name;
+  throw Error(ErrorCode::kUsage,
+              "[run] --job " + printable(file, kMaxPathBytes) +
+                  ": among several jobs each is named after its file: expected a "
+                  "name of letters, digits and - _ .");
+}
+
+void check_several(const CommandLine& line, const std::vector<std::string>& names) {
+  for (const char* flag :
+       {"over", "link", "listen", "metrics-listen", "data-port", "deepspeed", "servers-only"}) {
+    if (!line.local.contains(flag)) continue;
+    throw Error(ErrorCode::kUsage, std::string("[run] --") + flag + " and " +
+                                       std::to_string(names.size()) +
+                                       " jobs: it is for one job; leave it out");
+  }
+  if (!line.local.contains("worker")) {
+    throw Error(ErrorCode::kUsage,
+                "[run] " + std::to_string(names.size()) +
+                    " jobs need --worker 'COMMAND', a program that joins each of "
+                    "them");
+  }
+  const std::set<std::string> different(names.begin(), names.end());
+  if (different.size() == names.size()) return;
+  throw Error(ErrorCode::kUsage,
+              "[run] two jobs of one name: each is named after its file, without .ini");
+}
+
+// Makes the command line that of the first job. Returns the others.
+std::vector<OtherJob> other_jobs(const SeveralJobs& jobs, const std::string& dir,
+                                 CommandLine& line) {
+  std::vector<std::string> names;
+  for (const std::string& file : jobs.files) names.push_back(job_name(file));
+  check_several(line, names);
+  const std::string out = line.own("out", "pushpull-out");
+  const std::string board = line.own("tensorboard", "");
+  std::vector<OtherJob> others;
+  for (size_t i = 1; i < names.size(); ++i) {
+    std::vector<std::string> words = {dir + "/pushpull"};
+    words.insert(words.end(), jobs.others.begin(), jobs.others.end());
+    words.insert(words.end(),
+                 {"--job", jobs.files[i], "--servers-only", "--out", out + "/" + names[i]});
+    if (!board.empty()) words.insert(words.end(), {"--tensorboard", board + "/" + names[i]});
+    others.push_back({names[i], std::move(words)});
+  }
+  line.local["out"] = out + "/" + names.front();
+  if (!board.empty()) line.local["tensorboard"] = board + "/" + names.front();
+  return others;
+}
+
+}  // namespace
+
 int run_command(int argc, const char* const* argv) {
+  const SeveralJobs jobs = several_jobs(argc, argv);
   CommandLine line = parse_command_line(argc, argv, run_options());
   if (print_help(line, run_help(), PUSHPULL_VERSION)) return 0;
   // with --over the tasks of the allocation are workers, unless the flag is given
@@ -421,7 +529,14 @@ int run_command(int argc, const char* const* argv) {
     std::cout << note << std::endl;
   }
   const std::string dir = program_folder();
+  std::vector<OtherJob> others;
+  if (jobs.files.size() > 1) {
+    others = other_jobs(jobs, dir, line);
+    line.local["job"] = jobs.files.front();
+  }
   LauncherOptions options = plan_run(line, dir, is_terminal(STDOUT_FILENO));
+  if (!others.empty()) options.name = job_name(jobs.files.front());
+  options.others = std::move(others);
   if (const std::string note = set_keys_of_children(line); !note.empty()) {
     std::cout << note << std::endl;
   }

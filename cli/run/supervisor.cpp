@@ -29,7 +29,7 @@ Supervisor::Supervisor(const SupervisorOptions& options)
     : options_(options),
       members_(static_cast<size_t>(options.servers + options.workers)),
       replacements_(options.replacement, members_.size()) {
-  PP_ASSERT(options.servers > 0 && options.workers > 0);
+  PP_ASSERT(options.servers > 0 && options.workers >= 0);
 }
 
 bool Supervisor::is_worker(size_t slot) const {

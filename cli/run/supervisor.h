@@ -127,7 +127,7 @@ class Failures {
 // The numbers of processes, policies and deadlines of the supervisor. Plain data; any thread.
 struct SupervisorOptions {
   int64_t servers = 1;  // slot 0 is the coordinator
-  int64_t workers = 1;
+  int64_t workers = 1;  // 0: others start them
   // One process starts all workers and further servers, on any hosts: its name, "srun". It has the
   // place of the only worker (servers = workers = 1), and is never replaced. "": there is none.
   std::string step = {};
@@ -189,6 +189,10 @@ class Supervisor {
   // The coordinator reports that all members have joined. Until then it waits for the missing
   // processes by name, and no other process could take their place.
   void training_began() { training_began_ = true; }
+  // A further job of the same workers runs: they may take their time at the end of this one.
+  void another_runs(int64_t now_ms) {
+    if (phase_ == Phase::kFinishing) began_ms_ = now_ms;
+  }
   // The launcher received SIGINT, SIGTERM or SIGHUP.
   SupervisorActions signalled(int signal, int64_t now_ms);
   // The launcher cannot start a process, or the coordinator's address does not arrive.

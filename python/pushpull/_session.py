@@ -25,16 +25,18 @@ class Session:
         None: the variable PUSHPULL_JOIN, which `pushpull run` sets.
     timeout: seconds to wait for the server.
     key: file with the job's key; None: as pushpull-worker finds it.
+    job: name of one of several jobs that `pushpull run` has started with this script: that of its file, without .ini.
     keys: of the job that the script means, with _ for -, such as global_batch=256. A first server without a job takes it
         from the first worker; in another job they must have these values.
     """
 
-    def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None, **keys):
+    def __init__(self, address=None, timeout=60.0, key=None, insecure=False, listen=None, advertise=None, job=None, **keys):
+        _install_hooks()
+        address = address if job is None else _address_of(job)
         encoded = [None if text is None else os.fsencode(text) for text in (address, key, listen, advertise)]
         self._address = address or os.environ.get("PUSHPULL_JOIN")
         _leave_earlier(self._address)
         options = _library.Options(encoded[0], timeout, encoded[1], int(insecure), encoded[2], encoded[3], _job_text(keys))
-        _install_hooks()
         self._library = _library.library()
         self._handle = ctypes.c_void_p()
         self._process = os.getpid()
@@ -314,6 +316,15 @@ def _job_text(keys):
         if "\n" in line or "\0" in line:
             raise Error(f"[join] {line.split(' =')[0]}: expected a value of one line", USAGE)
     return "\n".join(lines).encode() or None
+
+
+def _address_of(job):
+    """Returns the address of one of the jobs in PUSHPULL_JOBS."""
+    jobs = dict(one.split("=", 1) for one in os.environ.get("PUSHPULL_JOBS", "").split(",") if "=" in one)
+    if job not in jobs:
+        known = f"PUSHPULL_JOBS has {', '.join(jobs)}" if jobs else "pushpull run sets PUSHPULL_JOBS with several --job"
+        raise Error(f"[join] there is no job '{job}' among several: {known}", USAGE)
+    return jobs[job]
 
 
 def _value_text(value):

@@ -39,7 +39,7 @@ def join(address=None, **options):
 
     address: tcp://HOST:PORT of the first server, or "auto": from the variables of the launcher (docs/clusters.md).
         None: the variable PUSHPULL_JOIN, which `pushpull run --worker` sets.
-    options: those of Session: timeout (seconds), key (file), insecure, listen and advertise for all-reduce, and keys of the
+    options: those of Session: job (one of several), timeout (seconds), key (file), insecure, listen and advertise for all-reduce, and keys of the
         job that the script means, such as global_batch=256, optimizer="adamw", lr=3e-4.
     """
     return Job(Session(address, **options))
