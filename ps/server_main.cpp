@@ -71,7 +71,7 @@ const std::vector<KeyHelp>& options() {
 
 // What the smallest job needs: with less, libzmq ends the process.
 constexpr int64_t kFilesOfServer = 64;  // a quarter stays free for files
-constexpr int64_t kFilesOfMember = 4;
+constexpr int64_t kFilesOfMember = 6;
 constexpr int kThreadsOfServer = 12;
 
 std::string value_of(const CommandLine& line, const std::string& key, const std::string& other) {

@@ -39,7 +39,7 @@ JoinOptions join_options(const WorkerOptions& options) {
 }
 
 // What the smallest job needs: with less, libzmq ends the process.
-constexpr int64_t kFiles = 28;
+constexpr int64_t kFiles = 32;
 constexpr int kThreads = 12;
 
 const WorkerOptions& checked(const WorkerOptions& options) {

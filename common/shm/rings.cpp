@@ -32,7 +32,6 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-constexpr std::chrono::milliseconds kLook{1};
 constexpr size_t kHeadBytes = 256;
 constexpr uint64_t kClosed = uint64_t{1} << 63;  // of `taken`: more than is ever written
 constexpr uint32_t kMaxFrames = 4096;
@@ -67,7 +66,7 @@ UniqueFd open_bell(int64_t pid, int fd, uint64_t inode) {
 
 }  // namespace
 
-Rings::Rings() {
+Rings::Rings(std::chrono::milliseconds look) : look_(look) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
     throw Error(ErrorCode::kFailed, std::string("[shm] no pipe: ") + std::strerror(errno));
@@ -90,7 +89,8 @@ void Rings::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
     idle_ = false;
     return poll_sockets(items, timeout_ms);
   }
-  bool look = std::chrono::steady_clock::now() - looked_ >= kLook;
+  // what a look has found may be there still, and then the sockets' descriptors say no more
+  bool look = !idle_ || timeout_ms == 0 || std::chrono::steady_clock::now() - looked_ >= look_;
   if (!look && has_message()) return clear();
   count_sleep();
   // a message that was written before the sleep began has rung no bell
@@ -117,7 +117,7 @@ bool Rings::wait_briefly(const std::vector<zmq::pollitem_t>& items) {
     if (item.socket != nullptr) zmq_getsockopt(item.socket, ZMQ_FD, &fd, &size);
     polled_.push_back({fd, POLLIN, 0});
   }
-  poll(polled_.data(), polled_.size(), static_cast<int>(kLook.count()));
+  poll(polled_.data(), polled_.size(), static_cast<int>(look_.count()));
   const auto has_event = [](const pollfd& one) { return one.revents != 0; };
   if (std::any_of(polled_.begin() + 1, polled_.end(), has_event)) idle_ = false;
   return polled_.front().revents != 0;
@@ -136,7 +136,13 @@ bool Rings::wait_for(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
 }
 
 bool Rings::sockets_are_idle() const {
-  return idle_ && std::chrono::steady_clock::now() - looked_ < kLook;
+  return idle_ && std::chrono::steady_clock::now() - looked_ < look_;
+}
+
+void Rings::mark() {
+  for (RingPair* const pair : pairs_) {
+    if (pair->is_open()) pair->marked_ = pair->their_head().written.load();
+  }
 }
 
 void Rings::count_sleep() {
@@ -205,6 +211,7 @@ bool RingPair::send(int connection, const Message& message) {
   const uint64_t unread = written_ - their_head().taken.load(std::memory_order_acquire);
   if (frames.size() > kMaxFrames || bytes > kMaxMessageBytes || unread > kRingBytes - bytes) {
     full_ = true;
+    my_head().taken.store(taken_ | kClosed);
     return false;
   }
   const MessageHead head{static_cast<uint32_t>(frames.size()), static_cast<uint32_t>(connection)};
@@ -257,7 +264,7 @@ std::optional<RingPair::Received> RingPair::receive() {
     zmq::message_t& frame = frames.emplace_back(size);
     take({static_cast<std::byte*>(frame.data()), size});
   }
-  my_head().taken.store(taken_, std::memory_order_release);
+  my_head().taken.store(full_ ? taken_ | kClosed : taken_, std::memory_order_release);
   Decoded decoded = decode(std::move(frames));
   if (!decoded.message) refuse_ring("has a message that is none: " + decoded.why);
   return Received{static_cast<int>(head.connection), std::move(*decoded.message)};

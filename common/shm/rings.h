@@ -30,26 +30,31 @@ class RingPair;
 // that can be waited for together with sockets, unlike a futex. The pairs must not outlive it.
 class Rings {
  public:
-  // Throws Error(kFailed) if the process may have no more descriptors.
-  Rings();
+  // look: longest time that `wait` goes without a look at its items. Throws Error(kFailed) if the
+  // process may have no more descriptors.
+  explicit Rings(std::chrono::milliseconds look = kLook);
 
   // Returns whether a message waits in some pair.
   bool has_message() const;
   // Waits at most `timeout_ms` until a message has arrived in a pair, or one of `items` is ready. May
-  // not look at `items` if a message is there; looks at least once a millisecond.
+  // not look at `items` if a message is there, or waits, for at most `look`.
   void wait(std::vector<zmq::pollitem_t>& items, int timeout_ms);
-  // Returns whether `wait` has looked at its items less than a millisecond ago and found no event. To
-  // read a socket in vain takes two system calls.
+  // Returns whether `wait` has looked at its items less than `look` ago and found no event. To read a
+  // socket in vain takes two system calls.
   bool sockets_are_idle() const;
+  // Marks the messages that are there now, for RingPair::has_marked.
+  void mark();
 
  private:
   friend class RingPair;
+  static constexpr std::chrono::milliseconds kLook{1};
 
   bool wait_briefly(const std::vector<zmq::pollitem_t>& items);
   bool wait_for(std::vector<zmq::pollitem_t>& items, int timeout_ms);
   void count_sleep();
   void clear_bell();
 
+  const std::chrono::milliseconds look_;
   UniqueFd bell_;
   UniqueFd to_bell_;                              // opened by other processes
   uint64_t inode_ = 0;                            // of the pipe
@@ -77,7 +82,8 @@ class RingPair {
   bool is_open(const wire::Segment& theirs) const { return is_open() && token_ == theirs.token(); }
 
   // Writes the message; an open pair only. Returns false if it is too large or the ring is full.
-  // Then all later calls return false, too: messages on one way arrive in order.
+  // Then all later calls return false, too, and soon those of the other process: messages on one way
+  // arrive in order, and answers take the way of their questions.
   //   connection: a number that the receiver gets, 0 to 255.
   bool send(int connection, const Message& message);
 
@@ -87,6 +93,8 @@ class RingPair {
   };
   // Returns whether a message waits. False if the pair is not open.
   bool has_message() const;
+  // Returns whether a message waits that was there when the rings were marked.
+  bool has_marked() const { return taken_ < marked_; }
   // Returns the next message, or nullopt if there is none. Throws Error(kProtocol) if the ring
   // holds something else; then destroy the pair.
   std::optional<Received> receive();
@@ -113,6 +121,7 @@ class RingPair {
   UniqueFd their_bell_;
   uint64_t written_ = 0;  // bytes of all messages in this process's ring, from the start
   uint64_t taken_ = 0;    // the same of those read from the other one's
+  uint64_t marked_ = 0;   // `taken_` after the marked messages
   uint32_t rung_ = 0;     // the other process's sleep that was ended last
   bool full_ = false;     // a message did not fit
 };

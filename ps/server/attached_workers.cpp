@@ -64,8 +64,12 @@ AttachedWorkers::AttachedWorkers(const Job& job, uint64_t term_id, const SliceMa
       term_id_(term_id),
       map_(map),
       pool_(failed),
-      device_(std::move(device)),
-      rings_(allowed_ ? std::make_unique<Rings>() : nullptr) {
+      device_(std::move(device)) {
+  try {
+    if (allowed_) rings_ = std::make_unique<Rings>();
+  } catch (const Error& e) {
+    failed(e.what());  // sockets remain
+  }
   if (!device_) return;
   if (allowed_) device_pool_ = std::make_unique<DevicePool>(device_, failed);
   FloatAllocator copies = heap_floats;
@@ -114,6 +118,7 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
     return answer;
   }
   if (!allowed_) return refusal("the job's transport does not share memory");
+  if (RingPeer::of(peer)) return refusal("an Attach belongs on a socket");
   const std::string difference = host_difference(attach.host(), host_identity());
   if (!difference.empty()) return refusal(difference);
   Worker& worker = found->second;
@@ -146,7 +151,7 @@ Message AttachedWorkers::on_attach(const PeerId& peer, const wire::Attach& attac
 // A worker without a ring uses its socket alone, at less speed: no reason to refuse it.
 void AttachedWorkers::attach_ring(Worker& worker, const wire::Attach& attach,
                                   wire::Attached& attached) {
-  if (!attach.has_ring()) return;
+  if (!attach.has_ring() || !rings_) return;
   try {
     if (!worker.ring || !worker.ring->is_open(attach.ring())) {
       auto ring = std::make_unique<RingPair>(*rings_);
@@ -159,14 +164,14 @@ void AttachedWorkers::attach_ring(Worker& worker, const wire::Attach& attach,
   }
 }
 
-std::optional<std::pair<PeerId, Message>> AttachedWorkers::receive() {
+std::optional<std::pair<PeerId, Message>> AttachedWorkers::receive(bool marked) {
   if (!rings_ || !rings_->has_message()) return std::nullopt;
   // each worker in turn
   auto next = workers_.upper_bound(received_from_);
   for (size_t i = 0; i < workers_.size(); ++i, ++next) {
     if (next == workers_.end()) next = workers_.begin();
     auto& [incarnation, worker] = *next;
-    if (!worker.ring) continue;
+    if (!worker.ring || (marked && !worker.ring->has_marked())) continue;
     try {
       if (auto received = worker.ring->receive()) {
         received_from_ = incarnation;
@@ -232,6 +237,7 @@ std::optional<Message> AttachedWorkers::on_message(const PeerId& peer, Message& 
     return refusal("[shm] the server has not attached this worker");
   }
   Worker& worker = found->second;
+  if (!RingPeer::of(peer)) worker.socket = peer;
   if (exchange->has_pull()) {
     remember(peer, found->first);
     // an older pull must not change the setting of a newer one

@@ -45,7 +45,8 @@ class AttachedWorkers {
   std::optional<Message> on_message(const PeerId& peer, Message& message);
   // Returns the next message of a worker's ring, or nullopt. Its sender is a name of that ring, to
   // which `send` sends.
-  std::optional<std::pair<PeerId, Message>> receive();
+  //   marked: only a message that was there when the rings were marked.
+  std::optional<std::pair<PeerId, Message>> receive(bool marked);
   // Sends the message if its receiver has a ring and the ring has room. Otherwise names the worker's
   // socket as the receiver and returns false.
   bool send(Outgoing& out);
@@ -64,7 +65,7 @@ class AttachedWorkers {
     bool on_device = false;            // such references may be to device memory
     int64_t pull = 0;                  // number of that pull
     std::unique_ptr<RingPair> ring;    // null if the worker has none
-    PeerId socket;                     // the connection of its newest Attach
+    PeerId socket;                     // the connection that it has used last
   };
 
   void remember(const PeerId& peer, uint64_t incarnation);

@@ -16,6 +16,7 @@ namespace pushpull {
 namespace {
 
 constexpr int kMessagesPerTurn = 64;
+constexpr int kOfRings = 16;  // messages of rings before the socket is read again
 // Bytes of due weights that are updated at once: enough for all threads, and few enough that
 // workers get the first slices while gradients of others arrive.
 constexpr int64_t kDueBytes = int64_t{4} << 20;
@@ -169,17 +170,24 @@ bool DataPlane::sockets_are_idle() const {
   return memory_ && memory_->rings() != nullptr && memory_->rings()->sockets_are_idle();
 }
 
-// A message of a socket follows those that its sender has written to its ring before: rings are read
-// again once the socket's is here.
+// A message of a socket follows those that its sender has written to its ring before: those that are in
+// the rings once it is here. Rings that are never empty do not hold up the socket.
 std::optional<std::pair<PeerId, Message>> DataPlane::next() {
-  const auto of_rings = [this] {
-    return memory_ ? memory_->receive() : std::optional<std::pair<PeerId, Message>>();
-  };
-  if (auto received = of_rings()) return received;
-  if (!behind_rings_ && !sockets_are_idle()) behind_rings_ = router_.receive();
-  if (behind_rings_) {
-    if (auto received = of_rings()) return received;
+  if (!memory_)
+    return behind_rings_ ? std::exchange(behind_rings_, std::nullopt) : router_.receive();
+  if (!behind_rings_ && of_rings_ < kOfRings) {
+    if (auto received = memory_->receive(false)) {
+      ++of_rings_;
+      return received;
+    }
   }
+  if (!behind_rings_) {
+    of_rings_ = 0;
+    if (!sockets_are_idle()) behind_rings_ = router_.receive();
+    if (!behind_rings_) return memory_->receive(false);
+    if (memory_->rings() != nullptr) memory_->rings()->mark();
+  }
+  if (auto received = memory_->receive(true)) return received;
   return std::exchange(behind_rings_, std::nullopt);
 }
 

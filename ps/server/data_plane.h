@@ -125,6 +125,7 @@ class DataPlane : private ServerParts {
   std::unique_ptr<ThreadPool> threads_;
   ServedData data_{*this};
   std::optional<std::pair<PeerId, Message>> behind_rings_;  // of the socket
+  int of_rings_ = 0;  // messages of rings since the socket was read
 };
 
 // Returns the address at which other processes reach this one, "tcp://HOST:PORT".

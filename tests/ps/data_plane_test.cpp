@@ -204,6 +204,19 @@ TEST_F(RingedDataPlane, AMessageOfTheSocketFollowsThoseOfTheRing) {
   EXPECT_GT(plane_.data().server()->stats().bytes_pushed(), 0);
 }
 
+// A worker that keeps its ring full must not hold up the others.
+TEST_F(RingedDataPlane, ARingThatIsNeverEmptyDoesNotHoldUpTheSocket) {
+  constexpr int64_t kOutstanding = 200;  // more than a turn takes
+  for (int64_t i = 0; i < kOutstanding; ++i) EXPECT_TRUE(ring_->send(3, question()));
+  peer_.send(question());
+  size_t refilled = 0;
+  EXPECT_TRUE(serve_until([&] {
+    for (; refilled < in_ring_.size(); ++refilled) EXPECT_TRUE(ring_->send(3, question()));
+    return !heard_.empty() || refilled > 100 * kOutstanding;
+  }));
+  EXPECT_FALSE(heard_.empty());
+}
+
 TEST_F(RingedDataPlane, AWorkerThatReadsItsRingNoMoreIsAnsweredOverItsSocket) {
   EXPECT_TRUE(ring_->send(3, question()));
   ring_.reset();

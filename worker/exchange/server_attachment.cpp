@@ -39,13 +39,17 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
       log_("worker " + std::to_string(rank)),
       mapped_(std::move(mapped)),
       pool_([this](const std::string& why) { log_.warn(why); }),
-      rings_(allowed_ ? std::make_unique<Rings>() : nullptr),
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
   if (!allowed_) {
     for (Server& server : servers_) server.path = Path::kSocket;
     may_share_ = false;
     logged_ = true;
     return;
+  }
+  try {
+    rings_ = std::make_unique<Rings>();
+  } catch (const Error& e) {
+    log_.warn(e.what());  // sockets remain
   }
   probe_ = pool_.get(1);
   if (pool_.find(bytes_of(probe_)).segment) {
@@ -89,8 +93,8 @@ Message ServerAttachment::question(int server) {
   *attach->mutable_probe() = pool_.find(bytes_of(probe_)).segment->description();
   std::unique_ptr<RingPair>& ring = servers_[static_cast<size_t>(server)].ring;
   try {
-    if (!ring) ring = std::make_unique<RingPair>(*rings_);
-    *attach->mutable_ring() = ring->description();
+    if (!ring && rings_) ring = std::make_unique<RingPair>(*rings_);
+    if (ring) *attach->mutable_ring() = ring->description();
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kFailed)
       throw;  // otherwise there is no memory: the socket needs none

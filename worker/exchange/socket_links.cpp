@@ -160,7 +160,7 @@ void SocketLinks::send(ToServer message) {
   if (!memory_.send(message)) connection_of(message).send(message.message);
 }
 
-// For what is sent again: should nobody read the ring, this still arrives.
+// For what is sent again after a time without an answer: should nobody read the ring, this still arrives.
 void SocketLinks::send_by_socket(ToServer message) {
   memory_.on_send(message);
   connection_of(message).send(message.message);
@@ -195,6 +195,7 @@ void SocketLinks::exchange(const Taken& taken) {
   for (const ToServer& ask : memory_.due(now)) {
     servers_[static_cast<size_t>(ask.server)].front()->send(ask.message);
   }
+  send();
   push_pull_.on_tick(now);
   for (ToServer& out : push_pull_.take_outgoing()) send_by_socket(std::move(out));
 }

@@ -44,7 +44,8 @@ void expect_equal(const Message& got, const Message& sent) {
 
 // Two threads or two processes in one.
 struct RingsTest : testing::Test {
-  RingsTest() {
+  explicit RingsTest(std::chrono::milliseconds look = std::chrono::milliseconds(1))
+      : rings_a_(look), rings_b_(look) {
     a_->open(b_->description());
     b_->open(a_->description());
   }
@@ -98,7 +99,7 @@ TEST_F(RingsTest, AMessageThatIsTooLargeAndAllAfterItAreTheSockets) {
   EXPECT_FALSE(a_->send(0, message_of(3))) << "it would overtake the one before";
   EXPECT_EQ(number_of(b_->receive()->message), 1);
   EXPECT_FALSE(b_->receive());
-  EXPECT_TRUE(b_->send(0, message_of(4))) << "the other way is as it was";
+  EXPECT_FALSE(b_->send(0, message_of(4))) << "answers take the way of their questions";
 }
 
 TEST_F(RingsTest, AFullRingTakesNoMore) {
@@ -109,6 +110,17 @@ TEST_F(RingsTest, AFullRingTakesNoMore) {
   while (const auto received = b_->receive()) EXPECT_EQ(number_of(received->message), got++);
   EXPECT_EQ(got, sent);
   EXPECT_FALSE(a_->send(0, message_of(sent)));
+}
+
+TEST_F(RingsTest, MarkedMessagesAreThoseThatWereThere) {
+  EXPECT_TRUE(a_->send(0, message_of(1)));
+  EXPECT_FALSE(b_->has_marked());
+  rings_b_.mark();
+  EXPECT_TRUE(a_->send(0, message_of(2)));
+  EXPECT_TRUE(b_->has_marked());
+  b_->receive();
+  EXPECT_FALSE(b_->has_marked());
+  EXPECT_EQ(number_of(b_->receive()->message), 2);
 }
 
 TEST_F(RingsTest, NobodyReadsARingWhosePairIsGone) {
@@ -123,9 +135,14 @@ TEST_F(RingsTest, ATokenTellsWhetherAPairIsOpenToASegment) {
   EXPECT_FALSE(RingPair(rings_a_).is_open());
 }
 
+// Without brief waits, which end by themselves.
+struct SleepingRings : RingsTest {
+  SleepingRings() : RingsTest(std::chrono::milliseconds(0)) {}
+};
+
 // Each answer wakes the other thread, which sleeps most of the time: a lost wake-up would cost the
 // whole time limit.
-TEST_F(RingsTest, AMessageWakesItsReader) {
+TEST_F(SleepingRings, AMessageWakesItsReader) {
   constexpr int64_t kRounds = 3000;
   constexpr int kWaitMs = 10'000;
   const auto began = std::chrono::steady_clock::now();
