@@ -92,8 +92,10 @@ def streams_of_hugging_face_train(lab):
         hashes = {workers: hash_of(lab, {}, 1, workers, stream(kind, "--folder", folder, "--loaders", workers - 1, python=python))
                   for workers in (1, 2)}
         expect(hashes[1] == hashes[2], f"{kind}: {hashes}")
-    want = hash_of(lab, {"shuffle": "false"}, 1, 1, stream("map", python=python))
-    expect(hashes[1] == want, "a stream of the package datasets has other bits than its samples in order")
+    # one epoch: set_epoch of the package reorders the files of later ones
+    found = hash_of(lab, {"steps": 12}, 1, 1, stream("datasets-whole", "--folder", folder, python=python))
+    want = hash_of(lab, {"steps": 12, "shuffle": "false"}, 1, 1, stream("map", python=python))
+    expect(found == want, "a stream of the package datasets has other bits than its samples in order")
 
 
 def archives_of_webdataset_train(lab):
