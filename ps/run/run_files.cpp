@@ -128,6 +128,8 @@ StartPoint RunFiles::load(const Declaration& declaration) {
   if (start_->continues_run()) {
     start.counts = start_->checkpoint().counts;
     start.initial_weights_sha256 = start_->checkpoint().initial_weights_sha256;
+  } else if (start.resumed) {
+    start.counts.learning_rate = start_->checkpoint().counts.learning_rate;
   }
   keep_notices();
   return start;
