@@ -3,7 +3,7 @@ import os
 import signal
 
 import lab as base
-from lab import expect, first, summary_of
+from lab import expect, summary_of
 from torch_workers_test import HERE, JOB, ROOT, _prepare, script
 
 NAMES = ("left", "right")
@@ -45,7 +45,6 @@ def reaches(lab, run, step):
                   lambda: f"no step {step}: {run.output()[-1500:]}")
 
 
-@first("several jobs with the same workers")
 def two_jobs_of_the_same_workers_have_the_same_bits_for_any_number(lab):
     _prepare(lab)
     want = hashes(start(lab, workers=1))

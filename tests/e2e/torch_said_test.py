@@ -2,7 +2,7 @@
 import re
 
 import lab as base
-from lab import MLP, expect, first, summary_of
+from lab import MLP, expect, summary_of
 from torch_workers_test import HERE, JOB, _prepare, launch, script, start_script
 
 SAID = {**JOB, "lr-schedule": "external", "optimizer": "momentum", "lr": 0.003, "steps": 30, "global-batch": 40, "micro-batch": 5}
@@ -28,7 +28,6 @@ def trained(lab, keys, servers, workers, *words, **options):
     return summary_of(run.out), {int(step): (float(rate), loss) for step, batch, rate, loss in lines if batch == "0"}
 
 
-@first("a scheduler of the script sets the rate of each step, with the same bits on any cluster")
 def a_scheduler_of_the_script_has_the_bits_of_the_jobs_own(lab):
     _prepare(lab)
     own = {"lr-schedule": "multistep", "lr-milestones": "10,20", "lr-gamma": 0.5}
@@ -130,7 +129,6 @@ def heads_of(summary):
     return {head["name"]: head for head in summary["heads"]}
 
 
-@first("metrics of named sums have the same value on any cluster")
 def metrics_of_named_sums_are_those_of_the_whole_test_split(lab):
     torch = _prepare(lab)
     keys = {"eval-every": 10}

@@ -4,7 +4,7 @@ import json
 import tarfile
 
 import lab as base
-from lab import expect, first
+from lab import expect
 from torch_loop_test import _prepare_with
 from torch_workers_test import HERE, JOB, _prepare, hash_of, launch, script, start_script, trained
 
@@ -15,7 +15,6 @@ def stream(*words, python=None):
     return command if python is None else " ".join([python, *command.split(" ")[1:]])
 
 
-@first("a stream has the bits of a data set with indices, and those of one worker for any number")
 def it_has_the_bits_of_the_samples_in_order(lab):
     _prepare(lab)
     want = hash_of(lab, {"shuffle": "false"}, 1, 1, stream("map"))

@@ -64,7 +64,7 @@ bool check_decoding(std::vector<zmq::message_t> frames) {
   } else if (header.has_weights()) {
     require(without_segment(header.weights().slices()) == payloads, "slices");
   } else if (header.has_load() || header.has_fetched() || header.has_store()) {
-    require(payloads >= 1 && payloads <= 3, "state vectors");
+    require(payloads >= 1 && payloads <= 4, "state vectors");
   } else if (header.has_peer_chunk() || header.has_own_weights()) {
     require(payloads == 1, "a chunk");
   } else if (header.has_stage_part()) {

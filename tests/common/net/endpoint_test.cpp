@@ -43,7 +43,8 @@ TEST_F(Endpoint, TheBytesOfEachMessageAreCountedOnceEachWay) {
   Dealer dealer(context_, router_.address(), EndpointLimits{});
   constexpr size_t kBytes = 100'000;
   const auto floats = std::make_shared<std::array<std::byte, kBytes>>();
-  Message message = hello("traffic");
+  Message message;
+  message.header.mutable_ping();
   message.payloads = {{floats, std::span<const std::byte>(*floats)}};
   const Traffic before = traffic_of_this_process();
   dealer.send(message);
