@@ -26,7 +26,8 @@ namespace pushpull {
 // One pull on one connection: the slices that are not sent yet, the bytes in flight, and the slices
 // that a repeated pull shows to be lost. Not thread-safe.
 //
-// A repeated pull uses the same connection, which keeps the order. If the worker has received the
+// A repeated pull uses the same connection, which keeps the order. (Where the worker has a ring, the
+// repetition comes over the socket: another peer, whose answer begins anew.) If the worker has received the
 // server's last progress report, then all slices sent before that report have arrived or are lost.
 // All other slices may be in flight over a slow link and are not sent twice.
 class PendingPull {

@@ -60,8 +60,8 @@ class PullRepeats {
     return at(server).answered[static_cast<size_t>(connection)];
   }
   // Returns true if the server has answered, on each of the first `connections` connections, a pull
-  // that was sent after the last push. Connections keep the order, so a push that has not arrived
-  // by then is lost.
+  // that was sent after the last push. Connections keep the order, and a
+  // server reads a ring before the socket, so a push that has not arrived by then is lost.
   bool answered_since_push(int server, int connections) const;
   // Returns true if the server must be asked again. Call `silent_ms` first.
   bool due(int server, int64_t now_ms) const { return now_ms >= at(server).repeat_ms; }
