@@ -64,19 +64,6 @@ def a_killed_worker_is_replaced_in_both_jobs(lab):
     expect(hashes(run) == want, "other bits")
 
 
-def a_killed_server_of_either_job_is_replaced(lab):
-    _prepare(lab)
-    keys = {"steps": 200, "checkpoint-every": 20}
-    want = hashes(start(lab, keys))
-    run = start(lab, keys, words=("--slow", 0.01))
-    for count in range(2):
-        reaches(lab, run, 30 + 60 * count)
-        servers = [pid for pid in base.living_below(run.pid) if os.readlink(f"/proc/{pid}/exe").endswith("/pushpull-server")]
-        os.kill(servers[count], signal.SIGKILL)
-    expect(hashes(run) == want, "other bits")
-    lab.nothing_is_left()
-
-
 def ctrl_c_stops_both_jobs_with_a_checkpoint(lab):
     _prepare(lab)
     keys = {"steps": 200}
