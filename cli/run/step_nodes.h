@@ -13,7 +13,7 @@
 
 namespace pushpull {
 
-// What one task knows of its node, or what all tasks of a node know together.
+// Describes a node as one task sees it, or as all its tasks see it together.
 struct StepNode {
   std::string name;  // as the launcher calls it
   std::string host;  // as the node calls itself

@@ -73,7 +73,7 @@ class RingPair {
   RingPair(const RingPair&) = delete;
   RingPair& operator=(const RingPair&) = delete;
 
-  // What the other process needs for `open`.
+  // Returns what the other process passes to `open`.
   const wire::Segment& description() const { return mine_.description(); }
   // Opens the other process's ring and bell. Throws Error(kProtocol) with the reason.
   void open(const wire::Segment& theirs);

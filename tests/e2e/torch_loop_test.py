@@ -287,7 +287,7 @@ def the_trainer_of_hugging_face_saves_in_worker_0_alone_and_loads_its_best_check
     python = _prepare_with(lab, "transformers", "accelerate")
     file, folder = lab.folder / "best.py", lab.folder / "hf"
     file.write_text(BEST)
-    # Of the three micro-batches of a step one worker has two, so its steps have other numbers. The first evaluation comes
+    # One worker has two of a step's three micro-batches, so its steps have other numbers. The first evaluation comes
     # after the first of the three epochs, each of 13 steps.
     keys = {"model": "external", "optimizer": "adamw", "lr": 0.005, "global-batch": 24, "micro-batch": 8, "epochs": 3,
             "eval-every": 20}
