@@ -57,14 +57,14 @@ def google_benchmark(program, *flags):
     return {entry["name"]: entry for entry in entries}
 
 
-def bench_rows(bin_dir, sizes, workers, servers, transports, steps=None, timeout_s=600):
+def bench_rows(bin_dir, sizes, workers, servers, transports, steps=None, timeout_s=600, more=()):
     """Returns rows of `pushpull bench`, with momentum on the servers. steps: measured steps; None = chosen by
-    bench."""
+    bench. more: further flags."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         run([bin_dir / "pushpull", "bench", "--bytes", ",".join(map(str, sizes)), "--workers", workers,
              "--servers", servers, "--transport", ",".join(transports), "--optimizer", "momentum",
-             "--out", out, *(["--steps", steps] if steps else [])], timeout_s)
+             "--out", out, *(["--steps", steps] if steps else []), *more], timeout_s)
         return json.loads(out.read_text())["rows"]
 
 

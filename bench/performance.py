@@ -4,12 +4,14 @@
 The page has each table between `<!-- measured: NAME -->` and `<!-- end -->`. Needs an idle machine: a table takes
 minutes, and other load distorts its figures."""
 import argparse
+import contextlib
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
-from figures import (BIN, KIB, MIB, ROOT, Failed, caption, cell, google_benchmark, machine, markdown,
+from figures import (BIN, KIB, MIB, ROOT, Failed, bench_rows, caption, cell, google_benchmark, machine, markdown,
                      positive, rounds_text, say, size_text, spread)
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -18,6 +20,7 @@ LINK_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
 LINKS = {"tcp": "raw TCP", "unix": "unix socket", "shm": "shared memory, one copy",
          "zmq_tcp": "bare ZeroMQ, tcp", "zmq_ipc": "bare ZeroMQ, ipc"}
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw"]
+WAITS = ["sleep", "auto", "spin"]
 SLICE, LARGE = MIB, 64 * MIB
 
 
@@ -91,6 +94,36 @@ def frames(arguments):
         "frames_bench --benchmark_filter='frames'"
 
 
+@contextlib.contextmanager
+def every_core_taken():
+    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def waits(arguments):
+    """Exchanges of 4 KiB with each value of the key `wait`, in turns, with and without other programs on the cores."""
+    rounds = []
+    for _ in range(arguments.rounds):
+        found = {}
+        for workers in (1, 2):
+            for wait in WAITS:
+                for taken in (False, True):
+                    with every_core_taken() if taken else contextlib.nullcontext():
+                        row, = bench_rows(arguments.bin, [4 * KIB], workers, 1, ["shm"], more=["--wait", wait])
+                    found[workers, wait, taken] = row["exchange_us_p50"]
+        rounds.append(found)
+    rows = [[f"{workers} worker{'s'[:workers != 1]}, 1 server{', each core taken by another program' * taken}",
+             *(cell(spread([r[workers, wait, taken] for r in rounds])) for wait in WAITS)]
+            for taken in (False, True) for workers in (1, 2)]
+    return markdown(["exchange of 4 KiB, µs", *(f"`wait = {wait}`" for wait in WAITS)], rows), \
+        "pushpull bench --bytes 4096 --transport shm --optimizer momentum --workers W --wait WAIT"
+
+
 def script(arguments, *words):
     """Runs a script of this repository that prints its own table and caption."""
     elsewhere = ["--bin", arguments.bin] if arguments.bin != BIN else []
@@ -101,7 +134,7 @@ def script(arguments, *words):
     return done.stdout.strip(), None
 
 
-TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames,
+TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames, "waits": waits,
           "exchange": lambda a: script(a, "bench/exchange.py"),
           "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "exchange", "--rounds", a.rounds),
           "ps-lite": lambda a: script(a, "bench/peers/ps_lite_compare.py", "--rounds", a.rounds),

@@ -26,9 +26,9 @@ constexpr const char* kTransports = "shm,tcp,ipc";
 }
 
 // Job keys that change the cost of an exchange and that users may set. Bench sets all others.
-constexpr std::array kTunable = {"slice-bytes",  "connections", "server-threads",
-                                 "encrypt",      "codec",       "pull-codec",
-                                 "weight-decay", "clip-norm",   "lr"};
+constexpr std::array kTunable = {"slice-bytes", "connections", "server-threads", "wait",
+                                 "encrypt",     "codec",       "pull-codec",     "weight-decay",
+                                 "clip-norm",   "lr"};
 
 // Returns a flag of bench. transport, optimizer and steps are job keys too, and the parser returns
 // those in `line.keys`.

@@ -103,6 +103,13 @@ enum class Transport {
   kTcp,
 };
 
+// How a thread waits for messages in shared memory.
+enum class Wait {
+  kAuto,   // spins while that is of use and nobody else wants the core
+  kSpin,   // spins for a millisecond
+  kSleep,  // sleeps at once
+};
+
 enum class Resume { kFalse, kTrue, kAuto };
 
 // Shape of one sample: channels, height, width. A vector input "784" is {784, 1, 1}.
@@ -172,6 +179,7 @@ struct Job {
   std::string record;             // path of the run's record, if the strategy has one; "" = none
   int64_t slice_bytes = 1 << 20;  // maximum; rounded up to 4 KiB
   Transport transport = Transport::kAuto;
+  Wait wait = Wait::kAuto;
   bool encrypt_data = false;     // false: `encrypt` = control; true: all
   int64_t connections = 1;       // data connections from each worker to each server
   int64_t server_threads = 0;    // threads per server for updates; 0 = one per core

@@ -416,6 +416,11 @@ Keys transfer_keys() {
       word({"transport", "how workers and servers communicate: auto, shm, ipc or tcp",
             AtResume::kMayChange},
            field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
+      word({"wait", "how a thread waits for messages in shared memory: auto, spin or sleep",
+            AtResume::kMayChange},
+           field(&Job::wait), "auto, spin or sleep",
+           std::array<std::pair<const char*, Wait>, 3>{
+               {{"auto", Wait::kAuto}, {"spin", Wait::kSpin}, {"sleep", Wait::kSleep}}}),
       word({"encrypt", "traffic to encrypt: control, or all (data, too)", AtResume::kMayChange},
            field(&Job::encrypt_data), "control or all",
            std::array<std::pair<const char*, bool>, 2>{{{"control", false}, {"all", true}}}),

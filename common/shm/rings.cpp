@@ -1,8 +1,12 @@
 #include "common/shm/rings.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -34,6 +38,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 constexpr size_t kHeadBytes = 256;
 constexpr uint64_t kClosed = uint64_t{1} << 63;  // of `taken`: more than is ever written
+constexpr int kLooksPerYield = 32;
 constexpr uint32_t kMaxFrames = 4096;
 constexpr int64_t kMaxSegmentBytes = int64_t{1} << 20;
 
@@ -45,6 +50,13 @@ struct MessageHead {
 
 [[noreturn]] void refuse_ring(const std::string& why) {
   throw Error(ErrorCode::kProtocol, "[shm] a ring of messages " + why);
+}
+
+// Leaves the core's other hyperthread more of it.
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
 }
 
 // Opens the pipe for both directions: a write then fails when it is full, and never raises SIGPIPE.
@@ -66,7 +78,7 @@ UniqueFd open_bell(int64_t pid, int fd, uint64_t inode) {
 
 }  // namespace
 
-Rings::Rings(std::chrono::milliseconds look) : look_(look) {
+Rings::Rings(Wait wait, std::chrono::milliseconds look) : look_(look), spinning_(wait) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
     throw Error(ErrorCode::kFailed, std::string("[shm] no pipe: ") + std::strerror(errno));
@@ -90,8 +102,13 @@ void Rings::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
     return poll_sockets(items, timeout_ms);
   }
   // what a look has found may be there still, and then the sockets' descriptors say no more
-  bool look = !idle_ || timeout_ms == 0 || std::chrono::steady_clock::now() - looked_ >= look_;
+  const auto must_look = [&] {
+    return !idle_ || timeout_ms == 0 || std::chrono::steady_clock::now() - looked_ >= look_;
+  };
+  bool look = must_look();
   if (!look && has_message()) return clear();
+  if (timeout_ms != 0 && !has_message() && spin(items, look, timeout_ms)) return;
+  look = must_look();
   count_sleep();
   // a message that was written before the sleep began has rung no bell
   bool rung = !look && !has_message() && wait_briefly(items);
@@ -103,6 +120,37 @@ void Rings::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
   }
   count_sleep();
   if (rung) clear_bell();
+}
+
+// Looks for a message, and offers the core to others now and then. Returns true if `wait` is over:
+// a message is there, or an event of an item.
+bool Rings::spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms) {
+  using Clock = Spinning::Clock;
+  const auto limit = std::min<Clock::duration>(spinning_.limit(Clock::now()),
+                                               std::chrono::milliseconds(timeout_ms));
+  if (limit == Clock::duration::zero()) return false;
+  if (look) {
+    if (wait_for(items, 0)) clear_bell();
+    if (!idle_) return true;
+  } else {
+    for (zmq::pollitem_t& item : items) item.revents = 0;
+  }
+  const auto until = Clock::now() + limit;
+  for (auto now = Clock::now(); now < until;) {
+    for (int i = 0; i < kLooksPerYield; ++i) {
+      if (has_message()) {
+        spinning_.ended(true);
+        return true;
+      }
+      relax();
+    }
+    const auto before = Clock::now();
+    sched_yield();
+    now = Clock::now();
+    if (spinning_.yielded(now, now - before)) break;
+  }
+  spinning_.ended(false);
+  return false;
 }
 
 // Waits for the bell, or for what may be an event of `items`. Whether a socket of ZeroMQ has a message

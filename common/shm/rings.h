@@ -21,6 +21,7 @@
 #include "common/base/unique_fd.h"
 #include "common/net/message.h"
 #include "common/shm/segment.h"
+#include "common/shm/spinning.h"
 
 namespace pushpull {
 
@@ -32,16 +33,20 @@ class Rings {
  public:
   // look: longest time that `wait` goes without a look at its items. Throws Error(kFailed) if the
   // process may have no more descriptors.
-  explicit Rings(std::chrono::milliseconds look = kLook);
+  explicit Rings(Wait wait, std::chrono::milliseconds look = kLook);
 
   // Returns whether a message waits in some pair.
   bool has_message() const;
   // Waits at most `timeout_ms` until a message has arrived in a pair, or one of `items` is ready. May
-  // not look at `items` if a message is there, or waits, for at most `look`.
+  // not look at `items` if a message is there, or waits, for at most `look`. Spins before it sleeps, as
+  // long as Spinning says.
   void wait(std::vector<zmq::pollitem_t>& items, int timeout_ms);
   // Returns whether `wait` has looked at its items less than `look` ago and found no event. To read a
   // socket in vain takes two system calls.
   bool sockets_are_idle() const;
+  // Ends that. Call it after a send over one of the sockets: the send may notice what has arrived, and
+  // the socket's descriptor then says no more.
+  void socket_used() { idle_ = false; }
   // Marks the messages that are there now, for RingPair::has_marked.
   void mark();
 
@@ -49,12 +54,14 @@ class Rings {
   friend class RingPair;
   static constexpr std::chrono::milliseconds kLook{1};
 
+  bool spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms);
   bool wait_briefly(const std::vector<zmq::pollitem_t>& items);
   bool wait_for(std::vector<zmq::pollitem_t>& items, int timeout_ms);
   void count_sleep();
   void clear_bell();
 
   const std::chrono::milliseconds look_;
+  Spinning spinning_;
   UniqueFd bell_;
   UniqueFd to_bell_;                              // opened by other processes
   uint64_t inode_ = 0;                            // of the pipe

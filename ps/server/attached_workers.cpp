@@ -66,7 +66,7 @@ AttachedWorkers::AttachedWorkers(const Job& job, uint64_t term_id, const SliceMa
       pool_(failed),
       device_(std::move(device)) {
   try {
-    if (allowed_) rings_ = std::make_unique<Rings>();
+    if (allowed_) rings_ = std::make_unique<Rings>(job.wait);
   } catch (const Error& e) {
     failed(e.what());  // sockets remain
   }

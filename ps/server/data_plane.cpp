@@ -245,6 +245,7 @@ void DataPlane::answer(const PeerId& peer, Message message) {
   Outgoing out{peer, std::move(message)};
   if (memory_ && memory_->send(out)) return;
   router_.send(out.to, out.message);
+  if (memory_ && memory_->rings() != nullptr) memory_->rings()->socket_used();
 }
 
 void DataPlane::send() {

@@ -124,6 +124,7 @@ std::vector<Range> ranges_of_running() {
       {"record", {"", "a/run.rec"}, {"a#b", " a"}},
       {"slice-bytes", {"256", "1073741824"}, {"255", "1073741825"}},
       {"transport", {"auto", "shm", "ipc", "tcp"}, {"udp", ""}},
+      {"wait", {"auto", "spin", "sleep"}, {"poll", ""}},
       {"encrypt", {"control", "all"}, {"data", "none", ""}},
       {"connections", {"1", "16"}, {"0", "17"}},
       {"server-threads", {"0", "256"}, {"-1", "257"}},

@@ -180,7 +180,7 @@ class RingedDataPlane : public DataPlaneTest {
   }
 
   const Segment probe_{4};
-  Rings rings_;
+  Rings rings_{Wait::kAuto};
   std::unique_ptr<RingPair> ring_ = std::make_unique<RingPair>(rings_);
   std::vector<Message> in_ring_;
 };

@@ -47,7 +47,7 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
     return;
   }
   try {
-    rings_ = std::make_unique<Rings>();
+    rings_ = std::make_unique<Rings>(push_pull.setup().job.wait);
   } catch (const Error& e) {
     log_.warn(e.what());  // sockets remain
   }

@@ -130,7 +130,7 @@ void SocketLinks::attach() {
 void SocketLinks::wait_for_readers() {
   const int64_t until_ms = now_ms() + kLetGoMs;
   for (const ToServer& ask : memory_.questions_before_leaving()) {
-    connection_of(ask).send(ask.message);
+    send_over_socket(ask);
   }
   while (memory_.unanswered() > 0) {
     if (now_ms() >= until_ms) {
@@ -157,13 +157,18 @@ void SocketLinks::send() {
 
 void SocketLinks::send(ToServer message) {
   memory_.on_send(message);
-  if (!memory_.send(message)) connection_of(message).send(message.message);
+  if (!memory_.send(message)) send_over_socket(message);
 }
 
 // For what is sent again after a time without an answer: should nobody read the ring, this still arrives.
 void SocketLinks::send_by_socket(ToServer message) {
   memory_.on_send(message);
+  send_over_socket(message);
+}
+
+void SocketLinks::send_over_socket(const ToServer& message) {
   connection_of(message).send(message.message);
+  if (memory_.rings() != nullptr) memory_.rings()->socket_used();
 }
 
 Dealer& SocketLinks::connection_of(const ToServer& message) {
@@ -193,7 +198,7 @@ void SocketLinks::exchange(const Taken& taken) {
   }
   take_news();
   for (const ToServer& ask : memory_.due(now)) {
-    servers_[static_cast<size_t>(ask.server)].front()->send(ask.message);
+    send_over_socket(ask);
   }
   send();
   push_pull_.on_tick(now);

@@ -60,6 +60,7 @@ class SocketLinks final : public Links {
   void follow_replaced();
   std::optional<Message> receive(int server, Dealer& connection);
   void send_by_socket(ToServer message);
+  void send_over_socket(const ToServer& message);
   Dealer& connection_of(const ToServer& message);
 
   PushPull& push_pull_;

@@ -44,8 +44,9 @@ void expect_equal(const Message& got, const Message& sent) {
 
 // Two threads or two processes in one.
 struct RingsTest : testing::Test {
-  explicit RingsTest(std::chrono::milliseconds look = std::chrono::milliseconds(1))
-      : rings_a_(look), rings_b_(look) {
+  explicit RingsTest(std::chrono::milliseconds look = std::chrono::milliseconds(1),
+                     Wait wait = Wait::kSleep)
+      : rings_a_(wait, look), rings_b_(wait, look) {
     a_->open(b_->description());
     b_->open(a_->description());
   }
@@ -136,13 +137,16 @@ TEST_F(RingsTest, ATokenTellsWhetherAPairIsOpenToASegment) {
 }
 
 // Without brief waits, which end by themselves.
-struct SleepingRings : RingsTest {
-  SleepingRings() : RingsTest(std::chrono::milliseconds(0)) {}
+struct SleepingRings : RingsTest, testing::WithParamInterface<Wait> {
+  SleepingRings() : RingsTest(std::chrono::milliseconds(0), GetParam()) {}
 };
 
-// Each answer wakes the other thread, which sleeps most of the time: a lost wake-up would cost the
-// whole time limit.
-TEST_F(SleepingRings, AMessageWakesItsReader) {
+INSTANTIATE_TEST_SUITE_P(Each, SleepingRings,
+                         testing::Values(Wait::kSleep, Wait::kAuto, Wait::kSpin));
+
+// Each answer wakes the other thread, which sleeps most of the time, or in some rounds if it may spin: a
+// lost wake-up would cost the whole time limit.
+TEST_P(SleepingRings, AMessageWakesItsReader) {
   constexpr int64_t kRounds = 3000;
   constexpr int kWaitMs = 10'000;
   const auto began = std::chrono::steady_clock::now();
@@ -156,6 +160,7 @@ TEST_F(SleepingRings, AMessageWakesItsReader) {
   std::thread other([&] {
     for (int64_t i = 0; i < kRounds; ++i) {
       const int64_t number = next(rings_b_, *b_);
+      if (i % 100 == 0) std::this_thread::sleep_for(2 * Spinning::kSpinLimit);
       EXPECT_TRUE(b_->send(0, message_of(number + 1)));
     }
   });
@@ -167,6 +172,37 @@ TEST_F(SleepingRings, AMessageWakesItsReader) {
   other.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(kWaitMs));
+}
+
+struct SpinningRings : RingsTest {
+  SpinningRings() : RingsTest(std::chrono::milliseconds(1000), Wait::kSpin) {}
+};
+
+TEST_F(SpinningRings, AMessageInTimeEndsTheWaitWithoutALook) {
+  std::vector<zmq::pollitem_t> items{{nullptr, 0, 0, 0}};
+  rings_b_.wait(items, 1);  // a look, then nothing
+  EXPECT_TRUE(rings_b_.sockets_are_idle());
+  EXPECT_TRUE(a_->send(0, message_of(1)));
+  items.front().revents = ZMQ_POLLIN;
+  rings_b_.wait(items, 1000);
+  EXPECT_EQ(items.front().revents, 0);
+  EXPECT_TRUE(b_->receive());
+}
+
+TEST_F(SpinningRings, AnItemThatIsReadyIsSeenBeforeItSpins) {
+  zmq::context_t context(1);
+  zmq::socket_t in(context, ZMQ_PAIR);
+  zmq::socket_t out(context, ZMQ_PAIR);
+  in.bind("inproc://item");
+  out.connect("inproc://item");
+  std::vector<zmq::pollitem_t> items{{in.handle(), 0, ZMQ_POLLIN, 0}};
+  rings_b_.wait(items, 1);
+  EXPECT_TRUE(rings_b_.sockets_are_idle());
+  out.send(zmq::str_buffer("a"), zmq::send_flags::none);
+  rings_b_.socket_used();
+  EXPECT_FALSE(rings_b_.sockets_are_idle());
+  rings_b_.wait(items, 10'000);
+  EXPECT_EQ(items.front().revents, ZMQ_POLLIN);
 }
 
 // ---- another process that writes what it likes ----
