@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import platform
+import socket
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,12 @@ def run(words, timeout_s=600, **variables):
         last = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])[-400:]
         raise Failed(f"[bench] {name} ended with {done.returncode}: {last}")
     return done.stdout
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def google_benchmark(program, *flags):

@@ -8,11 +8,13 @@ import contextlib
 import os
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
+import tempfile
 
-from figures import (BIN, KIB, MIB, ROOT, Failed, bench_rows, caption, cell, google_benchmark, machine, markdown,
-                     positive, rounds_text, say, size_text, spread)
+from figures import (BIN, KIB, MIB, ROOT, Failed, bench_rows, caption, cell, free_port, google_benchmark, machine,
+                     markdown, positive, rounds_text, say, size_text, spread)
 
 PAGE = ROOT / "docs" / "performance.md"
 MEMORY_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB, 400 * MIB]
@@ -20,6 +22,8 @@ LINK_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
 LINKS = {"tcp": "raw TCP", "unix": "unix socket", "shm": "shared memory, one copy",
          "zmq_tcp": "bare ZeroMQ, tcp", "zmq_ipc": "bare ZeroMQ, ipc"}
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw"]
+COSTS = {"tcp": ["--transport", "tcp"], **{f"shm, `wait = {wait}`": ["--transport", "shm", "--wait", wait] for wait in ("sleep", "auto", "spin")}}
+FEW_STEPS, MANY_STEPS = 2000, 22000
 WAITS = ["sleep", "auto", "spin"]
 SLICE, LARGE = MIB, 64 * MIB
 
@@ -124,6 +128,44 @@ def waits(arguments):
         "pushpull bench --bytes 4096 --transport shm --optimizer momentum --workers W --wait WAIT"
 
 
+def exchanges(bin_dir, steps, flags):
+    """Runs exchanges of 4 KiB between one worker and one server. Returns their times in µs, and what the kernel counted for each process."""
+    with tempfile.TemporaryDirectory() as folder:
+        times = pathlib.Path(folder) / "times"
+        address = f"tcp://127.0.0.1:{free_port()}"
+        server = subprocess.Popen([bin_dir / "pushpull-server", "--listen", address, "--insecure", "--out", f"{folder}/out", "--strategy", "sync",
+                                   "--model", "mlp", "--dataset", "dummy", "--global-batch", "1", "--micro-batch", "1", "--epochs", "0", "--steps",
+                                   str(steps), "--optimizer", "momentum", "--lr", "0.1", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        worker = subprocess.Popen([bin_dir / "pushpull-worker", "--join", address, "--insecure", "--exchange-bytes", str(4 * KIB), "--exchange-times",
+                                   times], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        used = {}
+        for name, process in (("worker", worker), ("server", server)):
+            _, status, used[name] = os.wait4(process.pid, 0)
+            if status != 0:
+                raise Failed(f"[bench] the {name} of an exchange ended with {os.waitstatus_to_exitcode(status)}")
+        rows = [line.split() for line in times.read_text().splitlines() if line[:1].isdigit()]
+        return [(int(row[-1]) - int(row[0])) / 1e3 for row in rows], used
+
+
+def costs(arguments):
+    """What an exchange of 4 KiB costs each process: what many steps take more than few, so that the start does not count."""
+    rounds = []
+    for _ in range(arguments.rounds):
+        found = {}
+        for name, flags in COSTS.items():
+            (_, few), (times, many) = (exchanges(arguments.bin, steps, flags) for steps in (FEW_STEPS, MANY_STEPS))
+            found[name] = {"time": statistics.median(times)}
+            for process, (before, after) in {p: (few[p], many[p]) for p in few}.items():
+                extra = {"cpu": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6,
+                         "sleeps": after.ru_nvcsw - before.ru_nvcsw}
+                found[name] |= {(process, what): max(0.0, count) / (MANY_STEPS - FEW_STEPS) for what, count in extra.items()}
+        rounds.append(found)
+    columns = ["time", *((process, what) for what in ("sleeps", "cpu") for process in ("worker", "server"))]
+    rows = [[name, *(cell(spread([r[name][column] for r in rounds])) for column in columns)] for name in COSTS]
+    return markdown(["one worker, one server", "µs", "worker sleeps", "server sleeps", "worker computes, µs", "server computes, µs"], rows), \
+        f"pushpull-worker --exchange-bytes 4096 --exchange-times FILE` and `pushpull-server --steps {MANY_STEPS}"
+
+
 def script(arguments, *words):
     """Runs a script of this repository that prints its own table and caption."""
     elsewhere = ["--bin", arguments.bin] if arguments.bin != BIN else []
@@ -134,7 +176,7 @@ def script(arguments, *words):
     return done.stdout.strip(), None
 
 
-TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames, "waits": waits,
+TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames, "waits": waits, "costs": costs,
           "exchange": lambda a: script(a, "bench/exchange.py"),
           "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "exchange", "--rounds", a.rounds),
           "ps-lite": lambda a: script(a, "bench/peers/ps_lite_compare.py", "--rounds", a.rounds),

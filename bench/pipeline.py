@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,17 +19,11 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [HERE]
-from figures import Failed, caption, cell, environment, machine, markdown, positive, ratios, rounds_text, run, spread, values  # noqa: E402
+from figures import Failed, caption, cell, environment, free_port, machine, markdown, positive, ratios, rounds_text, run, spread, values  # noqa: E402
 
 WORDS = "the quick brown fox jumps over the lazy dog and runs away from all that it sees in this wide green land"
 JOB = {"model": "gpt", "dataset": "text", "tokenizer": "char", "layers": 6, "heads": 6, "embed": 384, "sequence": 256, "dropout": 0,
        "tie-embeddings": "false", "micro-batch": 1, "optimizer": "sgd", "lr": 0.01, "test-samples": 1, "seed": 3}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def rate(bin_dir, stages, across, micro_batches, steps, schedule):

@@ -37,11 +37,43 @@ def many():
     return nn.Sequential(*(nn.Linear(8, 8) for _ in range(99)), nn.Linear(8, 10))
 
 
-# model, samples of a micro-batch, shape of a sample: the same as JOBS of speed_measure.py
-MODELS = {"mlp": (lambda: mlp(784, 1024), 128, (784,)),
-          "convnet": (convnet, 100, (1, 28, 28)),
-          "mlp-wide": (lambda: mlp(4096, 4096), 64, (4096,)),
-          "many": (many, 8, (8,))}
+class Gpt(nn.Module):
+    """As nanoGPT's, with 4 layers of 128 on 64 characters of 65."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(65, 128), nn.Embedding(64, 128)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+                                    for _ in range(4))
+        self.head = nn.Sequential(nn.LayerNorm(128), nn.Linear(128, 65))
+        self.register_buffer("earlier", nn.Transformer.generate_square_subsequent_mask(64), persistent=False)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places.weight
+        for layer in self.layers:
+            x = layer(x, src_mask=self.earlier, is_causal=True)
+        return self.head(x)
+
+
+def labelled(shape):
+    return lambda count: (torch.randn(count, *shape), torch.randint(0, 10, (count,)))
+
+
+def texts(count):
+    text = torch.randint(0, 65, (count, 65))
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+
+# model, samples of a micro-batch, and a function that makes so many samples: the same as JOBS of speed_measure.py, where it has them
+MODELS = {"mlp": (lambda: mlp(784, 1024), 128, labelled((784,))),
+          "convnet": (convnet, 100, labelled((1, 28, 28))),
+          "mlp-wide": (lambda: mlp(4096, 4096), 64, labelled((4096,))),
+          "gpt": (Gpt, 12, texts),
+          "many": (many, 8, labelled((8,)))}
+
+
+def loss_of(model, inputs, targets):
+    return nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
 
 
 def process(rank, processes, port, kind, name, seconds):
@@ -49,21 +81,18 @@ def process(rank, processes, port, kind, name, seconds):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
                             world_size=processes)
     torch.manual_seed(0)
-    make, batch, shape = MODELS[name]
+    make, batch, samples = MODELS[name]
     model = make()
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    images, labels = torch.randn(4 * batch, *shape), torch.randint(0, 10, (4 * batch,))
+    inputs, targets = samples(4 * batch)
     order = torch.randperm(4 * batch).reshape(4, batch).tolist()
 
     def step(index):
         drawn = order[index % 4]
-        step_on(images[drawn], labels[drawn])
-
-    def step_on(images, labels):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
+        loss_of(model, inputs[drawn], targets[drawn]).backward()
         optimizer.step()
 
     def timed(steps):

@@ -6,7 +6,6 @@ nothing of it: pip downloads it, or --source names it, and it is built in a scra
 import os
 import pathlib
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from figures import MIB, Failed, environment, run, say  # noqa: E402
+from figures import MIB, Failed, environment, free_port, run, say  # noqa: E402
 
 RELEASE = "byteps==0.2.5.post15"
 SHA256 = "9d6a3c5be4c4b5a172739744bb32725c433f9a9f63794e1885e7376ff4eea99f"
@@ -120,12 +119,6 @@ def byteps_words(release, include, sources):
         raise Failed(f"[bench] no {python}/Python.h, which BytePS's server includes; install python3-dev")
     return ["-std=c++14", "-Ofast", "-fopenmp", "-mno-avx512f", "-DBYTEPS_BUILDING_SERVER", *include,
             f"-I{python}", *files, *sources]
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def cases_of(van, size):

@@ -16,9 +16,10 @@ sys.path.insert(0, str(HERE.parent))
 from ddp_train import MODELS  # noqa: E402
 from figures import BIN, caption, cell, machine, markdown, positive, ratios, rounds_text, run, say, values  # noqa: E402
 
-SECONDS = {"mlp": 6, "mlp-wide": 10, "convnet": 5, "many": 3}  # of a run of PyTorch
-STEPS = {"mlp": 400, "mlp-wide": 40, "convnet": 150, "many": 600}
-TITLES = {"mlp": "mlp 1024,1024", "mlp-wide": "mlp 4096,4096", "convnet": "convnet"}
+SECONDS = {"mlp": 6, "mlp-wide": 10, "convnet": 5, "gpt": 5, "many": 3}  # of a run of PyTorch
+STEPS = {"mlp": 400, "mlp-wide": 40, "convnet": 150, "gpt": 300, "many": 600}
+TITLES = {"mlp": "mlp 1024,1024", "mlp-wide": "mlp 4096,4096", "convnet": "convnet",
+          "gpt": "GPT, 4 × 128"}
 MANY = "many"  # small tensors: shows the cost of each
 
 
@@ -26,7 +27,7 @@ def plain(kind, model, processes):
     return float(run([sys.executable, HERE / "ddp_train.py", kind, model, processes, SECONDS[model]]))
 
 
-def pushpull(bin_dir, model, workers):
+def pushpull(bin_dir, model, workers, way="tasks"):
     batch = MODELS[model][1]
     keys = {"model": "external", "global-batch": batch * workers, "micro-batch": batch, "optimizer": "sgd", "lr": 0.01,
             "seed": 1, "steps": STEPS[model]}
@@ -34,7 +35,7 @@ def pushpull(bin_dir, model, workers):
         job = pathlib.Path(folder) / "job.ini"
         job.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()))
         run([bin_dir / "pushpull", "run", "--job", job, "--workers", workers, "--out", f"{folder}/out", "--worker",
-             f"'{sys.executable}' '{HERE / 'torch_worker.py'}' {model}"], OMP_NUM_THREADS="1", PUSHPULL_LIBRARY=str(bin_dir.parent / "lib" / "libpushpull.so.0"))
+             f"'{sys.executable}' '{HERE / 'torch_worker.py'}' {model} {way}"], OMP_NUM_THREADS="1", PUSHPULL_LIBRARY=str(bin_dir.parent / "lib" / "libpushpull.so.0"))
         return json.loads(pathlib.Path(f"{folder}/out/summary.json").read_text())["samples_per_second"]
 
 
@@ -46,6 +47,7 @@ def one_round(bin_dir, names):
         if name != MANY:
             found["ddp", name] = plain("ddp", name, 2)
             found["two", name] = pushpull(bin_dir, name, 2)
+            found["loop", name] = pushpull(bin_dir, name, 1, "loop")
     return found
 
 
@@ -69,10 +71,10 @@ def main():
         rounds.append(one_round(arguments.bin, names))
         say(f"round {number + 1} of {arguments.rounds} is done")
     rows = [[TITLES[name], *(cell(values(rounds, (kind, name))) for kind in ("plain", "one", "ddp", "two")),
-             cell(ratios(rounds, ("one", name), ("plain", name))), cell(ratios(rounds, ("two", name), ("ddp", name)))]
+             *(cell(ratios(rounds, (over, name), (under, name))) for over, under in (("one", "plain"), ("two", "ddp"), ("loop", "one")))]
             for name in names if name != MANY]
     print(caption("bench/peers/torch_workers_compare.py", found), f"PyTorch {torch.__version__}. {rounds_text(arguments.rounds)}\n")
-    print(markdown(["samples/s", "PyTorch", "one worker", "DDP, 2", "two workers", "one worker over PyTorch", "two over DDP"], rows))
+    print(markdown(["samples/s", "PyTorch", "one worker", "DDP, 2", "two workers", "one worker over PyTorch", "two over DDP", "its own loop over `tasks()`"], rows))
     if MANY in names:
         costs, tensors = tensor_costs(rounds)
         print(f"\nA step with {tensors} small tensors takes {cell(values(costs, 'cost'))} µs longer for each than in plain PyTorch.")

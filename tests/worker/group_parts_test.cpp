@@ -23,7 +23,7 @@ constexpr uint64_t kGroupRun = 77;
 constexpr int64_t kPartBytes = int64_t{1} << 22;
 
 using Part = GroupParts::Part;
-using Wait = GroupParts::Wait;
+using GroupWait = GroupParts::Wait;
 using testing::HasSubstr;
 constexpr auto kActivations = wire::StagePart::KIND_ACTIVATIONS;
 constexpr auto kGradients = wire::StagePart::KIND_GRADIENTS;
@@ -115,7 +115,7 @@ TEST_F(TwoStages, PayloadIsNotCopiedAndIsReleasedWhenItHasArrived) {
   messages.clear();
   EXPECT_FALSE(owner.expired()) << "it may have to be sent again";
   first_.on_tick(0, {});
-  for (const int64_t now : {0, 1000}) second_.on_tick(now, Wait{{0, kActivations, 5, 0}});
+  for (const int64_t now : {0, 1000}) second_.on_tick(now, GroupWait{{0, kActivations, 5, 0}});
   deliver(1);
   first_.on_tick(1000, {});
   deliver(0);
@@ -131,7 +131,7 @@ TEST_F(TwoStages, LostPartIsSentAgainASecondAfterItsReceiverBeganToWait) {
   first_.send({1, kActivations, 5, 0}, floats({1.0F}));
   EXPECT_EQ(first_.take_outgoing().size(), 1U);  // lost
   first_.on_tick(0, {});
-  const Wait wait{{0, kActivations, 5, 0}};
+  const GroupWait wait{{0, kActivations, 5, 0}};
   second_.on_tick(100, wait);
   second_.on_tick(1099, wait);
   EXPECT_EQ(deliver(1), 0);
@@ -147,7 +147,7 @@ TEST_F(TwoStages, LostPartIsSentAgainASecondAfterItsReceiverBeganToWait) {
 // The receiver asked before the part was sent: it is on its way.
 TEST_F(TwoStages, PartThatWasJustSentIsNotRepeated) {
   begin();
-  const Wait wait{{0, kActivations, 5, 0}};
+  const GroupWait wait{{0, kActivations, 5, 0}};
   for (const int64_t now : {0, 1000, 2000, 3000}) second_.on_tick(now, wait);
   first_.on_tick(10, {});
   first_.send({1, kActivations, 5, 0}, floats({1.0F}));
@@ -163,7 +163,7 @@ TEST_F(TwoStages, PartThatWasJustSentIsNotRepeated) {
 TEST_F(TwoStages, TimeUntilARepetitionDoubles) {
   begin();
   first_.send({1, kActivations, 5, 0}, floats({1.0F}));
-  const Wait wait{{0, kActivations, 5, 0}};
+  const GroupWait wait{{0, kActivations, 5, 0}};
   std::vector<int64_t> sent;
   for (int64_t now = 0; now < 130'000; now += 100) {
     second_.on_tick(now, wait);
@@ -264,7 +264,7 @@ TEST_F(TwoStages, PartsOfEarlierStepsAreForgotten) {
 
 TEST_F(TwoStages, SilentMemberIsNamedWithWhatItWasToSend) {
   begin();
-  const Wait wait{{1, kGradients, 12, 3}};
+  const GroupWait wait{{1, kGradients, 12, 3}};
   EXPECT_EQ(first_.waiting_for(wait),
             "the gradients of micro-batch 3 of step 12 from worker 11 (stage 1)");
   first_.on_tick(0, wait);
@@ -290,7 +290,7 @@ TEST_F(TwoStages, MissingStartNamesItsMember) {
 
 TEST_F(TwoStages, MemberThatAnswersButDeliversNothingIsNotSilent) {
   begin();
-  const Wait wait{{1, kGradients, 5, 0}};
+  const GroupWait wait{{1, kGradients, 5, 0}};
   for (int64_t now = 0; now < 600'000; now += 500) {
     first_.on_tick(now, wait);
     deliver(0);
@@ -302,20 +302,20 @@ TEST_F(TwoStages, MemberThatAnswersButDeliversNothingIsNotSilent) {
 // While it computes it neither listens nor asks.
 TEST_F(TwoStages, WorkerThatHasComputedForLongAsksBeforeItAccuses) {
   begin();
-  first_.on_tick(0, Wait{{1, kGradients, 5, 0}});
-  first_.on_tick(4000, Wait{{1, kGradients, 5, 0}});
-  first_.on_tick(8000, Wait{{1, kGradients, 5, 1}});
-  first_.on_tick(3'600'000, Wait{{1, kGradients, 5, 1}});
+  first_.on_tick(0, GroupWait{{1, kGradients, 5, 0}});
+  first_.on_tick(4000, GroupWait{{1, kGradients, 5, 0}});
+  first_.on_tick(8000, GroupWait{{1, kGradients, 5, 1}});
+  first_.on_tick(3'600'000, GroupWait{{1, kGradients, 5, 1}});
   first_.on_tick(7'200'000, {});
   for (int64_t now = 9'000'000; now <= 9'011'000; now += 100)
-    first_.on_tick(now, Wait{{1, kGradients, 5, 2}});
-  EXPECT_THROW(first_.on_tick(9'011'100, Wait{{1, kGradients, 5, 2}}), Error);
+    first_.on_tick(now, GroupWait{{1, kGradients, 5, 2}});
+  EXPECT_THROW(first_.on_tick(9'011'100, GroupWait{{1, kGradients, 5, 2}}), Error);
 }
 
 // A trainer also exchanges messages when it waits for a server.
 TEST_F(TwoStages, TicksWithoutAWaitInBetweenDoNotEndIt) {
   begin();
-  const Wait wait{{1, kGradients, 5, 0}};
+  const GroupWait wait{{1, kGradients, 5, 0}};
   int questions = 0;
   for (int64_t now = 0; now <= 3000; now += 100) {
     first_.on_tick(now, wait);
@@ -628,10 +628,10 @@ class Group {
     }
     while (worker.started && worker.next < worker.program.size() && act(worker, stage)) {
     }
-    std::optional<Wait> wait;
+    std::optional<GroupWait> wait;
     if (worker.started && worker.next < worker.program.size()) {
       const Action& action = worker.program[worker.next];
-      wait = Wait{action.part};
+      wait = GroupWait{action.part};
     }
     worker.parts.on_tick(now_ms_, wait);
     // with the members as this worker knows them
