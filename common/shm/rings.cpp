@@ -38,7 +38,8 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 constexpr size_t kHeadBytes = 256;
 constexpr uint64_t kClosed = uint64_t{1} << 63;  // of `taken`: more than is ever written
-constexpr int kLooksPerYield = 32;
+constexpr int kLooksPerYield = 32;               // about a microsecond
+constexpr int kYieldsPerPoll = 8;
 constexpr uint32_t kMaxFrames = 4096;
 constexpr int64_t kMaxSegmentBytes = int64_t{1} << 20;
 
@@ -135,7 +136,9 @@ bool Rings::spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms)
   } else {
     for (zmq::pollitem_t& item : items) item.revents = 0;
   }
+  list_descriptors(items);
   const auto until = Clock::now() + limit;
+  int turn = 0;
   for (auto now = Clock::now(); now < until;) {
     for (int i = 0; i < kLooksPerYield; ++i) {
       if (has_message()) {
@@ -148,6 +151,7 @@ bool Rings::spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms)
     sched_yield();
     now = Clock::now();
     if (spinning_.yielded(now, now - before)) break;
+    if (++turn % kYieldsPerPoll == 0 && descriptors_have_event(0)) return false;
   }
   spinning_.ended(false);
   return false;
@@ -157,6 +161,12 @@ bool Rings::spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms)
 // takes a system call for each, and its descriptor misses one that an earlier call has noticed: therefore
 // not for long. Returns whether the bell was rung.
 bool Rings::wait_briefly(const std::vector<zmq::pollitem_t>& items) {
+  list_descriptors(items);
+  descriptors_have_event(static_cast<int>(look_.count()));
+  return polled_.front().revents != 0;
+}
+
+void Rings::list_descriptors(const std::vector<zmq::pollitem_t>& items) {
   polled_.clear();
   polled_.push_back({bell_.get(), POLLIN, 0});
   for (const zmq::pollitem_t& item : items) {
@@ -165,10 +175,16 @@ bool Rings::wait_briefly(const std::vector<zmq::pollitem_t>& items) {
     if (item.socket != nullptr) zmq_getsockopt(item.socket, ZMQ_FD, &fd, &size);
     polled_.push_back({fd, POLLIN, 0});
   }
-  poll(polled_.data(), polled_.size(), static_cast<int>(look_.count()));
+}
+
+// Waits for the bell or one of the others. Returns true if one of the others has an event; then the sockets
+// are not idle.
+bool Rings::descriptors_have_event(int timeout_ms) {
+  poll(polled_.data(), polled_.size(), timeout_ms);
   const auto has_event = [](const pollfd& one) { return one.revents != 0; };
-  if (std::any_of(polled_.begin() + 1, polled_.end(), has_event)) idle_ = false;
-  return polled_.front().revents != 0;
+  const bool found = std::any_of(polled_.begin() + 1, polled_.end(), has_event);
+  if (found) idle_ = false;
+  return found;
 }
 
 // Waits for the bell, or for events of `items`. Returns whether the bell was rung.

@@ -56,6 +56,8 @@ class Rings {
 
   bool spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms);
   bool wait_briefly(const std::vector<zmq::pollitem_t>& items);
+  void list_descriptors(const std::vector<zmq::pollitem_t>& items);
+  bool descriptors_have_event(int timeout_ms);
   bool wait_for(std::vector<zmq::pollitem_t>& items, int timeout_ms);
   void count_sleep();
   void clear_bell();

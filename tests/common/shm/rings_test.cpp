@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/unique_fd.h"
 #include "tests/common/thrown.h"
 
 namespace pushpull::rings_test {
@@ -201,6 +203,19 @@ TEST_F(SpinningRings, AnItemThatIsReadyIsSeenBeforeItSpins) {
   out.send(zmq::str_buffer("a"), zmq::send_flags::none);
   rings_b_.socket_used();
   EXPECT_FALSE(rings_b_.sockets_are_idle());
+  rings_b_.wait(items, 10'000);
+  EXPECT_EQ(items.front().revents, ZMQ_POLLIN);
+}
+
+TEST_F(SpinningRings, AnItemThatBecomesReadyEndsTheSpinning) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const UniqueFd out(ends[0]);
+  const UniqueFd in(ends[1]);
+  std::vector<zmq::pollitem_t> items{{nullptr, out.get(), ZMQ_POLLIN, 0}};
+  rings_b_.wait(items, 1);
+  EXPECT_TRUE(rings_b_.sockets_are_idle());
+  EXPECT_EQ(write(in.get(), "a", 1), 1);
   rings_b_.wait(items, 10'000);
   EXPECT_EQ(items.front().revents, ZMQ_POLLIN);
 }
