@@ -47,6 +47,7 @@ class Rings {
   // Ends that. Call it after a send over one of the sockets: the send may notice what has arrived, and
   // the socket's descriptor then says no more.
   void socket_used() { idle_ = false; }
+  const Spinning& spinning() const { return spinning_; }
   // Marks the messages that are there now, for RingPair::has_marked.
   void mark();
 

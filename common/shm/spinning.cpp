@@ -5,6 +5,7 @@
 namespace pushpull {
 
 Spinning::Clock::duration Spinning::limit(Clock::time_point now) {
+  ++waits_;
   if (wait_ == Wait::kSleep) return {};
   if (wait_ == Wait::kSpin) return kSpinLimit;
   if (now < paused_until_) return {};
@@ -29,6 +30,7 @@ void Spinning::ended(bool in_time) {
     skip_ = (1 << misses_) - 1;
     return;
   }
+  ++in_time_;
   misses_ = 0;
   if (++hits_ == kHits) pause_ = kMinPause;
 }

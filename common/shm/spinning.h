@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 #include "common/job/job.h"
 
@@ -22,6 +23,9 @@ class Spinning {
   bool yielded(Clock::time_point now, Clock::duration took);
   // Tells whether a wait that could spin has brought its message before it slept.
   void ended(bool in_time);
+  // The waits so far, and those that brought their message before they slept.
+  int64_t waits() const { return waits_; }
+  int64_t in_time() const { return in_time_; }
 
   static constexpr std::chrono::microseconds kAutoLimit{100};
   static constexpr std::chrono::microseconds kSpinLimit{1000};
@@ -36,6 +40,8 @@ class Spinning {
   static constexpr int kHits = 64;
 
   const Wait wait_;
+  int64_t waits_ = 0;
+  int64_t in_time_ = 0;
   int misses_ = 0;  // waits in a row that slept after all
   int skip_ = 0;    // waits that sleep at once because of them
   int hits_ = 0;    // waits since the core was taken that did not sleep

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/job/job.h"
+#include "common/job/job_keys.h"
 #include "common/net/address.h"
 #include "common/net/local_socket.h"
 
@@ -72,6 +73,15 @@ SocketLinks::SocketLinks(const JobView& view, PushPull& push_pull, Control& cont
   std::this_thread::sleep_for(kConnectApart * (view.state.rank() % kConnectTurns));
   for (size_t server = 0; server < servers_.size(); ++server) connect(static_cast<int>(server));
   push_pull_.on_state(view.state, now_ms());
+}
+
+SocketLinks::~SocketLinks() {
+  const Rings* const rings = memory_.rings();
+  if (rings == nullptr || rings->spinning().waits() == 0) return;
+  const auto percent = 100 * rings->spinning().in_time() / rings->spinning().waits();
+  log_.info(std::to_string(percent) + " % of its " + std::to_string(rings->spinning().waits()) +
+            " waits for messages in shared memory ended before it slept, with wait = " +
+            find_job_key("wait")->get(job_));
 }
 
 void SocketLinks::connect(int server) {

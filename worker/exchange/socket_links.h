@@ -36,6 +36,10 @@ class SocketLinks final : public Links {
   // `view` and all references.
   SocketLinks(const JobView& view, PushPull& push_pull, Control& control, zmq::context_t& context,
               PagesMapped mapped = {}, std::shared_ptr<device::Device> device = nullptr);
+  // Logs how the waits of this connection went.
+  ~SocketLinks() override;
+  SocketLinks(const SocketLinks&) = delete;
+  SocketLinks& operator=(const SocketLinks&) = delete;
 
   int64_t now_ms() const override { return pushpull::now_ms(); }
   void attach() override;

@@ -53,6 +53,8 @@ TEST_F(SpinningTest, AutoSpinsMoreAndMoreSeldomIfThatIsOfNoUse) {
   while (!wait(spinning, true)) ++waits;
   EXPECT_LE(waits, 64);
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(wait(spinning, true));
+  EXPECT_EQ(spinning.waits(), kWaits + waits + 1 + 10);
+  EXPECT_EQ(spinning.in_time(), 1 + 10);
 }
 
 TEST_F(SpinningTest, AutoLeavesACoreToAThreadThatComputes) {
