@@ -321,6 +321,28 @@ class Batches(unittest.TestCase):
             got = self.batches(workers, announces)
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(want, got)), f"{workers} processes")
 
+    def test_are_read_once_if_the_first_of_them_are_not_announced(self):
+        tasks, read = training((0, 0), (0, 2), (1, 0), (1, 3)), []
+
+        class Recorded(Dataset):
+            def __len__(self):
+                return 40
+
+            def __getitem__(self, index):
+                return images()[index]
+
+            def __getitems__(self, indices):
+                read.append(indices)
+                return [self[index] for index in indices]
+
+        library = FakeLibrary(tasks, announces=True).install()
+        library.announced.pop(0)
+        job, model = pp.join(), network()
+        job.attach(model, train=Recorded())
+        for task in job.tasks():
+            task.backward(model(task.batch[0]).mean())
+        self.assertEqual(sorted(read), sorted(task[3] for task in tasks))
+
     def test_of_a_task_that_another_worker_gets_are_not_used(self):
         library = FakeLibrary(training((0, 0), (0, 1))).install()
         library.announced = [(TRAIN, 0, 3, 0, [15, 16]), (TRAIN, 0, 1, 0, [5, 6, 7, 8, 9])]
