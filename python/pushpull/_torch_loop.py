@@ -4,9 +4,10 @@ import math
 import warnings
 
 import torch
+from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from pushpull._error import USAGE, Error
-from pushpull._job import find_group
+from pushpull._job import Group, find_group
 
 
 class Loader:
@@ -155,6 +156,51 @@ def rates_of(job, optimizers):
     facts = job._session.facts
     found = {"optimizer": (" and ".join(type(one).__name__ for one in optimizers) or None, "the key optimizer")}
     for one in optimizers[:1]:
-        found["lr"] = one.param_groups[0]["lr"], facts.learning_rate
+        found["lr"] = one.defaults.get("lr"), facts.learning_rate  # not that of a warm-up
         found["weight_decay"] = one.param_groups[0].get("weight_decay"), facts.weight_decay
     return found
+
+
+_REPLACED = {RandomSampler, SequentialSampler, DistributedSampler, WeightedRandomSampler}  # by the job's sampling, or its weights
+
+
+def settings_of(loader, batch_size):
+    """Returns what say_what_counts takes of a DataLoader. Raises Error if it makes no batches of samples.
+
+    batch_size: of the job's loader.
+    """
+    if loader.batch_sampler is None:
+        raise Error("[loader] the DataLoader has batch_size=None, so its data set yields batches: a job makes its own, so give "
+                    "job.loader a data set of samples", USAGE)
+    own = loader.sampler if loader.batch_size is not None else loader.batch_sampler
+    return {"batch_size": (loader.batch_size, batch_size),
+            "sampler": (None if type(own) in _REPLACED or isinstance(loader.dataset, IterableDataset) else type(own).__name__,
+                        "the key sampler"),
+            "worker_init_fn": (loader.worker_init_fn and "of the script", "the job seeds each micro-batch")}
+
+
+class _Members(Group):
+    """The parameters of a group of torch.optim, by their names."""
+
+    def __init__(self, number, names, lr, weight_decay):
+        super().__init__(f"param_groups[{number}]", lr, weight_decay)
+        self._names = names
+
+    def fits(self, name):
+        return name in self._names
+
+
+def groups_of(job, optimizer, trained):
+    """Returns the groups of an optimizer of torch.optim: with its weight decays, and the job's rate times the ratio of theirs."""
+    names = {id(entry.tensor): entry.name for entry in trained}
+    base, groups = optimizer.defaults.get("lr"), []
+    for number, group in enumerate(optimizer.param_groups):
+        members = {names.pop(id(one)) for one in group["params"] if id(one) in names}
+        ratio = float(group.get("initial_lr", group["lr"])) / float(base) if base else 1.0
+        if members:
+            groups.append(_Members(number, members, None if ratio == 1.0 else ratio * job._session.facts.learning_rate,
+                                   group.get("weight_decay")))
+    if names:
+        raise Error(f"[optimizer] {type(optimizer).__name__} has no group with {', '.join(list(names.values())[:8])}: a job trains "
+                    f"all parameters that are not frozen, so set requires_grad=False", USAGE)
+    return groups

@@ -6,7 +6,7 @@ progress bar are the script's. A script needs no other change (docs/pytorch.md#l
 import os
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 
 import pushpull.torch as pp
 from pushpull._error import USAGE, Error
@@ -88,11 +88,7 @@ class PushPullStrategy(SingleDeviceStrategy):
             raise Error(f"[lightning] a {type(dataloader).__name__} as data: a job samples by index: expected a DataLoader",
                         USAGE)
         if trainer.training:
-            pieces = trainer.accumulate_grad_batches
-            say_what_counts(self.job, "Lightning", {"batch_size": (dataloader.batch_size, self.job.micro_batch // pieces)})
-            return self.job.loader(dataloader.dataset, num_workers=dataloader.num_workers, accumulate=pieces,
-                                   collate_fn=dataloader.collate_fn or default_collate,
-                                   prefetch_factor=dataloader.prefetch_factor or 2)
+            return self.job.loader(dataloader, accumulate=trainer.accumulate_grad_batches)
         self._evaluate_by_the_job(dataloader)
         return []
 
@@ -102,7 +98,7 @@ class PushPullStrategy(SingleDeviceStrategy):
             self.job._session.say("the job evaluates nothing, and Lightning's validation is left out: call "
                                   "PushPullStrategy(evaluation=function)")
         if self._evaluation is not None and self.job._evaluation is None:
-            self.job.evaluation(dataloader.dataset, self._evaluate, self._metric, dataloader.collate_fn)
+            self.job.evaluation(dataloader, self._evaluate, self._metric)
 
     def _evaluate(self, batch):
         return self._evaluation(self.lightning_module, self.batch_to_device(batch))

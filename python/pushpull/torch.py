@@ -25,7 +25,7 @@ from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 from pushpull._streams import Shards, Stream, shards_of
 from pushpull._torch_exchange import BACKWARD, STEP, Exchange
-from pushpull._torch_loop import Loader, Optimizer
+from pushpull._torch_loop import Loader, Optimizer, groups_of, rates_of, say_what_counts, settings_of
 from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
@@ -231,10 +231,12 @@ class Job(BaseJob):
 
     # ---- a loop of the script's own ----
 
-    def loader(self, train, num_workers=0, collate_fn=default_collate, prefetch_factor=2, accumulate=1, data_digest=None,
+    def loader(self, train, num_workers=None, collate_fn=None, prefetch_factor=None, accumulate=1, data_digest=None,
                length=None, weights=None):
         """Returns an iterable over this worker's micro-batches, an epoch in each iteration: see Loader.
 
+        train: as that of attach, or a DataLoader: its data set is read then, with its collate_fn, processes and weights unless
+            others are given.
         accumulate: hands out each micro-batch in this number of equal pieces: the script calls backward for each, and step()
             after the last one. The gradients are added, so divide each loss by it.
         others: as those of attach.
@@ -245,6 +247,13 @@ class Job(BaseJob):
         if self.stages > 1:
             raise Error("[loader] the job has stages, whose scripts loop over job.tasks(): call job.attach(..., stage=...)",
                         USAGE)
+        if isinstance(train, DataLoader):
+            theirs, train = train, train.dataset
+            say_what_counts(self, "the DataLoader", settings_of(theirs, self.micro_batch // max(accumulate, 1)))
+            num_workers = theirs.num_workers if num_workers is None else num_workers
+            collate_fn, prefetch_factor = collate_fn or theirs.collate_fn, prefetch_factor or theirs.prefetch_factor
+            weights = getattr(theirs.sampler, "weights", None) if weights is None else weights
+        num_workers, collate_fn, prefetch_factor = num_workers or 0, collate_fn or default_collate, prefetch_factor or 2
         source = self._source(train, length, weights, collate_fn, accumulate)
         self._loader = Loader(self, train, source, num_workers, collate_fn, prefetch_factor, accumulate, data_digest, weights)
         return self._loader
@@ -252,24 +261,34 @@ class Job(BaseJob):
     def optimizer(self, model, groups=()):
         """Returns an optimizer whose `step` ends a micro-batch: see Optimizer.
 
-        model, groups: as those of attach. A model in evaluation mode is put into training mode at the first batch; the script
-            may put parts of it into evaluation mode then, which they keep.
+        model: as that of attach. One in evaluation mode is put into training mode at the first batch; the script may put parts of
+            it into evaluation mode then, which they keep.
+        groups: as those of attach, or an optimizer of torch.optim, of which the weight decays and the ratios of the groups' rates
+            count. The rest of it is the job's.
         """
         self._check_new()
         if self._optimizer is not None:
             raise Error("[optimizer] the job has an optimizer already", USAGE)
         trained = ModelTensors(model).trained()
+        if isinstance(groups, torch.optim.Optimizer):
+            theirs = rates_of(self, [groups])
+            del theirs["weight_decay"]  # that counts
+            say_what_counts(self, "the script", theirs)
+            groups = groups_of(self, groups, trained)
         self._optimizer = Optimizer(self, model, check_groups(groups, [entry.name for entry in trained]), trained)
         return self._optimizer
 
     def evaluation(self, test, function, metric="accuracy", collate_fn=None, metrics=None):
         """Lets the loader evaluate: when a chunk of the test data comes to this worker, it runs `function`.
 
+        test: as that of attach, or a DataLoader, whose data set and collate_fn are taken.
         function: takes a batch and returns the arguments of Task.report as a dict, {"loss": ..., "correct": ...}. It runs with
             the model in evaluation mode and without gradients.
         metric, metrics: as those of attach. collate_fn: None: that of the loader.
         """
         self._check_new()
+        if isinstance(test, DataLoader):
+            test, collate_fn = test.dataset, collate_fn or test.collate_fn
         _check_indices(test, "test")
         self._evaluation = test, function, metric, collate_fn, metrics
 

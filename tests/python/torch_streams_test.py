@@ -216,7 +216,7 @@ class Loaders(unittest.TestCase):
                 (Words(), {}, "train data set .Words. has neither indices nor a length: give length="),
                 (iter([1]), {"length": 5}, "can be read once at most"),
                 ([1, 2, 3], {"length": 5}, "length is 5, and the train data set .list. has indices"),
-                (DataLoader([1, 2]), {"length": 5}, "train data set .DataLoader. has no indices"),
+                (DataLoader(Words()), {}, "train data set .Words. has neither indices nor a length: give length="),
                 (pp.Shards("ab", open=iter, lengths=3), {"length": 5}, "length is 5, and the shards have 6"),
                 (Words(7), {"length": 20}, "ends after 7 samples, and its length is 20")):
             with self.assertRaisesRegex(pp.Error, line):
