@@ -65,12 +65,16 @@ class Optimizer(torch.optim.Optimizer):
         self._bases = [group["lr"] for group in self.param_groups]
         self._rates = list(self._bases)
         self._told = False
-        self._schedulers = []  # with their state, the rates at their beginning, and the number of their steps
+        self._schedulers = []  # with their state and rates at the beginning, their steps until now, and the job's steps for each
         self._begun = False
 
-    def schedule(self, scheduler):
-        """Lets `begin` step it."""
-        self._schedulers.append([scheduler, copy.deepcopy(scheduler.state_dict()), [group["lr"] for group in self.param_groups], 0])
+    def schedule(self, scheduler, every=1):
+        """Lets `begin` step it. If it is a scheduler of another optimizer, the rate of that one's first group is the job's.
+
+        every: steps of the job for a step of it.
+        """
+        rates = [group["lr"] for group in scheduler.optimizer.param_groups]
+        self._schedulers.append([scheduler, copy.deepcopy(scheduler.state_dict()), rates, 0, every])
         return scheduler
 
     def begin(self, step, kept):
@@ -82,17 +86,20 @@ class Optimizer(torch.optim.Optimizer):
             self.set_rate(kept)
         self._begun = True
         for one in self._schedulers:
-            scheduler, state, rates, steps = one
-            if steps > step:  # the job has gone back to a checkpoint
+            scheduler, state, rates, steps, every = one
+            shown = scheduler.optimizer.param_groups
+            if steps > step // every:  # the job has gone back to a checkpoint
                 scheduler.load_state_dict(copy.deepcopy(state))
-                for group, rate in zip(self.param_groups, rates):
+                for group, rate in zip(shown, rates):
                     group["lr"] = rate
                 steps = 0
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that it is stepped without an update, by a worker that begins later
-                for _ in range(step - steps):
+                for _ in range(step // every - steps):
                     scheduler.step()
-            one[3] = step
+            one[3] = step // every
+            if shown is not self.param_groups:
+                self.set_rate(float(shown[0]["lr"]))
 
     def rate(self):
         """Returns the job's rate that the groups show. Raises Error if it differs between them."""

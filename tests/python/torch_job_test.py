@@ -739,6 +739,17 @@ class OwnLoop(unittest.TestCase):
             self.train(model, optimizer, batch, loss=1)
         self.assertEqual(library.rates, [0.1 / 4, 0.1 / 2], "the job has gone back to a checkpoint")
 
+    def test_steps_a_scheduler_of_another_optimizer(self):
+        for every in (1, 2):
+            library, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0), (2, 0), (1, 1), (3, 0)), says_rate=True)
+            theirs = torch.optim.SGD(model.parameters(), 0.4)
+            optimizer.schedule(torch.optim.lr_scheduler.LambdaLR(theirs, lambda step: 1 / (1 + step)), every)
+            for batch in loader:
+                self.train(model, optimizer, batch, loss=0.0)
+            want = [0.4 / (1 + step // every) for step in (0, 1, 2, 1, 3)]
+            self.assertTrue(all(abs(rate - one) < 1e-9 for rate, one in zip(library.rates, want)), library.rates)
+            self.assertEqual(len(library.rates), len(want))
+
     def test_a_script_goes_on_with_the_rate_and_the_loss_of_the_step_before(self):
         library, job, model, loader, optimizer = self.begun(training((7, 0), (8, 0)), says_rate=True)
         self.assertEqual((job.lr, job.loss), (0.1, None))
