@@ -24,7 +24,7 @@ class Split:
     """
 
     def __init__(self, data, collate, pieces=1):
-        self.data, self._collate, self._pieces = data, collate, pieces
+        self.data, self.collate, self._pieces = data, collate, pieces
         self.samples = 0 if data is None else len(data)
 
     def digest(self, seed):
@@ -45,7 +45,7 @@ class Split:
     def _read(self, indices):
         many = getattr(self.data, "__getitems__", None)
         samples = many(indices) if many else [self.data[index] for index in indices]
-        return self._collate(samples)
+        return self.collate(samples)
 
 
 class Batches:

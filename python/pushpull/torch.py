@@ -59,7 +59,7 @@ class Job(BaseJob):
         self._generation = 0  # of tasks()
         self._loader = None  # of a loop of the script's own, as the next three
         self._optimizer = None
-        self._evaluation = None  # data, function, metric, collate_fn, metrics
+        self._evaluation = None  # Split or Stream, function, metric, collate_fn, metrics
         self._last_epoch = None  # that the loop over epochs() is in
         self._epoch = 0
         self._handed = 0  # micro-batches
@@ -90,8 +90,9 @@ class Job(BaseJob):
 
         model: the job trains what it has at the first task. The weights that it has then are the job's initial ones if this
             is the worker with the lowest rank.
-        train, test: data sets with __len__ and __getitem__; test=None: nothing is evaluated. To train also Shards, or an
-            iterable of samples, such as an IterableDataset, with `length`, the number of samples of an epoch.
+        train, test: data sets with __len__ and __getitem__, Shards, or iterables of samples with a length, such as an
+            IterableDataset; test=None: nothing is evaluated.
+        length: the number of samples of an epoch, if train is an iterable without a length.
         num_workers, prefetch_factor: processes that read samples ahead, and batches ahead for each.
         groups: of `group`: rate and decay of some parameters.
         metric: accuracy, mean squared error, exact match or perplexity; or a dict of head names and their metrics.
@@ -108,25 +109,23 @@ class Job(BaseJob):
             raise Error("[attach] the script has job.loader or job.optimizer: attach is for a loop over job.tasks()", USAGE)
         self._stage = None if stage is None else _checked_stage(stage, self.stages)
         source = self._source(train, length, weights, collate_fn)
-        if test is not None:
-            _check_indices(test, "test")
-        splits = {TRAIN: source, EVALUATE: Split(test, collate_fn)}
+        splits = {TRAIN: source, EVALUATE: self._test_source(test, None, collate_fn)}
         self._attach(model, splits, groups, metric, metrics, num_workers, prefetch_factor, data_digest, weights)
 
     def _source(self, train, length, weights, collate_fn, pieces=1):
         """Returns the training data as a Split or a Stream."""
-        if isinstance(train, DataLoader):
-            raise no_indices(train, "train")
-        if length is None and not isinstance(train, (Shards, IterableDataset)):
-            _check_indices(train, "train")
+        if not _is_stream(train, length, "train"):
             return Split(train, collate_fn, pieces)
-        if hasattr(train, "__getitem__") and not isinstance(train, IterableDataset):
-            raise Error(f"[attach] length is {length}, and the train data set ({type(train).__name__}) has indices: leave out "
-                        f"length", USAGE)
         if weights is not None:
             raise Error("[attach] weights of data without indices, which are read in their order: give a data set with __len__ "
                         "and __getitem__", USAGE)
-        return Stream(shards_of(train, length), collate_fn, self.global_batch, self.micro_batch, pieces)
+        return Stream(shards_of(train, length, "train"), collate_fn, self.global_batch, self.micro_batch, pieces)
+
+    def _test_source(self, test, length, collate_fn):
+        """Returns the test data as a Split or a Stream, which has one lane: a chunk begins at the place of its first index."""
+        if test is None or not _is_stream(test, length, "test"):
+            return Split(test, collate_fn)
+        return Stream(shards_of(test, length, "test"), collate_fn, 1, 1)
 
     def _attach(self, model, splits, groups, metric, metrics, num_workers, prefetch_factor, data_digest, weights):
         train, test = splits[TRAIN], splits[EVALUATE]
@@ -278,19 +277,20 @@ class Job(BaseJob):
         self._optimizer = Optimizer(self, model, check_groups(groups, [entry.name for entry in trained]), trained)
         return self._optimizer
 
-    def evaluation(self, test, function, metric="accuracy", collate_fn=None, metrics=None):
+    def evaluation(self, test, function, metric="accuracy", collate_fn=None, metrics=None, length=None):
         """Lets the loader evaluate: when a chunk of the test data comes to this worker, it runs `function`.
 
         test: as that of attach, or a DataLoader, whose data set and collate_fn are taken.
         function: takes a batch and returns the arguments of Task.report as a dict, {"loss": ..., "correct": ...}. It runs with
             the model in evaluation mode and without gradients.
         metric, metrics: as those of attach. collate_fn: None: that of the loader.
+        length: the number of test samples, if test is an iterable without a length.
         """
         self._check_new()
         if isinstance(test, DataLoader):
             test, collate_fn = test.dataset, collate_fn or test.collate_fn
-        _check_indices(test, "test")
-        self._evaluation = test, function, metric, collate_fn, metrics
+        source = self._test_source(test, length, collate_fn)
+        self._evaluation = source, function, metric, collate_fn, metrics
 
     def epochs(self):
         """Yields the job's epochs that are left, by number, until the job is over.
@@ -349,8 +349,9 @@ class Job(BaseJob):
             lacking = "job.loader(train_set)" if self._loader is None else "job.optimizer(model)"
             raise Error(f"[loader] call {lacking} before the first batch", USAGE)
         loader = self._loader
-        test, _, metric, collate, metrics = self._evaluation or (None, None, "accuracy", None, None)
-        splits = {TRAIN: loader.source, EVALUATE: Split(test, collate or loader.collate_fn)}
+        test, _, metric, collate, metrics = self._evaluation or (Split(None, None), None, "accuracy", None, None)
+        test.collate = collate or loader.collate_fn
+        splits = {TRAIN: loader.source, EVALUATE: test}
         if not self._optimizer.model.training:
             self._optimizer.model.train()  # as from_pretrained gives it; the script may freeze parts in its loop
         self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, metrics, loader.num_workers,
@@ -572,10 +573,19 @@ class Job(BaseJob):
             self._session.report(sums, named)
 
 
-def _check_indices(data, split):
-    if isinstance(data, IterableDataset) and hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+def _is_stream(data, length, split):
+    """Returns whether data have no indices, so that they are read in their order. Raises Error if they cannot be read at all."""
+    if isinstance(data, DataLoader):
         raise no_indices(data, split)
-    size_of(data, split)
+    if length is None and not isinstance(data, (Shards, IterableDataset)):
+        if not hasattr(data, "__getitem__"):
+            raise no_indices(data, split)
+        size_of(data, split)
+        return False
+    if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+        raise Error(f"[attach] length is {length}, and the {split} data set ({type(data).__name__}) has indices: leave out "
+                    f"length", USAGE)
+    return True
 
 
 def _checked_stage(stage, stages):
