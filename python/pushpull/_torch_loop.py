@@ -73,9 +73,12 @@ class Optimizer(torch.optim.Optimizer):
 
         every: steps of the job for a step of it.
         """
-        rates = [group["lr"] for group in scheduler.optimizer.param_groups]
+        rates = [group["lr"] for group in self._groups_of(scheduler)]
         self._schedulers.append([scheduler, copy.deepcopy(scheduler.state_dict()), rates, 0, every])
         return scheduler
+
+    def _groups_of(self, scheduler):
+        return getattr(scheduler, "optimizer", self).param_groups
 
     def begin(self, step, kept):
         """Sets the rates of a script that has rates of its own: those of its schedulers for this step.
@@ -87,7 +90,7 @@ class Optimizer(torch.optim.Optimizer):
         self._begun = True
         for one in self._schedulers:
             scheduler, state, rates, steps, every = one
-            shown = scheduler.optimizer.param_groups
+            shown = self._groups_of(scheduler)
             if steps > step // every:  # the job has gone back to a checkpoint
                 scheduler.load_state_dict(copy.deepcopy(state))
                 for group, rate in zip(shown, rates):

@@ -322,6 +322,7 @@ class Job(BaseJob):
     def scheduler(self, scheduler):
         """Steps a scheduler of torch.optim.lr_scheduler, once for each step of the job, whichever worker computes it and
         after a resume too. Returns it. Needs lr-schedule = external. Its steps are those of the job: total_steps=job.steps.
+        The rate is that of the first group of its optimizer, or each group's own if that is job.optimizer(model).
         """
         if not self._session.facts.says_rate:
             raise Error("[scheduler] the job has rates of its own: take lr-schedule = external", USAGE)
