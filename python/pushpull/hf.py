@@ -45,11 +45,12 @@ class PushPullTrainer(Trainer):
         args, job = self.args, self.job
         job_pieces = args.gradient_accumulation_steps
         facts = job._session.facts
+        schedule = None if facts.says_rate else str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
         say_what_counts(job, "Hugging Face", {
             "optim": (str(getattr(args.optim, "value", args.optim)), "the key optimizer"),
             "learning_rate": (args.learning_rate, facts.learning_rate),
             "weight_decay": (args.weight_decay, facts.weight_decay),
-            "lr_scheduler_type": (str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)), "the key lr-schedule"),
+            "lr_scheduler_type": (schedule, "the key lr-schedule"),
             "max_grad_norm": (args.max_grad_norm or None, "the key clip-norm"),
             "per_device_train_batch_size": (args.per_device_train_batch_size, job.micro_batch // job_pieces),
             "num_train_epochs": (args.num_train_epochs if args.max_steps <= 0 else None, facts.epochs or "the key steps"),

@@ -308,6 +308,20 @@ def pieces_of_the_trainer_of_hugging_face_have_the_gradient_of_the_whole(lab):
     expect(max(losses) - min(losses) < 1e-4, f"{losses}")
 
 
+def the_schedule_of_the_trainer_of_hugging_face_says_the_rate(lab):
+    python = _prepare_with(lab, "transformers", "accelerate")
+    file = lab.folder / "trainer.py"
+    file.write_text(TRAINER)
+    keys = {"model": "external", "optimizer": "sgd", "lr": 0.05, "global-batch": 32, "micro-batch": 8, "epochs": 3, "seed": 5,
+            "lr-schedule": "external"}
+    for workers in (1, 2):
+        run = lab.launch(lab.job(keys), 1, workers, worker=f"{python} {file} {lab.folder / 'hf'} 1")
+        expect(run.ends(200) == 0, run.output()[-1500:])
+        expect("learning_rate 5e-05 (the job has 0.05)" in run.output() and "lr_scheduler_type" not in run.output(), run.output())
+        rates = [line["learning_rate"] for line in base.metrics_of(run.out) if "learning_rate" in line]
+        expect(abs(rates[-1] - 0.05 / 30) < 1e-9, f"the last of 30 steps of a linear schedule: {rates}")
+
+
 BEST = """
 import sys, torch
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, TrainingArguments
