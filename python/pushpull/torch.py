@@ -12,7 +12,7 @@ import sys
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, default_collate
 
 from pushpull import Error, cost, group
 from pushpull._batches import Batches, Split
@@ -251,7 +251,8 @@ class Job(BaseJob):
             say_what_counts(self, "the DataLoader", settings_of(theirs, self.micro_batch // max(accumulate, 1)))
             num_workers = theirs.num_workers if num_workers is None else num_workers
             collate_fn, prefetch_factor = collate_fn or theirs.collate_fn, prefetch_factor or theirs.prefetch_factor
-            weights = getattr(theirs.sampler, "weights", None) if weights is None else weights
+            if weights is None and isinstance(theirs.sampler, WeightedRandomSampler):
+                weights = theirs.sampler.weights
         num_workers, collate_fn, prefetch_factor = num_workers or 0, collate_fn or default_collate, prefetch_factor or 2
         source = self._source(train, length, weights, collate_fn, accumulate)
         self._loader = Loader(self, train, source, num_workers, collate_fn, prefetch_factor, accumulate, data_digest, weights)
