@@ -52,10 +52,10 @@ def main():
             loss_d = (F.binary_cross_entropy_with_logits(out_real, torch.ones_like(out_real))
                       + F.binary_cross_entropy_with_logits(out_fake, torch.zeros_like(out_fake)))
             loss_d.backward()
-            optimizer_d.step(loss=loss_d)
             out = net_d(fake)
             loss_g = F.binary_cross_entropy_with_logits(out, torch.ones_like(out))
             loss_g.backward(inputs=list(net_g.parameters()))  # the discriminator's gradients are of no use
+            optimizer_d.step(loss=loss_d)  # one after the other: a worker that dies has ended both batches, or neither
             optimizer_g.step(loss=loss_g)
     if job_g.rank == 0:
         with torch.no_grad():

@@ -24,7 +24,7 @@ class Split:
     """
 
     def __init__(self, data, collate, pieces=1):
-        self.data, self._collate, self._pieces = data, collate, pieces
+        self.data, self.collate, self._pieces = data, collate, pieces
         self.samples = 0 if data is None else len(data)
 
     def digest(self, seed):
@@ -45,7 +45,7 @@ class Split:
     def _read(self, indices):
         many = getattr(self.data, "__getitems__", None)
         samples = many(indices) if many else [self.data[index] for index in indices]
-        return self._collate(samples)
+        return self.collate(samples)
 
 
 class Batches:
@@ -78,8 +78,10 @@ class Batches:
         """Returns the batch of a task, given as Session.announced gives it."""
         key = task[:3]
         if not self._readers:
-            ahead, self._ready = self._ready, {}
-            return ahead[key] if key in ahead else self._read(task)
+            batch = self._ready.pop(key) if key in self._ready else self._read(task)
+            # The library announces no task that it hands out at once, so the batch of the one after it may be here.
+            self._ready = {other: kept for other, kept in self._ready.items() if other[0] == key[0] and other[1:] > key[1:]}
+            return batch
         if key not in self._asked and key not in self._ready:
             self._ready.clear()  # announcements of another worker's tasks, which would keep new ones out
             self._ask(task)

@@ -276,9 +276,8 @@ def size_of(data, split):
 
 
 def no_indices(data, split):
-    stream = ", or, to train, an iterable of samples with length=" if split == "train" else ""
     return Error(f"[attach] the {split} data set ({type(data).__name__}) has no indices: a job draws samples by index, so "
-                 f"give it a data set with __len__ and __getitem__, not a loader{stream}", USAGE)
+                 f"give it a data set with __len__ and __getitem__, not a loader, or an iterable of samples with length=", USAGE)
 
 
 def checked_weights(weights, samples):

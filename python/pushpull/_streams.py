@@ -7,17 +7,18 @@ import os
 
 from pushpull import _digest
 from pushpull._error import DATA, USAGE, Error
+from pushpull._library import TRAIN
 from pushpull._seeds import DATA as DATA_SEED
 from pushpull._seeds import DIGEST, SHARDS, mixed, seed_all
 
 
 class Shards:
-    """Training data in parts, such as files: for Job.loader and Job.attach (docs/pytorch.md#streams).
+    """Data in parts, such as files: for Job.loader, Job.evaluation and Job.attach (docs/pytorch.md#streams).
 
     shards: the parts: addresses, or anything else that `open` takes.
     open: returns an iterator over the samples of a part, which begins anew at each call.
     lengths: numbers of samples of the parts, or one number for each of them. A part may have more: they are not read.
-    shuffle: whether each epoch has the parts in an order of its own, by the job's seed.
+    shuffle: whether each epoch of training has the parts in an order of its own, by the job's seed.
     """
 
     def __init__(self, shards, open, lengths, shuffle=True):
@@ -46,11 +47,12 @@ class Shards:
 class _Iterable(Shards):
     """An iterable of samples, as one shard. Its set_epoch, if it has one, is called before each epoch."""
 
-    def __init__(self, data, length):
+    def __init__(self, data, length, split):
+        self._split = split
         try:
             length = operator.index(len(data) if length is None else length)
         except (TypeError, NotImplementedError):
-            raise Error(f"[attach] the train data set ({type(data).__name__}) has neither indices nor a length: give length=, the "
+            raise Error(f"[attach] the {split} data set ({type(data).__name__}) has neither indices nor a length: give length=, the "
                         f"number of samples of an epoch", USAGE) from None
         super().__init__([data], iter, length)
 
@@ -61,20 +63,20 @@ class _Iterable(Shards):
         return super().open(shard, epoch)
 
     def too_short(self, shard, found):
-        return Error(f"[data] the train data set ({type(self.shards[shard]).__name__}) ends after {found} samples, and its length "
+        return Error(f"[data] the {self._split} data set ({type(self.shards[shard]).__name__}) ends after {found} samples, and its length "
                      f"is {self.lengths[shard]}: give the number of samples that each epoch has", DATA)
 
 
-def shards_of(data, length):
-    """Returns training data without indices as Shards.
+def shards_of(data, length, split):
+    """Returns data without indices as Shards.
 
     length: samples of an epoch; None: its own.
     """
     if not isinstance(data, Shards):
         if hasattr(data, "__next__") or not hasattr(data, "__iter__"):
-            raise Error(f"[attach] the train data set ({type(data).__name__}) can be read once at most: give an iterable that begins "
+            raise Error(f"[attach] the {split} data set ({type(data).__name__}) can be read once at most: give an iterable that begins "
                         f"anew at each iter(), such as an IterableDataset", USAGE)
-        return _Iterable(data, length)
+        return _Iterable(data, length, split)
     if length is not None and length != sum(data.lengths):
         raise Error(f"[attach] length is {length}, and the shards have {sum(data.lengths)} samples by their lengths: leave out "
                     f"length", USAGE)
@@ -82,18 +84,19 @@ def shards_of(data, length):
 
 
 class Stream:
-    """The training data of a job as shards, with the function that makes a batch of samples: a split, as Split.
+    """Data of a job as shards, with the function that makes a batch of samples: a split, as Split.
 
     An epoch is a row of all shards, one after the other. It is divided into lanes, as many as there are shards, but at most
     one for each micro-batch of a step. The micro-batches of a step are divided among the lanes in order, and a lane is read from its
     beginning on. So where a micro-batch lies depends on its number alone, and a worker opens the shards of its own lanes, as far as
     lanes and shares allow.
 
+    Test data have one lane, of samples (global_batch = micro_batch = 1), and the order of epoch 0 in each evaluation.
     pieces: as in Split.
     """
 
     def __init__(self, shards, collate, global_batch, micro_batch, pieces=1):
-        self.data, self._collate, self._pieces = shards, collate, pieces
+        self.data, self.collate, self._pieces = shards, collate, pieces
         self._global_batch, self._micro_batch = global_batch, micro_batch
         self._micro_batches = global_batch // micro_batch
         self._lanes = min(self._micro_batches, len(shards.shards))
@@ -124,6 +127,7 @@ class Stream:
     def read(self, seed, task):
         """Returns the batch of a task, whose indices are places in its epoch."""
         kind, step, micro_batch, epoch, indices = task
+        epoch = epoch if kind == TRAIN else 0
         lane, place = self._place_of(indices[0])
         if self._row is None or self._row.epoch != epoch:
             self._row, self._cursors = _Row(self.data, seed, epoch), {}
@@ -134,9 +138,9 @@ class Stream:
 
     def _collated(self, samples):
         if self._pieces == 1:
-            return self._collate(samples)
+            return self.collate(samples)
         size = len(samples) // self._pieces
-        return [self._collate(samples[first:first + size]) for first in range(0, len(samples), size)]
+        return [self.collate(samples[first:first + size]) for first in range(0, len(samples), size)]
 
     def _place_of(self, index):
         """Returns the lane and the place in the row of the micro-batch that begins at this place of the epoch."""

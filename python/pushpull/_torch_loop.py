@@ -4,9 +4,10 @@ import math
 import warnings
 
 import torch
+from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from pushpull._error import USAGE, Error
-from pushpull._job import find_group
+from pushpull._job import Group, find_group
 
 
 class Loader:
@@ -64,13 +65,20 @@ class Optimizer(torch.optim.Optimizer):
         self._bases = [group["lr"] for group in self.param_groups]
         self._rates = list(self._bases)
         self._told = False
-        self._schedulers = []  # with their state, the rates at their beginning, and the number of their steps
+        self._schedulers = []  # with their state and rates at the beginning, their steps until now, and the job's steps for each
         self._begun = False
 
-    def schedule(self, scheduler):
-        """Lets `begin` step it."""
-        self._schedulers.append([scheduler, copy.deepcopy(scheduler.state_dict()), [group["lr"] for group in self.param_groups], 0])
+    def schedule(self, scheduler, every=1):
+        """Lets `begin` step it. If it is a scheduler of another optimizer, the rate of that one's first group is the job's.
+
+        every: steps of the job for a step of it.
+        """
+        rates = [group["lr"] for group in self._groups_of(scheduler)]
+        self._schedulers.append([scheduler, copy.deepcopy(scheduler.state_dict()), rates, 0, every])
         return scheduler
+
+    def _groups_of(self, scheduler):
+        return getattr(scheduler, "optimizer", self).param_groups
 
     def begin(self, step, kept):
         """Sets the rates of a script that has rates of its own: those of its schedulers for this step.
@@ -81,17 +89,20 @@ class Optimizer(torch.optim.Optimizer):
             self.set_rate(kept)
         self._begun = True
         for one in self._schedulers:
-            scheduler, state, rates, steps = one
-            if steps > step:  # the job has gone back to a checkpoint
+            scheduler, state, rates, steps, every = one
+            shown = self._groups_of(scheduler)
+            if steps > step // every:  # the job has gone back to a checkpoint
                 scheduler.load_state_dict(copy.deepcopy(state))
-                for group, rate in zip(self.param_groups, rates):
+                for group, rate in zip(shown, rates):
                     group["lr"] = rate
                 steps = 0
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that it is stepped without an update, by a worker that begins later
-                for _ in range(step - steps):
+                for _ in range(step // every - steps):
                     scheduler.step()
-            one[3] = step
+            one[3] = step // every
+            if shown is not self.param_groups:
+                self.set_rate(float(shown[0]["lr"]))
 
     def rate(self):
         """Returns the job's rate that the groups show. Raises Error if it differs between them."""
@@ -155,6 +166,51 @@ def rates_of(job, optimizers):
     facts = job._session.facts
     found = {"optimizer": (" and ".join(type(one).__name__ for one in optimizers) or None, "the key optimizer")}
     for one in optimizers[:1]:
-        found["lr"] = one.param_groups[0]["lr"], facts.learning_rate
+        found["lr"] = one.defaults.get("lr"), facts.learning_rate  # not that of a warm-up
         found["weight_decay"] = one.param_groups[0].get("weight_decay"), facts.weight_decay
     return found
+
+
+_REPLACED = {RandomSampler, SequentialSampler, DistributedSampler, WeightedRandomSampler}  # by the job's sampling, or its weights
+
+
+def settings_of(loader, batch_size):
+    """Returns what say_what_counts takes of a DataLoader. Raises Error if it makes no batches of samples.
+
+    batch_size: of the job's loader.
+    """
+    if loader.batch_sampler is None:
+        raise Error("[loader] the DataLoader has batch_size=None, so its data set yields batches: a job makes its own, so give "
+                    "job.loader a data set of samples", USAGE)
+    own = loader.sampler if loader.batch_size is not None else loader.batch_sampler
+    return {"batch_size": (loader.batch_size, batch_size),
+            "sampler": (None if type(own) in _REPLACED or isinstance(loader.dataset, IterableDataset) else type(own).__name__,
+                        "the key sampler"),
+            "worker_init_fn": (loader.worker_init_fn and "of the script", "the job seeds each micro-batch")}
+
+
+class _Members(Group):
+    """The parameters of a group of torch.optim, by their names."""
+
+    def __init__(self, number, names, lr, weight_decay):
+        super().__init__(f"param_groups[{number}]", lr, weight_decay)
+        self._names = names
+
+    def fits(self, name):
+        return name in self._names
+
+
+def groups_of(job, optimizer, trained):
+    """Returns the groups of an optimizer of torch.optim: with its weight decays, and the job's rate times the ratio of theirs."""
+    names = {id(entry.tensor): entry.name for entry in trained}
+    base, groups = optimizer.defaults.get("lr"), []
+    for number, group in enumerate(optimizer.param_groups):
+        members = {names.pop(id(one)) for one in group["params"] if id(one) in names}
+        ratio = float(group.get("initial_lr", group["lr"])) / float(base) if base else 1.0
+        if members:
+            groups.append(_Members(number, members, None if ratio == 1.0 else ratio * job._session.facts.learning_rate,
+                                   group.get("weight_decay")))
+    if names:
+        raise Error(f"[optimizer] {type(optimizer).__name__} has no group with {', '.join(list(names.values())[:8])}: a job trains "
+                    f"all parameters that are not frozen, so set requires_grad=False", USAGE)
+    return groups

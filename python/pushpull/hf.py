@@ -19,18 +19,18 @@ class PushPullTrainer(Trainer):
 
     evaluation: takes the model and a batch of eval_dataset, and returns the arguments of Task.report as a dict; None: the loss,
         and the correct labels of a classification. The job calls it; `evaluate` returns the newest result.
-    metric, groups: as those of pushpull.torch.Job.evaluation and Job.optimizer.
+    metric, metrics, groups: as those of pushpull.torch.Job.evaluation and Job.optimizer.
     job: as pushpull.torch.join returns it, if the script has joined.
     others: those of Trainer.
     """
 
-    def __init__(self, *arguments, evaluation=None, metric="accuracy", groups=(), job=None, **options):
+    def __init__(self, *arguments, evaluation=None, metric="accuracy", groups=(), job=None, metrics=None, **options):
         self.job = job or pp.join()
         super().__init__(*arguments, **options)
         # Else the Trainer expects the model to divide its loss by the number of targets of all pieces, which models that
         # only pass keywords on do not: a gradient would be as many times too large as there are pieces.
         self.model_accepts_loss_kwargs = False
-        self._evaluation, self._metric, self._groups = evaluation or _classify, metric, groups
+        self._evaluation, self._metric, self._metrics, self._groups = evaluation or _classify, metric, metrics, groups
         self.add_callback(_UntilTheEnd(self.job))
         state = getattr(self.args, "distributed_state", None)
         if state is not None:
@@ -45,28 +45,32 @@ class PushPullTrainer(Trainer):
         args, job = self.args, self.job
         job_pieces = args.gradient_accumulation_steps
         facts = job._session.facts
+        schedule = None if facts.says_rate else str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
         say_what_counts(job, "Hugging Face", {
             "optim": (str(getattr(args.optim, "value", args.optim)), "the key optimizer"),
             "learning_rate": (args.learning_rate, facts.learning_rate),
             "weight_decay": (args.weight_decay, facts.weight_decay),
-            "lr_scheduler_type": (str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)), "the key lr-schedule"),
+            "lr_scheduler_type": (schedule, "the key lr-schedule"),
             "max_grad_norm": (args.max_grad_norm or None, "the key clip-norm"),
             "per_device_train_batch_size": (args.per_device_train_batch_size, job.micro_batch // job_pieces),
             "num_train_epochs": (args.num_train_epochs if args.max_steps <= 0 else None, facts.epochs or "the key steps"),
-            "max_steps": (args.max_steps if args.max_steps > 0 else None, facts.steps or "the key epochs")})
+            "max_steps": (args.max_steps if args.max_steps > 0 else None, facts.steps or "the key epochs"),
+            "compute_metrics": (self.compute_metrics and getattr(self.compute_metrics, "__name__", "given"),
+                                "the job evaluates while it trains: evaluation= and metrics= of PushPullTrainer")})
         args.max_grad_norm = 0.0
         data, collate = self._columns(self.train_dataset, "training")
         loader = job.loader(data, num_workers=args.dataloader_num_workers, collate_fn=collate, accumulate=job_pieces,
                             prefetch_factor=args.dataloader_prefetch_factor or 2)
         if self.eval_dataset is not None:
-            job.evaluation(*self._columns(self.eval_dataset, "evaluation", self._evaluate_batch, self._metric))
+            data, collate = self._columns(self.eval_dataset, "evaluation")
+            job.evaluation(data, self._evaluate_batch, self._metric, collate, self._metrics)
         return loader
 
-    def _columns(self, data, description, *between):
-        """Returns a data set, `between`, and the function that makes a batch of columns that the model takes."""
+    def _columns(self, data, description):
+        """Returns a data set, and the function that makes a batch of columns that the model takes."""
         if hasattr(data, "column_names"):  # of the package datasets
-            return self._remove_unused_columns(data, description=description), *between, self.data_collator
-        return data, *between, self._get_collator_with_removed_columns(self.data_collator, description=description)
+            return self._remove_unused_columns(data, description=description), self.data_collator
+        return data, self._get_collator_with_removed_columns(self.data_collator, description=description)
 
     def _evaluate_batch(self, batch):
         with self.compute_loss_context_manager():

@@ -12,7 +12,7 @@ import sys
 
 import torch
 import torch.multiprocessing
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, default_collate
 
 from pushpull import Error, cost, group
 from pushpull._batches import Batches, Split
@@ -25,7 +25,7 @@ from pushpull._seeds import COMPUTE, seed_all
 from pushpull._session import Session
 from pushpull._streams import Shards, Stream, shards_of
 from pushpull._torch_exchange import BACKWARD, STEP, Exchange
-from pushpull._torch_loop import Loader, Optimizer
+from pushpull._torch_loop import Loader, Optimizer, groups_of, rates_of, say_what_counts, settings_of
 from pushpull._torch_model import ModelTensors
 from pushpull._torch_numerics import numerics
 from pushpull._torch_stages import Meeting, StageGroup, may_be_lost_member, wait_for_change
@@ -59,7 +59,7 @@ class Job(BaseJob):
         self._generation = 0  # of tasks()
         self._loader = None  # of a loop of the script's own, as the next three
         self._optimizer = None
-        self._evaluation = None  # data, function, metric, collate_fn, metrics
+        self._evaluation = None  # Split or Stream, function, metric, collate_fn, metrics
         self._last_epoch = None  # that the loop over epochs() is in
         self._epoch = 0
         self._handed = 0  # micro-batches
@@ -90,8 +90,9 @@ class Job(BaseJob):
 
         model: the job trains what it has at the first task. The weights that it has then are the job's initial ones if this
             is the worker with the lowest rank.
-        train, test: data sets with __len__ and __getitem__; test=None: nothing is evaluated. To train also Shards, or an
-            iterable of samples, such as an IterableDataset, with `length`, the number of samples of an epoch.
+        train, test: data sets with __len__ and __getitem__, Shards, or iterables of samples with a length, such as an
+            IterableDataset; test=None: nothing is evaluated.
+        length: the number of samples of an epoch, if train is an iterable without a length.
         num_workers, prefetch_factor: processes that read samples ahead, and batches ahead for each.
         groups: of `group`: rate and decay of some parameters.
         metric: accuracy, mean squared error, exact match or perplexity; or a dict of head names and their metrics.
@@ -108,25 +109,23 @@ class Job(BaseJob):
             raise Error("[attach] the script has job.loader or job.optimizer: attach is for a loop over job.tasks()", USAGE)
         self._stage = None if stage is None else _checked_stage(stage, self.stages)
         source = self._source(train, length, weights, collate_fn)
-        if test is not None:
-            _check_indices(test, "test")
-        splits = {TRAIN: source, EVALUATE: Split(test, collate_fn)}
+        splits = {TRAIN: source, EVALUATE: self._test_source(test, None, collate_fn)}
         self._attach(model, splits, groups, metric, metrics, num_workers, prefetch_factor, data_digest, weights)
 
     def _source(self, train, length, weights, collate_fn, pieces=1):
         """Returns the training data as a Split or a Stream."""
-        if isinstance(train, DataLoader):
-            raise no_indices(train, "train")
-        if length is None and not isinstance(train, (Shards, IterableDataset)):
-            _check_indices(train, "train")
+        if not _is_stream(train, length, "train"):
             return Split(train, collate_fn, pieces)
-        if hasattr(train, "__getitem__") and not isinstance(train, IterableDataset):
-            raise Error(f"[attach] length is {length}, and the train data set ({type(train).__name__}) has indices: leave out "
-                        f"length", USAGE)
         if weights is not None:
             raise Error("[attach] weights of data without indices, which are read in their order: give a data set with __len__ "
                         "and __getitem__", USAGE)
-        return Stream(shards_of(train, length), collate_fn, self.global_batch, self.micro_batch, pieces)
+        return Stream(shards_of(train, length, "train"), collate_fn, self.global_batch, self.micro_batch, pieces)
+
+    def _test_source(self, test, length, collate_fn):
+        """Returns the test data as a Split or a Stream, which has one lane: a chunk begins at the place of its first index."""
+        if test is None or not _is_stream(test, length, "test"):
+            return Split(test, collate_fn)
+        return Stream(shards_of(test, length, "test"), collate_fn, 1, 1)
 
     def _attach(self, model, splits, groups, metric, metrics, num_workers, prefetch_factor, data_digest, weights):
         train, test = splits[TRAIN], splits[EVALUATE]
@@ -231,10 +230,12 @@ class Job(BaseJob):
 
     # ---- a loop of the script's own ----
 
-    def loader(self, train, num_workers=0, collate_fn=default_collate, prefetch_factor=2, accumulate=1, data_digest=None,
+    def loader(self, train, num_workers=None, collate_fn=None, prefetch_factor=None, accumulate=1, data_digest=None,
                length=None, weights=None):
         """Returns an iterable over this worker's micro-batches, an epoch in each iteration: see Loader.
 
+        train: as that of attach, or a DataLoader: its data set is read then, with its collate_fn, processes and weights unless
+            others are given.
         accumulate: hands out each micro-batch in this number of equal pieces: the script calls backward for each, and step()
             after the last one. The gradients are added, so divide each loss by it.
         others: as those of attach.
@@ -245,6 +246,14 @@ class Job(BaseJob):
         if self.stages > 1:
             raise Error("[loader] the job has stages, whose scripts loop over job.tasks(): call job.attach(..., stage=...)",
                         USAGE)
+        if isinstance(train, DataLoader):
+            theirs, train = train, train.dataset
+            say_what_counts(self, "the DataLoader", settings_of(theirs, self.micro_batch // max(accumulate, 1)))
+            num_workers = theirs.num_workers if num_workers is None else num_workers
+            collate_fn, prefetch_factor = collate_fn or theirs.collate_fn, prefetch_factor or theirs.prefetch_factor
+            if weights is None and isinstance(theirs.sampler, WeightedRandomSampler):
+                weights = theirs.sampler.weights
+        num_workers, collate_fn, prefetch_factor = num_workers or 0, collate_fn or default_collate, prefetch_factor or 2
         source = self._source(train, length, weights, collate_fn, accumulate)
         self._loader = Loader(self, train, source, num_workers, collate_fn, prefetch_factor, accumulate, data_digest, weights)
         return self._loader
@@ -252,26 +261,37 @@ class Job(BaseJob):
     def optimizer(self, model, groups=()):
         """Returns an optimizer whose `step` ends a micro-batch: see Optimizer.
 
-        model, groups: as those of attach. A model in evaluation mode is put into training mode at the first batch; the script
-            may put parts of it into evaluation mode then, which they keep.
+        model: as that of attach. One in evaluation mode is put into training mode at the first batch; the script may put parts of
+            it into evaluation mode then, which they keep.
+        groups: as those of attach, or an optimizer of torch.optim, of which the weight decays and the ratios of the groups' rates
+            count. The rest of it is the job's.
         """
         self._check_new()
         if self._optimizer is not None:
             raise Error("[optimizer] the job has an optimizer already", USAGE)
         trained = ModelTensors(model).trained()
+        if isinstance(groups, torch.optim.Optimizer):
+            theirs = rates_of(self, [groups])
+            del theirs["weight_decay"]  # that counts
+            say_what_counts(self, "the script", theirs)
+            groups = groups_of(self, groups, trained)
         self._optimizer = Optimizer(self, model, check_groups(groups, [entry.name for entry in trained]), trained)
         return self._optimizer
 
-    def evaluation(self, test, function, metric="accuracy", collate_fn=None, metrics=None):
+    def evaluation(self, test, function, metric="accuracy", collate_fn=None, metrics=None, length=None):
         """Lets the loader evaluate: when a chunk of the test data comes to this worker, it runs `function`.
 
+        test: as that of attach, or a DataLoader, whose data set and collate_fn are taken.
         function: takes a batch and returns the arguments of Task.report as a dict, {"loss": ..., "correct": ...}. It runs with
             the model in evaluation mode and without gradients.
         metric, metrics: as those of attach. collate_fn: None: that of the loader.
+        length: the number of test samples, if test is an iterable without a length.
         """
         self._check_new()
-        _check_indices(test, "test")
-        self._evaluation = test, function, metric, collate_fn, metrics
+        if isinstance(test, DataLoader):
+            test, collate_fn = test.dataset, collate_fn or test.collate_fn
+        source = self._test_source(test, length, collate_fn)
+        self._evaluation = source, function, metric, collate_fn, metrics
 
     def epochs(self):
         """Yields the job's epochs that are left, by number, until the job is over.
@@ -303,6 +323,7 @@ class Job(BaseJob):
     def scheduler(self, scheduler):
         """Steps a scheduler of torch.optim.lr_scheduler, once for each step of the job, whichever worker computes it and
         after a resume too. Returns it. Needs lr-schedule = external. Its steps are those of the job: total_steps=job.steps.
+        The rate is that of the first group of its optimizer, or each group's own if that is job.optimizer(model).
         """
         if not self._session.facts.says_rate:
             raise Error("[scheduler] the job has rates of its own: take lr-schedule = external", USAGE)
@@ -330,8 +351,9 @@ class Job(BaseJob):
             lacking = "job.loader(train_set)" if self._loader is None else "job.optimizer(model)"
             raise Error(f"[loader] call {lacking} before the first batch", USAGE)
         loader = self._loader
-        test, _, metric, collate, metrics = self._evaluation or (None, None, "accuracy", None, None)
-        splits = {TRAIN: loader.source, EVALUATE: Split(test, collate or loader.collate_fn)}
+        test, _, metric, collate, metrics = self._evaluation or (Split(None, None), None, "accuracy", None, None)
+        test.collate = collate or loader.collate_fn
+        splits = {TRAIN: loader.source, EVALUATE: test}
         if not self._optimizer.model.training:
             self._optimizer.model.train()  # as from_pretrained gives it; the script may freeze parts in its loop
         self._attach(self._optimizer.model, splits, self._optimizer.groups, metric, metrics, loader.num_workers,
@@ -553,10 +575,19 @@ class Job(BaseJob):
             self._session.report(sums, named)
 
 
-def _check_indices(data, split):
-    if isinstance(data, IterableDataset) and hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+def _is_stream(data, length, split):
+    """Returns whether data have no indices, so that they are read in their order. Raises Error if they cannot be read at all."""
+    if isinstance(data, DataLoader):
         raise no_indices(data, split)
-    size_of(data, split)
+    if length is None and not isinstance(data, (Shards, IterableDataset)):
+        if not hasattr(data, "__getitem__"):
+            raise no_indices(data, split)
+        size_of(data, split)
+        return False
+    if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+        raise Error(f"[attach] length is {length}, and the {split} data set ({type(data).__name__}) has indices: leave out "
+                    f"length", USAGE)
+    return True
 
 
 def _checked_stage(stage, stages):

@@ -220,6 +220,51 @@ def an_early_stopping_of_lightning_waits_for_the_first_evaluation(lab):
     expect(found and float(found[1]) < 4.0 and found[2] == "True", run.output()[-1500:])
 
 
+RATES = """
+import lightning as L, sys, torch
+from pushpull.lightning import PushPullStrategy
+torch.set_num_threads(1)
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        print(f"RATE {self.trainer.strategy.job.lr:.6g}")
+        return (self.layer(batch[0]) - batch[0].sum(1, keepdim=True)).square().mean()
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        if sys.argv[1] == "step":
+            return [optimizer], [{"scheduler": torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)),
+                                  "interval": "step"}]
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+torch.manual_seed(3)
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 4)), batch_size=8)
+given = {"limit_train_batches": 2, "max_steps": 3} if sys.argv[1] == "step" else {"fast_dev_run": True}
+L.Trainer(strategy=PushPullStrategy(), accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+          enable_model_summary=False, **given).fit(Net(), data)
+"""
+
+
+def schedulers_of_lightning_say_the_rate(lab):
+    python = _prepare_with(lab, "lightning")
+    file = lab.folder / "rates.py"
+    file.write_text(RATES)
+    keys = {"model": "external", "lr": 0.1, "global-batch": 16, "micro-batch": 8, "epochs": 3, "lr-schedule": "external"}
+    steps = range(15)  # of two micro-batches
+    for kind, rates, lines in (("step", [0.1 / (1 + step) for step in steps],
+                                ("max_steps 3 (the key epochs)", "limit_train_batches 2 (the keys steps and epochs)")),
+                               ("epoch", [0.1 * 0.5 ** (step // 5) for step in steps], ("fast_dev_run True (the flag --steps)",))):
+        hashes = set()
+        for workers in (1, 2):
+            run = lab.launch(lab.job(keys), 1, workers, worker=f"{python} -u {file} {kind}")
+            expect(run.ends(200) == 0, run.output()[-1500:])
+            found = sorted(re.findall(r"RATE (\S+)", run.output()))
+            expect(found == sorted(2 * [f"{rate:.6g}" for rate in rates]), f"{kind}: {found}")
+            expect(all(line in run.output() for line in lines), run.output())
+            hashes.add(base.summary_of(run.out)["weights_sha256"])
+        expect(len(hashes) == 1, f"{kind}: {hashes}")
+
+
 def the_trainer_of_hugging_face_is_kept(lab):
     python = _prepare_with(lab, "transformers", "accelerate")
     done = [example(lab, python, "sentences_hf", [lab.folder / f"hf-{workers}"], workers) for workers in (1, 2)]
@@ -263,6 +308,20 @@ def pieces_of_the_trainer_of_hugging_face_have_the_gradient_of_the_whole(lab):
     expect(max(losses) - min(losses) < 1e-4, f"{losses}")
 
 
+def the_schedule_of_the_trainer_of_hugging_face_says_the_rate(lab):
+    python = _prepare_with(lab, "transformers", "accelerate")
+    file = lab.folder / "trainer.py"
+    file.write_text(TRAINER)
+    keys = {"model": "external", "optimizer": "sgd", "lr": 0.05, "global-batch": 32, "micro-batch": 8, "epochs": 3, "seed": 5,
+            "lr-schedule": "external"}
+    for workers in (1, 2):
+        run = lab.launch(lab.job(keys), 1, workers, worker=f"{python} {file} {lab.folder / 'hf'} 1")
+        expect(run.ends(200) == 0, run.output()[-1500:])
+        expect("learning_rate 5e-05 (the job has 0.05)" in run.output() and "lr_scheduler_type" not in run.output(), run.output())
+        rates = [line["learning_rate"] for line in base.metrics_of(run.out) if "learning_rate" in line]
+        expect(abs(rates[-1] - 0.05 / 30) < 1e-9, f"the last of 30 steps of a linear schedule: {rates}")
+
+
 BEST = """
 import sys, torch
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, TrainingArguments
@@ -274,12 +333,20 @@ model = BertForSequenceClassification(BertConfig(
     max_position_embeddings=16))
 words = torch.randint(0, 50, (320, 12))
 rows = [{"input_ids": row, "labels": int(row[0] < 25)} for row in words]
-trainer = PushPullTrainer(model=model, train_dataset=rows, eval_dataset=rows[:40], args=TrainingArguments(
+def results(model, batch):
+    out = model(**batch)
+    right = (out.logits.argmax(-1) == batch["labels"])
+    return {"loss": out.loss, "correct": right.sum(), "sums": {"right": right.sum(), "all": len(right)}}
+def share(prediction):
+    raise RuntimeError("the job evaluates")
+trainer = PushPullTrainer(model=model, train_dataset=rows, eval_dataset=rows[:40], evaluation=results, compute_metrics=share,
+    metrics={"share": lambda sums: sums["right"] / sums["all"]}, args=TrainingArguments(
     sys.argv[1], report_to=[], use_cpu=True, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
     metric_for_best_model="accuracy"), callbacks=[EarlyStoppingCallback(9)])
 trainer.train()
 if trainer.is_world_process_zero():
     print("BEST", trainer.state.best_metric, trainer.state.best_model_checkpoint)
+    print("SHARE", trainer.evaluate()["eval_share"])
 """
 
 
@@ -295,6 +362,8 @@ def the_trainer_of_hugging_face_saves_in_worker_0_alone_and_loads_its_best_check
     expect(run.ends(200) == 0, run.output()[-1500:])
     found = re.search(r"BEST ([0-9.]+) (\S+)", run.output())
     expect(found and float(found[1]) > 0.4 and pathlib.Path(found[2]).parent == folder, run.output()[-1500:])
+    expect("compute_metrics share (the job evaluates while it trains: evaluation= and metrics=" in run.output(), run.output())
+    expect(re.search(rf"SHARE {base.summary_of(run.out)['test_accuracy']}", run.output()), run.output()[-1500:])
     checkpoints = sorted(folder.glob("checkpoint-*"))
     expect(len(checkpoints) == 3 and all((one / "model.safetensors").exists() for one in checkpoints), f"{checkpoints}")
 

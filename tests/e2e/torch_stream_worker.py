@@ -82,6 +82,21 @@ def loader_of(job, given):
     return job.loader(shards, collate_fn=collate, **options)
 
 
+def evaluate(job, model, kind):
+    def results(batch):
+        out = model(batch[0])
+        return {"loss": F.cross_entropy(out, batch[1]), "correct": (out.argmax(1) == batch[1]).sum()}
+
+    test = data()[1]
+    if kind == "shards":
+        parts = len(test) // 4
+        job.evaluation(pp.Shards(range(4), open=lambda part: (test[part * parts + i] for i in range(parts)), lengths=parts), results)
+    elif kind == "iterable":
+        job.evaluation(Numbers(test), results, length=len(test))
+    else:
+        job.evaluation(test, results)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", help="map, weights, iterable, shards, datasets, datasets-whole, webdataset")
@@ -89,6 +104,7 @@ def main():
     parser.add_argument("--loaders", type=int, default=0)
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--mistake", default="")
+    parser.add_argument("--test", choices=("map", "iterable", "shards"), help="evaluates the test data, of this kind")
     parser.add_argument("--indices", type=pathlib.Path, help="a folder for the indices of the samples of each task")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -97,6 +113,8 @@ def main():
     model = network("mlp")
     loader = loader_of(job, given)
     optimizer = job.optimizer(model)
+    if given.test:
+        evaluate(job, model, given.test)
     tasks = {}
     for _ in job.epochs():
         for x, y in loader:

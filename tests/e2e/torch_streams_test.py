@@ -1,4 +1,4 @@
-"""Tests whole jobs whose training data have no indices, or weights: torch_stream_worker.py."""
+"""Tests whole jobs whose data have no indices, or weights: torch_stream_worker.py."""
 import io
 import json
 import tarfile
@@ -26,6 +26,18 @@ def shards_have_the_same_bits_for_any_number_of_workers(lab):
     hashes = {f"{workers} workers, {loaders} loaders": hash_of(lab, keys, 1, workers, stream("shards", "--loaders", loaders))
               for workers, loaders, keys in ((1, 0, {}), (2, 0, {}), (4, 0, {}), (3, 2, {}), (2, 1, {"strategy": "allreduce:tree"}))}
     expect(len(set(hashes.values())) == 1, f"{hashes}")
+
+
+def streams_are_evaluated(lab):
+    _prepare(lab)
+    found = {}
+    for kind, workers, loaders in (("map", 1, 0), ("iterable", 1, 0), ("iterable", 3, 1), ("shards", 2, 0)):
+        summary = trained(lab, {"eval-every": 10}, 1, workers, stream("map", "--test", kind, "--loaders", loaders))
+        expect(summary["test_total"] == 100, f"{kind}: {summary['test_total']} test samples")
+        found[kind, workers] = summary["test_loss"], summary["test_accuracy"]
+    first = found["map", 1]
+    expect(all(abs(loss - first[0]) < 1e-6 and right == first[1] for loss, right in found.values()), f"{found}")
+    expect(found["iterable", 3] == first, "an iterable has other figures than its samples in order")
 
 
 def each_strategy_trains_on_shards(lab):

@@ -27,14 +27,13 @@ def main():
             if left._open.step == given.raise_at:
                 raise RuntimeError("my own mistake")
             out = nets[0](x)
-            loss = F.cross_entropy(out, y)
-            loss.backward()
-            optimizers[0].step(loss=loss)
             # the second network learns what the first one answers
-            loss = F.mse_loss(nets[1](x), out.detach())
-            loss.backward()
-            optimizers[1].step(loss=loss)
+            losses = F.cross_entropy(out, y), F.mse_loss(nets[1](x), out.detach())
+            losses[0].backward()
             time.sleep(given.slow)
+            losses[1].backward()
+            for optimizer, loss in zip(optimizers, losses):
+                optimizer.step(loss=loss)
     print(f"END {left.rank} {right.rank}", flush=True)
 
 

@@ -23,7 +23,7 @@ except ImportError as error:
 import torch.nn.functional as F
 from fake_library import EVALUATE, TRAIN, FakeLibrary
 from torch import nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset, WeightedRandomSampler
 
 import pushpull.torch as pp
 from pushpull._library import NO_LOSS
@@ -321,6 +321,28 @@ class Batches(unittest.TestCase):
             got = self.batches(workers, announces)
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(want, got)), f"{workers} processes")
 
+    def test_are_read_once_if_the_first_of_them_are_not_announced(self):
+        tasks, read = training((0, 0), (0, 2), (1, 0), (1, 3)), []
+
+        class Recorded(Dataset):
+            def __len__(self):
+                return 40
+
+            def __getitem__(self, index):
+                return images()[index]
+
+            def __getitems__(self, indices):
+                read.append(indices)
+                return [self[index] for index in indices]
+
+        library = FakeLibrary(tasks, announces=True).install()
+        library.announced.pop(0)
+        job, model = pp.join(), network()
+        job.attach(model, train=Recorded())
+        for task in job.tasks():
+            task.backward(model(task.batch[0]).mean())
+        self.assertEqual(sorted(read), sorted(task[3] for task in tasks))
+
     def test_of_a_task_that_another_worker_gets_are_not_used(self):
         library = FakeLibrary(training((0, 0), (0, 1))).install()
         library.announced = [(TRAIN, 0, 3, 0, [15, 16]), (TRAIN, 0, 1, 0, [5, 6, 7, 8, 9])]
@@ -535,6 +557,61 @@ class OwnLoop(unittest.TestCase):
         library.facts.update(rank=0, workers=5)
         self.assertEqual((lengths, len(pp.join().loader(images()))), ([2, 2, 4, 2], 1))
 
+    def test_reads_what_a_data_loader_has(self):
+        def pair(samples):
+            return torch.stack([sample[0] for sample in samples]), torch.tensor([int(sample[1]) for sample in samples])
+
+        def loader_of(weights=None, **options):
+            library = FakeLibrary([*training((0, 0), (1, 2)), (EVALUATE, -1, 0, [0, 1, 2])]).install()
+            job, model, said, seen = pp.join(), network(), io.StringIO(), []
+            with contextlib.redirect_stderr(said):
+                loader = job.loader(DataLoader(images(), **options))
+                optimizer = job.optimizer(model)
+                job.evaluation(DataLoader(images(), collate_fn=pair), lambda batch: seen.append(batch) or {"loss": 0, "correct": 0})
+                library.on_attach = lambda: weights and self.assertEqual(library.model.sample_weights[:40], weights)
+                for batch in loader:
+                    self.train(model, optimizer, batch, loss=0.5)
+                    seen.append(batch)
+            job.leave()
+            return loader, [y.tolist() for x, y in seen], said.getvalue()
+
+        labels = images().tensors[1].tolist()
+        for options in ({"batch_size": 5, "shuffle": True, "num_workers": 1}, {"batch_size": 5}):
+            loader, seen, said = loader_of(collate_fn=pair, **options)
+            self.assertEqual((loader.collate_fn, loader.num_workers, said), (pair, options.get("num_workers", 0), ""))
+            self.assertEqual(seen, [labels[:5], labels[10:15], labels[:3]])
+        weights = [1.0 + i for i in range(40)]
+        self.assertEqual(loader_of(weights, batch_size=5, sampler=WeightedRandomSampler(weights, 40))[2], "")
+        for options, line in (({"batch_size": 8}, r"not these of the DataLoader: batch_size 8 \(the job has 5\)$"),
+                              ({"batch_sampler": BatchSampler(range(40), 5, False)}, r"sampler BatchSampler \(the key sampler\)$"),
+                              ({"batch_size": 5, "worker_init_fn": print}, "worker_init_fn of the script")):
+            self.assertRegex(loader_of(**options)[2].strip(), line)
+        with self.assertRaisesRegex(pp.Error, "batch_size=None, so its data set yields batches"):
+            loader_of(batch_size=None, sampler=SequentialSampler(images()))
+
+    def test_takes_the_groups_of_an_optimizer_of_torch(self):
+        def declared(groups_of, **keys):
+            library = FakeLibrary(training((0, 0))).install()
+            library.facts.update(keys)
+            job, model, said = pp.join(), network(), io.StringIO()
+            with contextlib.redirect_stderr(said):
+                loader, optimizer = job.loader(images()), job.optimizer(model, groups_of(model))
+                self.train(model, optimizer, next(iter(loader)), loss=0.5)
+            return {name: (rate, decay) for name, _, rate, decay, momentum in library.tensors if momentum is None}, said.getvalue()
+
+        def three(model):
+            return torch.optim.AdamW([{"params": model[0].parameters(), "lr": 0.01}, {"params": [model[5].weight]},
+                                      {"params": [*model[1].parameters(), model[5].bias], "weight_decay": 0.0}], 0.02, weight_decay=0.3)
+
+        found, said = declared(three)
+        self.assertEqual(found, {"0.weight": (0.05, 0.3), "1.weight": (None, 0.0), "1.bias": (None, 0.0), "5.weight": (None, 0.3),
+                                 "5.bias": (None, 0.0)})
+        self.assertIn("optimizer AdamW (the key optimizer), lr 0.02 (the job has 0.1)", said)
+        found, said = declared(lambda model: torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.2))
+        self.assertEqual(set(found.values()), {(None, 0.2)})
+        with self.assertRaisesRegex(pp.Error, "SGD has no group with 0.weight, 1.weight, 1.bias: a job trains all parameters"):
+            declared(lambda model: torch.optim.SGD(model[5].parameters(), 0.1))
+
     def test_has_epochs_and_each_loop_may_be_left(self):
         tasks = [(TRAIN, step, 0, [0, 1, 2, 3, 4], epoch) for step, epoch in enumerate((0, 0, 2, 2, 1, 3))]
         library, job, model, loader, optimizer = self.begun(tasks)
@@ -661,6 +738,17 @@ class OwnLoop(unittest.TestCase):
         for batch in loader:
             self.train(model, optimizer, batch, loss=1)
         self.assertEqual(library.rates, [0.1 / 4, 0.1 / 2], "the job has gone back to a checkpoint")
+
+    def test_steps_a_scheduler_of_another_optimizer(self):
+        for every in (1, 2):
+            library, job, model, loader, optimizer = self.begun(training((0, 0), (1, 0), (2, 0), (1, 1), (3, 0)), says_rate=True)
+            theirs = torch.optim.SGD(model.parameters(), 0.4)
+            optimizer.schedule(torch.optim.lr_scheduler.LambdaLR(theirs, lambda step: 1 / (1 + step)), every)
+            for batch in loader:
+                self.train(model, optimizer, batch, loss=0.0)
+            want = [0.4 / (1 + step // every) for step in (0, 1, 2, 1, 3)]
+            self.assertTrue(all(abs(rate - one) < 1e-9 for rate, one in zip(library.rates, want)), library.rates)
+            self.assertEqual(len(library.rates), len(want))
 
     def test_a_script_goes_on_with_the_rate_and_the_loss_of_the_step_before(self):
         library, job, model, loader, optimizer = self.begun(training((7, 0), (8, 0)), says_rate=True)

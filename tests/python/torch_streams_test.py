@@ -11,9 +11,9 @@ except ImportError as error:
     print(f"skipped: {error}; on Debian it is the package python3-torch, for /usr/bin/python3")
     sys.exit(77)
 
-from fake_library import TRAIN, FakeLibrary
+from fake_library import EVALUATE, TRAIN, FakeLibrary
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import pushpull.torch as pp
 from pushpull._streams import Stream
@@ -211,12 +211,43 @@ class Loaders(unittest.TestCase):
         self.assertEqual(found, 2 * [[float(i)] for i in range(60)])
         self.assertEqual(sorted(set(data.told)), [0, 1])
 
+    def test_evaluate_streams(self):
+        def evaluated(test, **options):
+            chunks = [(EVALUATE, -1, chunk, list(range(7 * chunk, min(7 * chunk + 7, 24)))) for chunk in (0, 1, 3, 0, 2, 3)]
+            training = [(TRAIN, 0, 0, [0, 1, 2, 3, 4]), *chunks[:3], (TRAIN, 4, 0, [0, 1, 2, 3, 4], 1), *chunks[3:]]
+            library = FakeLibrary(training, announces="num_workers" in options).install()
+            job, model, seen = pp.join(), nn.Linear(1, 3), []
+            loader = job.loader(TensorDataset(torch.ones(40, 1)), num_workers=options.pop("num_workers", 0))
+            optimizer = job.optimizer(model)
+            job.evaluation(test, lambda batch: seen.append(batch.flatten().tolist()) or {"loss": 0.0, "correct": 0}, **options)
+            for _ in job.epochs():
+                for x, in loader:
+                    model(x).mean().backward()
+                    optimizer.step(loss=0.0)
+            job.leave()
+            self.assertEqual(library.data[:2], (40, 24))
+            return seen
+
+        want = [list(map(float, range(7 * chunk, min(7 * chunk + 7, 24)))) for chunk in (0, 1, 3, 0, 2, 3)]
+        for test, options in ((Words(), {"length": 24}), (Sized(24), {}), (Sized(24), {"num_workers": 2}),
+                              (DataLoader(Sized(24)), {})):
+            self.assertEqual(evaluated(test, **options), want)
+        parts = pp.Shards((0, 10, 20), open=lambda first: (torch.tensor([float(first + i)]) for i in range(10)),
+                          lengths=(10, 10, 4))
+        found = evaluated(parts)
+        self.assertEqual((found[0], found[2]), (found[3], found[5]), "each evaluation has the same chunks")
+        self.assertEqual(sorted(sum((found[0], found[1], found[2], found[4]), [])), list(map(float, range(24))))
+        with self.assertRaisesRegex(pp.Error, "the test data set .Words. has neither indices nor a length"):
+            evaluated(Words())
+        with self.assertRaisesRegex(pp.Error, "the test data set .Words. ends after 20 samples, and its length is 24"):
+            evaluated(Words(20), length=24)
+
     def test_name_what_is_missing_or_too_much(self):
         for data, options, line in (
                 (Words(), {}, "train data set .Words. has neither indices nor a length: give length="),
                 (iter([1]), {"length": 5}, "can be read once at most"),
                 ([1, 2, 3], {"length": 5}, "length is 5, and the train data set .list. has indices"),
-                (DataLoader([1, 2]), {"length": 5}, "train data set .DataLoader. has no indices"),
+                (DataLoader(Words()), {}, "train data set .Words. has neither indices nor a length: give length="),
                 (pp.Shards("ab", open=iter, lengths=3), {"length": 5}, "length is 5, and the shards have 6"),
                 (Words(7), {"length": 20}, "ends after 7 samples, and its length is 20")):
             with self.assertRaisesRegex(pp.Error, line):
