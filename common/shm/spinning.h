@@ -34,10 +34,10 @@ class Spinning {
   static constexpr std::chrono::microseconds kTaken{200};
 
  private:
-  static constexpr std::chrono::milliseconds kMinPause{100};
+  static constexpr std::chrono::milliseconds kMinPause{20};
   static constexpr std::chrono::milliseconds kMaxPause{6400};
   static constexpr int kMaxMisses = 6;
-  static constexpr int kHits = 64;
+  static constexpr int kHits = 1000;
 
   const Wait wait_;
   int64_t waits_ = 0;
