@@ -179,6 +179,7 @@ struct Job {
   TensorCodecs codec_tensors;    // exceptions to `codec` for some tensors
   Codec pull_codec;              // of weights: fp32 or bf16
   int64_t eval_every = 0;        // steps; 0 = at the end only
+  bool eval_ema = false;         // false: `eval-weights` = model; true: ema, the averaged weights
   StopWhen stop_when;            // the run ends early if evaluations bring nothing better
   bool checkpoint_best = false;  // keep the checkpoint of the best evaluation
   std::string checkpoint_dir;    // "" = OUT/checkpoints
