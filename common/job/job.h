@@ -37,8 +37,7 @@ std::string dataset_help();
 //
 // Ends a run once `patience` evaluations in a row have brought no better value of a measure.
 struct StopWhen {
-  std::string head;      // of the model; "" for the first
-  std::string metric;    // "loss", "metric" (the head's own), or that metric's word
+  MeasureName name;
   int64_t patience = 0;  // 0: the run never stops early
 
   bool on() const { return patience > 0; }
