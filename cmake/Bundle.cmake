@@ -44,11 +44,7 @@ execute_process(COMMAND ${PUSHPULL_BUNDLE_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/
 # Archives by their paths: the targets would bring Debian's shared libraries. The group lets them need each other.
 set(ours common datasets device io keys launch net record_proto shm wire worker)
 list(TRANSFORM ours REPLACE "(.+)" "$<TARGET_FILE:pushpull_\\1>" OUTPUT_VARIABLE archives)
-set(libraries protobuf boost_program_options crypto z sodium)
-if(PNG_FOUND AND JPEG_FOUND)
-  list(APPEND libraries png jpeg)  # of the data set folder, which the library leaves out: the archives only name what is discarded
-endif()
-foreach(library ${libraries})
+foreach(library protobuf boost_program_options crypto sodium)
   find_library(PUSHPULL_BUNDLE_${library} lib${library}.a REQUIRED)
   mark_as_advanced(PUSHPULL_BUNDLE_${library})
   list(APPEND archives ${PUSHPULL_BUNDLE_${library}})

@@ -323,6 +323,7 @@ void Trainer::train() try {
     take_task();
     const Task task = push_pull_.next(links_->now_ms());
     links_->send();
+    if (task.kind != Task::kEvaluate) report_held();
     if (task.kind == Task::kCompute) {
       compute(task);
     } else if (task.kind == Task::kEvaluate) {
@@ -350,6 +351,15 @@ void Trainer::keep_final(int64_t end_step) {
   if (!push_pull_.setup().job.strategy.traits().step_versions) return;
   if (!std::ranges::all_of(push_pull_.read_versions(), is_final)) return;
   compute_.finish(push_pull_.weights());
+}
+
+// An evaluation of averages may end the job, and its program gets the weights of the job's end, which
+// this worker then has not: they arrive with the next pull.
+void Trainer::report_held() {
+  if (held_.empty() || !push_pull_.all_here()) return;
+  if (push_pull_.has_weights_of(held_.back().step())) compute_.finish(push_pull_.weights());
+  for (wire::EvalResult& result : held_) coordinator_.report(std::move(result));
+  held_.clear();
 }
 
 // ---- a training task ----
@@ -512,7 +522,7 @@ void Trainer::evaluate(const Task& task) {
   split_.enter(TimeSplit::kOther);
   report_times();
   note_progress();
-  const std::span<const float> own = step_->own_weights();
+  const std::span<const float> own = step_->evaluated_weights();
   std::optional<wire::EvalResult> result;
   try {
     if (push_pull_.is_past_barrier()) {
@@ -526,7 +536,17 @@ void Trainer::evaluate(const Task& task) {
   if (trace_.on()) waits_since_s_ = now_seconds();
   if (!result) return;
   if (group_) result->set_attempt(group_->parts().attempt());
-  if (result->chunks_size() > 0) coordinator_.report(std::move(*result));
+  if (result->chunks_size() > 0) {
+    const PushPullSetup& setup = push_pull_.setup();
+    const bool may_end = task.step == setup.barriers.end_step || setup.barriers.awaits_evaluations;
+    const bool holds = may_end && setup.barriers.averages && own.empty() &&
+                       setup.job.model == "external" && setup.job.strategy.traits().step_versions;
+    if (holds) {
+      held_.push_back(std::move(*result));
+    } else {
+      coordinator_.report(std::move(*result));
+    }
+  }
   push_pull_.finish_evaluation();
 }
 

@@ -109,6 +109,8 @@ class Trainer : private StepHost, private StageExchange {
   void wait();
   // Gives the model the weights at the end of the job, once, if they are here.
   void keep_final(int64_t end_step);
+  // Reports evaluations whose results waited for the weights that the job may end with.
+  void report_held();
   // Tells the model the progress of the job.
   void note_progress();
   // Adds a trace event for each slice in `message`.
@@ -141,9 +143,10 @@ class Trainer : private StepHost, private StageExchange {
   int64_t tasks_ = 0;  // told
   Task told_task_;     // last, at stage 0
   TimeSplit split_ = watched_time_split();
-  Task task_;                       // task being computed
-  std::span<const float> weights_;  // of task_
-  bool final_kept_ = false;         // since the last task, if this worker has the final weights
+  Task task_;                           // task being computed
+  std::span<const float> weights_;      // of task_
+  std::vector<wire::EvalResult> held_;  // see report_held
+  bool final_kept_ = false;             // since the last task, if this worker has the final weights
   Trace& trace_;
   double waits_since_s_ = 0.0;  // when the last task ended; only if tracing
 };

@@ -76,7 +76,7 @@ class Comparison {
   void learn_model(const CompareRun& run);
   void make_labs();
   void describe();
-  void check_target() const;
+  void check_target();
   void make_folder();
   void choose();
   // Returns false if a signal ended the comparison.
@@ -99,6 +99,7 @@ class Comparison {
   std::vector<StepNode> nodes_;  // on which the largest runs are; none: this machine
   std::vector<std::string> notes_before_;
   bool model_is_known_ = false;  // a user's
+  std::vector<HeadInfo> heads_;  // of the model
   int64_t eval_every_ = 0;
   int64_t steps_ = 0;
   int64_t began_ms_ = 0;
@@ -188,7 +189,7 @@ void Comparison::prepare() {
   result_.commit = built_commit();
   result_.version = PUSHPULL_VERSION;
   result_.began = utc_now();
-  result_.target = options_.target;
+  if (options_.target) result_.target = options_.target->value;
   if (options_.worker.empty()) check_target();
   result_.straggler = options_.straggler;
   result_.worker = options_.worker;
@@ -220,7 +221,8 @@ void Comparison::prepare_model() {
   for (const int64_t stages : options_.stages) {
     if (stages > 1) plan_stages(job, dataset->fields(), stages);
   }
-  if (!model.heads.empty()) result_.metric = to_string(model.heads.front().metric);
+  heads_ = model.heads;
+  if (!heads_.empty()) result_.metric = to_string(heads_.front().metric);
 }
 
 // Takes the figures of a user's model from the first run that has finished.
@@ -229,28 +231,40 @@ void Comparison::learn_model(const CompareRun& run) {
   model_is_known_ = true;
   result_.model_parameters = run.model_parameters;
   result_.metric = run.metric;
+  heads_ = run.heads;
   std::cout << "  model       " << run.model_parameters << " parameters, measures "
             << (run.metric.empty() ? "nothing" : run.metric) << std::endl;
   check_target();
 }
 
-// Refuses an accuracy as the target of a model that measures something else.
-void Comparison::check_target() const {
+// Finds the target's measure. Refuses one that the model has not, and an accuracy of a model that
+// measures something else.
+void Comparison::check_target() {
   if (!options_.target) return;
+  const auto& [name, value] = *options_.target;
+  const std::string flag = "[compare] --target " +
+                           (name == MeasureName{} ? "" : name.to_string() + ":") +
+                           print_real(value);
   if (!options_.worker.empty() && result_.metric.empty()) {
-    throw Error(ErrorCode::kUsage, "[compare] --target " + print_real(*options_.target) +
+    throw Error(ErrorCode::kUsage, flag +
                                        ": the program of the workers measures nothing; give its "
                                        "model a head, or remove the target");
   }
-  const MetricStyle style = style_of(result_.metric);
+  const std::optional<Measure> measure = find_measure(name, heads_);
+  if (!measure) {
+    throw Error(ErrorCode::kUsage, flag + ": model = " + options_.job.model +
+                                       " has no such measure; it has " + measures_of(heads_));
+  }
+  if (measure->head > 0 || measure->is_loss) result_.target_measure = name.to_string();
+  const MetricStyle style =
+      style_of(measure->is_loss ? "" : to_string(heads_[measure->head].metric));
   if (options_.target_is_accuracy && !style.counts) {
     throw Error(ErrorCode::kUsage, "[compare] --target-accuracy: model = " + options_.job.model +
                                        " measures " + style.name +
                                        "; give a value of it as --target");
   }
-  if (style.counts && (*options_.target <= 0.0 || *options_.target > 1.0)) {
-    throw Error(ErrorCode::kUsage, "[compare] --target " + print_real(*options_.target) +
-                                       ": must be > 0 and <= 1, a value of " + style.name);
+  if (!measure->is_loss && style.counts && (value <= 0.0 || value > 1.0)) {
+    throw Error(ErrorCode::kUsage, flag + ": must be > 0 and <= 1, a value of " + style.name);
   }
 }
 
@@ -367,7 +381,8 @@ CompareRun Comparison::run_one(const PlannedRun& planned) {
     run.failure = failure_line(read_tail(folder + "/log.txt", kMaxLogBytes), run.exit_code);
   }
   if (run.failure.empty()) {
-    read_run(folder, options_.job.global_batch, run);
+    read_run(folder, options_.job.global_batch, run,
+             options_.target ? options_.target->name : MeasureName{});
     find_target(options_.target, run);
     if (!run.failure.empty()) run.exit_code = static_cast<int>(ErrorCode::kFailed);
   }

@@ -107,8 +107,9 @@ void note_variant(const CompareResult& result, const std::vector<const CompareRu
   const auto never = std::ranges::count_if(
       well, [](const CompareRun* run) { return !run->seconds_to_target.has_value(); });
   if (result.target && never > 0) {
-    notes.push_back(name + ": target " + style_of(result.metric).name + " " +
-                    print_real(*result.target) + " never reached in " +
+    const std::string metric =
+        result.target_measure.empty() ? style_of(result.metric).name + " " : "";
+    notes.push_back(name + ": target " + metric + target_label(result) + " never reached in " +
                     of(static_cast<size_t>(never), well.size()) + " runs");
   }
 }

@@ -87,18 +87,23 @@ std::vector<int64_t> parse_counts(const std::string& flag, const std::string& te
   return counts;
 }
 
-std::optional<double> parse_target(const CommandLine& line) {
+std::optional<Target> parse_target(const CommandLine& line) {
   if (line.local.contains("target")) {
     const std::string text = line.own("target", "");
-    const std::optional<double> value = parse_real(text);
-    if (!value) {
+    const size_t colon = text.rfind(':');
+    const bool named = colon != std::string::npos;
+    const std::optional<MeasureName> name =
+        named ? MeasureName::parse(text.substr(0, colon)) : MeasureName{};
+    const std::optional<double> value = parse_real(named ? text.substr(colon + 1) : text);
+    if (!name || !value) {
       refuse_compare("--target: '" + printable(text) +
-                     "' must be a number, a value of the metric of the model's first head");
+                     "' must be a number, a value of the metric of the model's first head, or "
+                     "[HEAD/]METRIC:VALUE with METRIC as in stop-when, such as f1/value:0.9");
     }
     if (line.local.contains("target-accuracy")) {
       refuse_compare("--target and --target-accuracy: a comparison has one target; remove one");
     }
-    return value;
+    return Target{*name, *value};
   }
   const std::string text = line.own("target-accuracy", "");
   if (!line.local.contains("target-accuracy")) return std::nullopt;
@@ -107,7 +112,7 @@ std::optional<double> parse_target(const CommandLine& line) {
     refuse_compare("--target-accuracy: '" + printable(text) +
                    "' must be a number > 0 and <= 1, such as 0.97 for 97 %");
   }
-  return value;
+  return Target{{}, *value};
 }
 
 // Keys that compare sets itself, or that would give the tries different lengths.
@@ -343,7 +348,9 @@ const std::vector<KeyHelp>& compare_options() {
       {"seeds", "3", "repeats: the job's seed, that + 1, and so on"},
       {"target-accuracy", "", "also report time and samples until the test accuracy is this: 0.97"},
       {"target", "",
-       "the same for any metric of the model's first head: perplexity 6.5, exact match 0.9"},
+       "the same for any metric of the model's first head (perplexity 6.5, exact match 0.9), or "
+       "for "
+       "[HEAD/]METRIC:VALUE as in stop-when: f1/value:0.9"},
       {"link", "none",
        "RATE,DELAY[,LOSS], such as 100mbit,5ms: put the processes on hosts joined by such links; "
        "none: this machine's loopback; may be given several times"},

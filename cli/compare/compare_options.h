@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/report/compare_result.h"
 #include "common/job/command_line.h"
 #include "common/job/job.h"
 
@@ -29,7 +30,7 @@ struct CompareOptions {
   std::vector<int64_t> workers;
   int64_t servers = 1;
   std::vector<uint64_t> seeds;
-  std::optional<double> target;           // value of the first head's metric
+  std::optional<Target> target;
   bool target_is_accuracy = false;        // a share of the targets, from 0 to 1
   std::string straggler;                  // "0:4", from the job; empty = none
   std::vector<std::string> links = {""};  // "100mbit,5ms", as typed; empty = this machine's

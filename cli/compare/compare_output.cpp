@@ -244,10 +244,11 @@ ordered_json whole_json(const CompareResult& result) {
   json["libraries"] = result.libraries;
   json["model_parameters"] =
       result.model_parameters > 0 ? ordered_json(result.model_parameters) : ordered_json();
-  const bool counts = style_of(result.metric).counts;
+  const bool counts = style_of(result.metric).counts && result.target_measure.empty();
   json["target_accuracy"] = counts ? json_number(result.target) : ordered_json();
   json["metric"] = text_or_null(result.metric);
   json["target"] = json_number(result.target);
+  json["target_measure"] = text_or_null(result.target_measure);
   json["straggler"] = text_or_null(result.straggler);
   json["worker"] = text_or_null(result.worker);
   json["device"] = text_or_null(result.device);
@@ -348,7 +349,9 @@ std::string compare_page(const CompareResult& result) {
        {"TCP congestion control", result.congestion_control},
        {"began", result.began},
        {"took", clock_text(result.seconds)},
-       {"target", has_target ? metric.target_text(*result.target) : "none asked for"},
+       {"target", !has_target                     ? "none asked for"
+                  : result.target_measure.empty() ? metric.target_text(*result.target)
+                                                  : target_label(result)},
        {"straggler", result.straggler.empty() ? "none" : result.straggler + " (rank:factor)"}});
   ordered_json json = whole_json(thinned(result));
   for (ordered_json& run : json["runs"]) {  // JavaScript's numbers have 53 bits

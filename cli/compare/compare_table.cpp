@@ -15,7 +15,7 @@ namespace pushpull {
 namespace {
 
 using Row = std::vector<std::string>;
-using Measure = std::function<std::optional<double>(const CompareRun&)>;
+using Figure = std::function<std::optional<double>(const CompareRun&)>;
 
 constexpr double kMilli = 1e3;
 constexpr double kMega = 1e6;
@@ -35,9 +35,9 @@ struct Group {
   std::vector<const CompareRun*> all;
   std::vector<const CompareRun*> well;
 
-  std::vector<double> values(const Measure& measure) const { return values_of(well, measure); }
+  std::vector<double> values(const Figure& measure) const { return values_of(well, measure); }
   static std::vector<double> values_of(const std::vector<const CompareRun*>& runs,
-                                       const Measure& measure) {
+                                       const Figure& measure) {
     std::vector<double> found;
     for (const CompareRun* run : runs) {
       if (const std::optional<double> value = measure(*run)) found.push_back(*value);
@@ -45,15 +45,15 @@ struct Group {
     return found;
   }
   // Returns the median alone, without the range.
-  std::string median(const Measure& measure, int digits) const {
+  std::string median(const Figure& measure, int digits) const {
     const std::optional<Spread> found = spread(values(measure));
     return found ? digits_of(found->median, digits) : "-";
   }
-  std::string with_range(const Measure& measure, int digits) const {
+  std::string with_range(const Figure& measure, int digits) const {
     return spread_text(values(measure), digits);
   }
   // Covers all runs; "-" if none succeeded.
-  std::string target_text(const Measure& measure, int digits) const {
+  std::string target_text(const Figure& measure, int digits) const {
     return well.empty() ? "-" : spread_text(values_of(all, measure), digits);
   }
   std::string runs() const {
@@ -136,15 +136,15 @@ std::optional<double> of_role(const std::map<std::string, double>& roles, const 
   return found == roles.end() ? std::nullopt : std::optional(found->second);
 }
 
-Measure cpu(const char* role) {
+Figure cpu(const char* role) {
   return [role](const CompareRun& run) { return of_role(run.cpu_seconds, role); };
 }
 
-Measure peak(const char* role) {
+Figure peak(const char* role) {
   return [role](const CompareRun& run) { return of_role(run.peak_mib, role); };
 }
 
-Measure milliseconds(double StepSplit::*part) {
+Figure milliseconds(double StepSplit::*part) {
   return [part](const CompareRun& run) -> std::optional<double> {
     return is_measured(run.split) ? std::optional(run.split.*part * kMilli) : std::nullopt;
   };
@@ -153,7 +153,7 @@ Measure milliseconds(double StepSplit::*part) {
 // An unreached target counts as later than every time, also in a failed run, so that failures do
 // not improve the median over all runs.
 template <class T>
-Measure to_target(std::optional<T> CompareRun::*value) {
+Figure to_target(std::optional<T> CompareRun::*value) {
   return [value](const CompareRun& run) -> std::optional<double> {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     return run.*value ? static_cast<double>(*(run.*value)) : kNever;
@@ -264,13 +264,13 @@ std::string sync_table(const CompareResult& result, size_t width) {
   Row header = {"strategy", "workers", "samples/s", metric.name};
   Row units = {"", "", "/ sync", "- sync"};
   if (result.target) {
-    const std::string target = "to " + print_real(*result.target);
+    const std::string target = "to " + target_label(result);
     header.insert(header.end(), {"seconds " + target, "CPU s", target, "MB", target});
     units.insert(units.end(), {"/ sync", "", "/ sync", "", "/ sync"});
   }
   add_places(result, header, true);
   add_places(result, units, false);
-  const auto ratio = [&result](const Measure& measure) -> Measure {
+  const auto ratio = [&result](const Figure& measure) -> Figure {
     return [&result, measure](const CompareRun& run) -> std::optional<double> {
       const CompareRun* const sync = sync_beside(result, run);
       if (sync == nullptr || sync == &run) return std::nullopt;
@@ -326,7 +326,7 @@ std::string learning_table(const CompareResult& result, size_t width) {
   const bool has_target = result.target.has_value();
   const MetricStyle metric = style_of(result.metric);
   const bool has_tuning = !result.tuning.empty();
-  const std::string target = has_target ? "to " + print_real(*result.target) : std::string();
+  const std::string target = has_target ? "to " + target_label(result) : std::string();
   Row header = {"strategy", "workers", metric.name + (metric.unit.empty() ? "" : " " + metric.unit),
                 "test loss", "seconds"};
   add_places(result, header, true);

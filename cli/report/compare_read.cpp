@@ -8,7 +8,6 @@
 #include <sstream>
 #include <string_view>
 
-#include "cli/report/metric_style.h"
 #include "common/base/error.h"
 #include "common/base/parse_json.h"
 #include "common/base/text.h"
@@ -88,6 +87,32 @@ FirstHead first_head(const json& evaluation) {
   return {"accuracy", static_cast<double>(*correct) / static_cast<double>(*total)};
 }
 
+// Returns the heads of an evaluation, the first one alone if the file is of an older program.
+std::vector<HeadInfo> heads_of(const json& evaluation) {
+  const json* heads = member(evaluation, "heads");
+  if (heads == nullptr || !heads->is_array()) {
+    const std::optional<Metric> metric = metric_of(first_head(evaluation).metric);
+    return metric ? std::vector<HeadInfo>{{"", *metric}} : std::vector<HeadInfo>();
+  }
+  std::vector<HeadInfo> out;
+  for (const json& head : *heads) {
+    const std::optional<Metric> metric = metric_of(text(head, "metric"));
+    if (!metric) break;  // of a newer program
+    out.push_back({text(head, "name"), *metric});
+  }
+  return out;
+}
+
+std::optional<double> value_of(const json& evaluation, const MeasureName& name) {
+  const std::optional<Measure> measure = find_measure(name, heads_of(evaluation));
+  if (!measure) return std::nullopt;
+  const json* heads = member(evaluation, "heads");
+  if (heads != nullptr && heads->is_array()) {
+    return real((*heads)[measure->head], measure->is_loss ? "loss" : "value");
+  }
+  return measure->is_loss ? real(evaluation, "test_loss") : first_head(evaluation).value;
+}
+
 void read_summary(const json& summary, CompareRun& run) {
   run.model_parameters = integer(summary, "model_parameters").value_or(0);
   run.initial_weights_sha256 = text(summary, "initial_weights_sha256");
@@ -102,6 +127,7 @@ void read_summary(const json& summary, CompareRun& run) {
   const FirstHead head = first_head(summary);
   run.metric = head.metric;
   run.test_value = head.value;
+  run.heads = heads_of(summary);
   const json& split = object_at(summary, "split");
   run.split = {real(split, "compute").value_or(0.0), real(split, "push").value_or(0.0),
                real(split, "wait").value_or(0.0), real(split, "pull").value_or(0.0)};
@@ -149,7 +175,8 @@ std::string read_tail(const std::string& path, int64_t limit_bytes) {
   return text.str();
 }
 
-std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch) {
+std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch,
+                                   const MeasureName& target) {
   std::vector<CurvePoint> curve;
   std::istringstream lines(metrics);
   for (std::string line; std::getline(lines, line);) {
@@ -166,6 +193,7 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
     point.samples = integer(entry, "test_samples").value_or(*step * global_batch);
     point.step = *step;
     point.test_value = *value;
+    point.target_value = value_of(entry, target);
     point.test_loss = real(entry, "test_loss");
     point.train_loss = real(entry, "loss");
     // After a lost server the run returned to a checkpoint: the later evaluation of a step counts.
@@ -175,19 +203,24 @@ std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_ba
   return curve;
 }
 
-void find_target(std::optional<double> target, CompareRun& run) {
+void find_target(const std::optional<Target>& target, CompareRun& run) {
   run.seconds_to_target.reset();
   run.samples_to_target.reset();
   if (!target) return;
-  const MetricStyle style = style_of(run.metric);
-  const auto first = std::ranges::find_if(
-      run.curve, [&](const CurvePoint& point) { return style.reaches(point.test_value, *target); });
+  const std::optional<Measure> measure = find_measure(target->name, run.heads);
+  if (!measure) return;
+  const auto first = std::ranges::find_if(run.curve, [&](const CurvePoint& point) {
+    if (!point.target_value) return false;
+    return measure->higher_is_better ? *point.target_value >= target->value
+                                     : *point.target_value <= target->value;
+  });
   if (first == run.curve.end()) return;
   run.seconds_to_target = first->seconds;
   run.samples_to_target = first->samples;
 }
 
-void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) {
+void read_run(const std::string& folder, int64_t global_batch, CompareRun& run,
+              const MeasureName& target) {
   const std::string path = folder + "/summary.json";
   std::string bytes;
   try {
@@ -202,7 +235,8 @@ void read_run(const std::string& folder, int64_t global_batch, CompareRun& run) 
     return;
   }
   read_summary(summary, run);
-  run.curve = read_curve(read_tail(folder + "/metrics.jsonl", kMaxMetricsBytes), global_batch);
+  run.curve =
+      read_curve(read_tail(folder + "/metrics.jsonl", kMaxMetricsBytes), global_batch, target);
 }
 
 std::string failure_line(const std::string& log, int exit_code) {

@@ -15,15 +15,18 @@ namespace pushpull {
 // Fills in the run's measurements, or `run.failure` if summary.json is missing or invalid. Fields
 // that a file lacks stay empty or 0; without metrics.jsonl the curve is empty.
 //   global_batch: samples per step.
-void read_run(const std::string& folder, int64_t global_batch, CompareRun& run);
+//   target: measure of the curve's target_value.
+void read_run(const std::string& folder, int64_t global_batch, CompareRun& run,
+              const MeasureName& target = {});
 
 // Returns the evaluations in the text of metrics.jsonl, in its order, each at the time when its
 // weights were complete. Skips truncated or damaged lines.
-std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch);
+std::vector<CurvePoint> read_curve(const std::string& metrics, int64_t global_batch,
+                                   const MeasureName& target = {});
 
-// Sets time and samples of the first evaluation with this value of the run's metric, or a better
-// one. Leaves them empty if there is none.
-void find_target(std::optional<double> target, CompareRun& run);
+// Sets time and samples of the first evaluation at the target. Leaves them empty if there is none. The
+// run was read with the target's measure.
+void find_target(const std::optional<Target>& target, CompareRun& run);
 
 // Returns the log line that best explains a failure: the last error, or else the last line.
 std::string failure_line(const std::string& log, int exit_code);

@@ -87,6 +87,12 @@ const CompareRun* sync_beside(const CompareResult& result, const CompareRun& run
   return sync == result.runs.end() ? nullptr : &*sync;
 }
 
+std::string target_label(const CompareResult& result) {
+  if (!result.target) return "";
+  const std::string value = print_real(*result.target);
+  return result.target_measure.empty() ? value : result.target_measure + " " + value;
+}
+
 bool shares_data_order(const CompareRun& run) { return !run.strategy.starts_with("backup:"); }
 
 bool is_measured(const StepSplit& split) {

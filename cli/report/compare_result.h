@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/layout/metric.h"
+
 namespace pushpull {
 
 // One evaluation of the test split during a run.
@@ -18,6 +20,7 @@ struct CurvePoint {
   double test_value = 0.0;  // of the metric
   std::optional<double> test_loss;
   std::optional<double> train_loss;
+  std::optional<double> target_value = {};  // of the target's measure
 };
 
 // The average worker's seconds per step, by activity.
@@ -26,6 +29,13 @@ struct StepSplit {
   double push = 0.0;
   double wait = 0.0;  // from the last byte pushed to the first byte pulled
   double pull = 0.0;
+};
+
+// What a comparison counts time and samples to: the first evaluation with this value of a measure, or
+// a better one.
+struct Target {
+  MeasureName name;
+  double value = 0.0;
 };
 
 struct CompareRun {
@@ -54,6 +64,7 @@ struct CompareRun {
   std::optional<double> train_loss;
   std::optional<double> test_loss;
   std::string metric;                       // of the model's first head; "" if not evaluated
+  std::vector<HeadInfo> heads;              // of the model, as far as the run's files name them
   std::optional<double> test_value;         // of that metric; accuracy from 0 to 1
   std::optional<double> seconds_to_target;  // empty if never reached, or without a target
   std::optional<int64_t> samples_to_target;
@@ -91,7 +102,8 @@ struct CompareResult {
   double seconds = 0.0;                          // of the whole comparison
   int64_t model_parameters = 0;                  // trainable, as in summary.json; 0: not known yet
   std::string metric;                            // of all runs; "" until it is known
-  std::optional<double> target;                  // value of the metric
+  std::optional<double> target;                  // value of the metric, or of target_measure
+  std::string target_measure;                    // "f1/value"; "" = the metric of the first head
   std::string straggler;                         // "0:4"; empty = none
   std::string worker;         // command of the workers, as typed; empty = pushpull-worker
   std::string device;         // of the workers, as typed; empty = the CPU
@@ -136,6 +148,9 @@ std::optional<double> bytes_to_target(const CompareRun& run);
 // Returns the run of sync with the same seed, workers, codec, stages and link, or null if it failed or does
 // not exist.
 const CompareRun* sync_beside(const CompareResult& result, const CompareRun& run);
+
+// Returns the target as tables and notes name it: "0.97", "f1/value 0.9".
+std::string target_label(const CompareResult& result);
 
 // Returns false if the strategy's data order legitimately differs: backup:B drops pushes.
 bool shares_data_order(const CompareRun& run);

@@ -90,7 +90,9 @@ const partner = (run, strategy, workers) => runs.find(other => !other.failure &&
 
 const fewest = Math.min(...runs.map(run => run.workers));
 const metricText = value => (value * metric.scale).toFixed(metric.digits) + metric.unit;
-const targetText = () => `${+(target * metric.scale).toPrecision(6)}${metric.unit} test ${metric.name}`;
+const targetMeasure = comparison.target_measure ?? null;  // of another head, or a loss
+const targetText = () => targetMeasure !== null ? `${targetMeasure} ${+target.toPrecision(6)}`
+  : `${+(target * metric.scale).toPrecision(6)}${metric.unit} test ${metric.name}`;
 
 // Returns a measure: the value at a path in the run ("split.push"), in units of `size`.
 const measureOf = (name, unit, path, size = 1, traits = {}) => ({ name, unit, ...traits,

@@ -21,10 +21,6 @@ struct MetricStyle {
   std::string value_text(double value) const;
   // Returns "Accuracy".
   std::string title() const;
-  // Returns whether a value is at the target or better.
-  bool reaches(double value, double target) const {
-    return higher_is_better ? value >= target : value <= target;
-  }
 };
 
 // Returns the style of a metric by its name; an empty or unknown name is that of accuracy.

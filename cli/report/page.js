@@ -177,7 +177,7 @@ function drawCurves(parent, link) {
   const value = { name: metric.title, of: point => (point.test_value ?? NaN) * metric.scale, axis: {
     title: `test ${metric.name}`, valueText: value => value.toFixed(metric.digits) + metric.unit,
     ticks: { callback: value => `${+value.toPrecision(6)}${metric.unit}` }, falls: !metric.higher,
-    rule: target === null ? null : target * metric.scale, limit: metric.share ? metric.scale : undefined,
+    rule: target === null || targetMeasure !== null ? null : target * metric.scale, limit: metric.share ? metric.scale : undefined,
   } };
   const loss = { name: tested ? 'Test loss' : 'Training loss', axis: { title: tested ? 'test loss' : 'training loss',
     falls: true }, of: point => (tested ? point.test_loss : point.train_loss) ?? NaN };

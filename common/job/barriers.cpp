@@ -14,6 +14,7 @@ Barriers barriers_of(const Job& job, int64_t start_step, int64_t end_step) {
   out.copy_every = job.copy_distance();
   out.may_choose = job.checkpoint_auto;
   out.awaits_evaluations = job.follows_evaluations();
+  out.averages = job.eval_ema;
   return out;
 }
 

@@ -25,6 +25,7 @@ struct Barriers {
   bool may_choose = false;  // the coordinator may add checkpoints during training
   // No step after an evaluation begins before its result is known, and its weights are gathered.
   bool awaits_evaluations = false;
+  bool averages = false;             // evaluations are of the averaged weights at their barrier
   std::vector<int64_t> chosen = {};  // the newest added ones, ascending
   // The first step that may not begin yet, because some member does not know of a change there; 0
   // for none.

@@ -37,8 +37,7 @@ std::string dataset_help();
 //
 // Ends a run once `patience` evaluations in a row have brought no better value of a measure.
 struct StopWhen {
-  std::string head;      // of the model; "" for the first
-  std::string metric;    // "loss", "metric" (the head's own), or that metric's word
+  MeasureName name;
   int64_t patience = 0;  // 0: the run never stops early
 
   bool on() const { return patience > 0; }
@@ -187,6 +186,7 @@ struct Job {
   TensorCodecs codec_tensors;    // exceptions to `codec` for some tensors
   Codec pull_codec;              // of weights: fp32 or bf16
   int64_t eval_every = 0;        // steps; 0 = at the end only
+  bool eval_ema = false;         // false: `eval-weights` = model; true: ema, the averaged weights
   StopWhen stop_when;            // the run ends early if evaluations bring nothing better
   bool checkpoint_best = false;  // keep the checkpoint of the best evaluation
   std::string checkpoint_dir;    // "" = OUT/checkpoints

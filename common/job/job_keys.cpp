@@ -493,6 +493,10 @@ Keys checkpoint_keys() {
   return {
       integer({"eval-every", "evaluate every N steps; 0: at the end only", AtResume::kMayChange},
               field(&Job::eval_every), 0, kMaxSteps),
+      word({"eval-weights", "evaluate the model's weights, or the averaged ones: ema",
+            AtResume::kMayChange},
+           field(&Job::eval_ema), "model or ema",
+           std::array<std::pair<const char*, bool>, 2>{{{"model", false}, {"ema", true}}}),
       parsed({"stop-when",
               "[HEAD/]METRIC:PATIENCE: end once that many evaluations brought nothing better",
               AtResume::kMayChange},

@@ -468,6 +468,15 @@ void check_combinations(const Job& job, const Settings& given) {
     refuse_job(setting_text(job, given, "stop-when") +
                " needs evaluations during training: set eval-every");
   }
+  if (job.eval_ema && job.optimizer.ema == 0.0) {
+    refuse_job(setting_text(job, given, "eval-weights") +
+               " needs an average of the weights: set ema, for example ema = 0.999");
+  }
+  if (job.eval_ema && job.stages > 1) {
+    refuse_job(setting_text(job, given, "eval-weights") + " does not go with " +
+               setting_text(job, given, "stages") +
+               ": a stage is evaluated with the weights that it trains");
+  }
   if (job.train_samples > 0 && job.global_batch > job.train_samples) {
     refuse_job(setting_text(job, given, "global-batch") + " is more than " +
                setting_text(job, given, "train-samples") + ": no step would be complete");

@@ -123,4 +123,53 @@ std::string HeadResult::text() const {
   return text.data();
 }
 
+// ---- names of measures ----
+
+namespace {
+
+constexpr std::array<std::string_view, 8> kMeasures = {
+    "loss",  "metric", "accuracy", "exact-match", "perplexity", "mean-squared-error",
+    "value", "cost"};
+
+std::string word_of(Metric metric) {
+  std::string word = to_string(metric);
+  std::ranges::replace(word, ' ', '-');
+  return word;
+}
+
+}  // namespace
+
+std::optional<MeasureName> MeasureName::parse(const std::string& text) {
+  MeasureName name;
+  name.metric = text;
+  if (const size_t slash = text.find('/'); slash != std::string::npos) {
+    name.head = text.substr(0, slash);
+    name.metric = text.substr(slash + 1);
+    if (!is_head_name(name.head)) return std::nullopt;
+  }
+  if (std::ranges::find(kMeasures, name.metric) == kMeasures.end()) return std::nullopt;
+  return name;
+}
+
+std::string MeasureName::to_string() const { return head.empty() ? metric : head + "/" + metric; }
+
+std::optional<Measure> find_measure(const MeasureName& name, const std::vector<HeadInfo>& heads) {
+  const auto found =
+      name.head.empty() ? heads.begin() : std::ranges::find(heads, name.head, &HeadInfo::name);
+  if (found == heads.end()) return std::nullopt;
+  const auto head = static_cast<size_t>(found - heads.begin());
+  if (name.metric == "loss") return Measure{head, true, false};
+  if (name.metric != "metric" && name.metric != word_of(found->metric)) return std::nullopt;
+  return Measure{head, false, higher_is_better(found->metric)};
+}
+
+std::string measures_of(const std::vector<HeadInfo>& heads) {
+  std::string known;
+  for (const HeadInfo& one : heads) {
+    known.append(known.empty() ? "" : ", ").append(one.name).append("/loss, ");
+    known.append(one.name).append("/").append(word_of(one.metric));
+  }
+  return known;
+}
+
 }  // namespace pushpull

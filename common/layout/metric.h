@@ -2,6 +2,7 @@
 // a data set; the factors of the heads' losses. Plain data; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -52,6 +53,28 @@ struct HeadInfo {
 
   friend bool operator==(const HeadInfo&, const HeadInfo&) = default;
 };
+
+// A measure of an evaluation by its name: a head, and its metric or its loss.
+struct MeasureName {
+  std::string head;               // "" for the model's first
+  std::string metric = "metric";  // "loss", "metric" (the head's own), or that metric's word
+
+  // Reads "loss", "start/exact-match", "f1/value". Returns nothing if it is no such name.
+  static std::optional<MeasureName> parse(const std::string& text);
+  std::string to_string() const;
+  friend bool operator==(const MeasureName&, const MeasureName&) = default;
+};
+
+struct Measure {
+  size_t head = 0;       // index
+  bool is_loss = false;  // else the head's metric
+  bool higher_is_better = false;
+};
+
+// Returns the measure of this name, or nothing if the heads have none.
+std::optional<Measure> find_measure(const MeasureName& name, const std::vector<HeadInfo>& heads);
+// Returns the names of all measures, between commas, for messages.
+std::string measures_of(const std::vector<HeadInfo>& heads);
 
 // Returns whether a head may have this name: 1 to 64 of a-z, A-Z, 0-9, '-' and '_'.
 bool is_head_name(const std::string& name);

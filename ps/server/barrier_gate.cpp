@@ -47,8 +47,34 @@ Snapshot BarrierGate::take(int64_t step, int64_t updates, bool state) {
   return out;
 }
 
+Snapshot BarrierGate::take_averages(int64_t step, int64_t updates) {
+  shard_.hold_state();
+  Snapshot out;
+  out.step = step;
+  out.updates = updates;
+  for (const int slice : shard_.slices()) out.weights[slice] = shard_.state(slice).back();
+  return out;
+}
+
+void BarrierGate::keep_averages(int64_t step, int64_t updates) {
+  if (shard_.slices().empty()) return;
+  const int64_t previous = shard_.previous_version(shard_.slices().front());
+  if (kept_.step == previous) kept_before_ = std::move(kept_);
+  if (kept_before_.step != previous) kept_before_ = {};
+  kept_ = take_averages(step, updates);
+}
+
+const Snapshot* BarrierGate::averages(int64_t step) const {
+  if (kept_.step == step) return &kept_;
+  return kept_before_.step == step ? &kept_before_ : nullptr;
+}
+
+// A server that takes the place of a lost one may start at an evaluation that others have begun.
 void BarrierGate::take_start(int64_t updates, bool state) {
   start_ = take(barriers_.start_step, updates, state);
+  if (barriers_.averages && barriers_.start_step > 0) {
+    kept_before_ = take_averages(barriers_.start_step, updates);
+  }
   if (barriers_.starts_at_end()) --open_;  // the end is due now
 }
 
@@ -60,7 +86,11 @@ bool BarrierGate::open(int64_t step, int64_t updates, bool keep_weights) {
     }
     snapshots_.push_back(take(step, updates, true));
   }
-  if (keep_weights) kept_ = take(step, updates, false);
+  if (barriers_.averages && barriers_.evaluation_due(step)) {
+    keep_averages(step, updates);
+  } else if (keep_weights) {
+    kept_ = take(step, updates, false);
+  }
   open_ = step;
   observer_.on_barrier_open(step);
   return true;

@@ -52,6 +52,7 @@ class BarrierGate {
   // Opens the barrier `step` and takes its snapshot if one is due. Returns false while too many
   // snapshots are held: training then waits until one is gathered, which bounds memory.
   //   keep_weights: pulls for this barrier are answered after the weights have moved on.
+  // Averages that an evaluation takes are always kept: the next update changes them in place.
   bool open(int64_t step, int64_t updates, bool keep_weights);
   // Drops the snapshots that the coordinator has released. Returns true if a hold on steps has been
   // lifted or moved.
@@ -59,11 +60,16 @@ class BarrierGate {
 
   // Returns the snapshot of barrier `step`, for Fetch, or null if none is held. Includes the start.
   const Snapshot* find(int64_t step) const;
-  // The weights of the newest barrier opened with keep_weights.
+  // The weights of the newest barrier that has kept some. With Barriers::averages they are the averages.
   const Snapshot& kept() const { return kept_; }
+  // Returns the averages of barrier `step`, or null if they are not kept: as the weights, those of the
+  // newest barrier, and of the version before it for a worker that takes over a share.
+  const Snapshot* averages(int64_t step) const;
 
  private:
   Snapshot take(int64_t step, int64_t updates, bool state);
+  Snapshot take_averages(int64_t step, int64_t updates);
+  void keep_averages(int64_t step, int64_t updates);
   bool wants_snapshot(int64_t step) const;
   bool room_for_snapshot() const;
 
@@ -75,6 +81,7 @@ class BarrierGate {
   int64_t evaluated_ = 0;
   Snapshot start_;
   Snapshot kept_;
+  Snapshot kept_before_;            // averages of the version before kept_, or of the start
   std::deque<Snapshot> snapshots_;  // with optimizer state, oldest first
 };
 

@@ -151,6 +151,12 @@ void WholeSteps::for_waiting(const std::function<void(PartialSum&)>& visit) {
 // sums. `latest` must not pass a barrier with a snapshot still to come: the push that follows could
 // complete the next step.
 std::optional<SliceAnswer> WholeSteps::answer(const wire::Pull& pull, int slice) const {
+  if (pull.barrier() && barriers().averages) {
+    const Snapshot* averages = setup_.gate.averages(pull.clock());
+    if (averages == nullptr) return std::nullopt;
+    return SliceAnswer{
+        .weights = averages->weights.at(slice), .version = pull.clock(), .evaluated = true};
+  }
   const int64_t newest = shard().version(slice);
   const int64_t wanted = pull.latest() ? newest : pull.clock();
   const bool previous = wanted != newest && shard().previous_version(slice) == wanted;

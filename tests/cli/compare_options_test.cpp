@@ -58,7 +58,7 @@ TEST(CompareOptions, ReadsListsSeedsTargetAndKeysOfTheJob) {
   EXPECT_THAT(options.workers, ElementsAre(1, 2, 4));
   EXPECT_THAT(options.seeds, ElementsAre(5, 6, 7));
   EXPECT_EQ(options.servers, 2);
-  EXPECT_EQ(options.target, 0.97);
+  EXPECT_EQ(options.target.value().value, 0.97);
   EXPECT_EQ(options.straggler, "0:4");
   EXPECT_EQ(options.out, "o");
   EXPECT_EQ(options.device, "cuda:0,cuda:1");
@@ -81,8 +81,18 @@ TEST(CompareOptions, HasDefaultsForAllButTheJob) {
 
 TEST(CompareOptions, TargetIsAnyNumber) {
   const CompareOptions options = parse({"--steps=10", "--target", "6.5"});
-  EXPECT_EQ(options.target, 6.5);
+  EXPECT_EQ(options.target.value().value, 6.5);
+  EXPECT_EQ(options.target.value().name, MeasureName{});
   EXPECT_FALSE(options.target_is_accuracy);
+}
+
+TEST(CompareOptions, TargetNamesAMeasureAsStopWhenDoes) {
+  const auto target = [](const char* text) {
+    return parse({"--steps=10", "--target", text}).target.value();
+  };
+  EXPECT_EQ(target("f1/value:0.9").name, (MeasureName{"f1", "value"}));
+  EXPECT_EQ(target("f1/value:0.9").value, 0.9);
+  EXPECT_EQ(target("loss:0.3").name, (MeasureName{"", "loss"}));
 }
 
 struct Wrong {
@@ -111,6 +121,8 @@ TEST(CompareOptions, RefusesAndNamesMistakes) {
                           {{"--target-accuracy", "0"}, "--target-accuracy: '0'"},
                           {{"--target-accuracy", "nan"}, "--target-accuracy: 'nan'"},
                           {{"--target", "low"}, "--target: 'low'"},
+                          {{"--target", "f1:0.9"}, "--target: 'f1:0.9'"},
+                          {{"--target", "loss:low"}, "--target: 'loss:low'"},
                           {{"--target", "6", "--target-accuracy", "0.9"}, "one target"},
                           {{"--straggler", "1:4", "--workers", "2,1"}, "--straggler 1:4"},
                           {{"--straggler", "fast"}, "straggler = fast"},

@@ -97,6 +97,21 @@ TEST(CompareOutput, JsonHasOneEntryPerRunWithAllMeasurements) {
   EXPECT_TRUE(run["failure"].is_null());
 }
 
+TEST(CompareOutput, ATargetOfAnotherMeasureHasItsName) {
+  CompareResult result = result_of({good_run()});
+  result.target = 0.9;
+  EXPECT_EQ(json::parse(compare_json(result))["target_accuracy"], 0.9);
+  EXPECT_EQ(target_label(result), "0.9");
+  result.target_measure = "f1/value";
+  const json whole = json::parse(compare_json(result));
+  EXPECT_EQ(whole["target"], 0.9);
+  EXPECT_EQ(whole["target_measure"], "f1/value");
+  EXPECT_TRUE(whole["target_accuracy"].is_null());
+  EXPECT_EQ(target_label(result), "f1/value 0.9");
+  EXPECT_THAT(learning_table(result), HasSubstr("seconds to f1/value 0.9"));
+  EXPECT_THAT(compare_page(result), HasSubstr("f1/value 0.9"));
+}
+
 TEST(CompareOutput, AnotherMetricThanAccuracyHasItsNameAndNoAccuracy) {
   CompareRun run = good_run();
   run.metric = "perplexity";

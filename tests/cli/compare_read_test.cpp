@@ -156,11 +156,12 @@ TEST(CompareRead, DamagedLinesOfMetricsAreLeftOut) {
 
 TEST(CompareRead, TheTargetIsReachedAtTheFirstEvaluationAboveIt) {
   CompareRun run;
+  run.heads = {{"label", Metric::kAccuracy}};
   run.curve = read_curve(kMetrics, 64);
-  find_target(0.5, run);
+  find_target(Target{{}, 0.5}, run);
   EXPECT_EQ(run.seconds_to_target, 0.5);
   EXPECT_EQ(run.samples_to_target, 640);
-  find_target(0.9, run);
+  find_target(Target{{}, 0.9}, run);
   EXPECT_EQ(run.seconds_to_target, 1.5);
 }
 
@@ -186,17 +187,51 @@ TEST(CompareRead, ReadsTheMetricOfTheFirstHead) {
   EXPECT_EQ(run.test_value, 6.5);
   ASSERT_EQ(run.curve.size(), 2U);
   EXPECT_EQ(run.curve[0].test_value, 9.5);
-  find_target(7.0, run);
+  find_target(Target{{}, 7.0}, run);
   EXPECT_EQ(run.seconds_to_target, 2.0) << "a lower perplexity is better";
-  find_target(6.0, run);
+  find_target(Target{{}, 6.0}, run);
   EXPECT_FALSE(run.seconds_to_target);
+}
+
+TEST(CompareRead, ATargetOfAnotherMeasureIsReadFromItsHead) {
+  constexpr const char* kHeads =
+      R"({"seconds":1,"test_step":10,"heads":[{"name":"label","metric":"accuracy","value":0.5,"loss":0.9},)"
+      R"({"name":"f1","metric":"value","value":0.7,"loss":null},{"name":"wer","metric":"cost","value":0.4}]})"
+      "\n"
+      R"({"seconds":2,"test_step":20,"heads":[{"name":"label","metric":"accuracy","value":0.6,"loss":0.8},)"
+      R"({"name":"f1","metric":"value","value":0.6},{"name":"wer","metric":"cost","value":0.2}]})"
+      "\n"
+      R"({"seconds":3,"test_step":30,"heads":[{"name":"label","metric":"accuracy","value":0.7,"loss":0.7},)"
+      R"({"name":"f1","metric":"value","value":null},{"name":"wer","metric":"cost","value":0.3}]})"
+      "\n";
+  const ScratchFolder folder;
+  write_bytes(folder / "summary.json",
+              R"({"samples_per_second": 1, "heads": [{"name": "label", "metric": "accuracy"},
+                  {"name": "f1", "metric": "value"}, {"name": "wer", "metric": "cost"}]})");
+  write_bytes(folder / "metrics.jsonl", kHeads);
+  const auto first = [&](const std::string& measure, double value) {
+    CompareRun run;
+    const Target target{*MeasureName::parse(measure), value};
+    read_run(folder.path(), 64, run, target.name);
+    find_target(target, run);
+    return run.seconds_to_target;
+  };
+  EXPECT_EQ(first("f1/value", 0.7), 1.0);
+  EXPECT_EQ(first("f1/value", 0.8), std::nullopt);
+  EXPECT_EQ(first("wer/cost", 0.3), 2.0) << "less is better";
+  EXPECT_EQ(first("loss", 0.85), 2.0);
+  EXPECT_EQ(first("label/accuracy", 0.65), 3.0);
+  EXPECT_EQ(first("metric", 0.6), 2.0);
+  EXPECT_EQ(first("f1/cost", 9.0), std::nullopt) << "f1 is no cost";
+  EXPECT_EQ(first("bleu/value", 0.0), std::nullopt);
 }
 
 TEST(CompareRead, AnUnreachedTargetHasNoTime) {
   CompareRun run;
+  run.heads = {{"label", Metric::kAccuracy}};
   run.curve = read_curve(kMetrics, 64);
   run.seconds_to_target = 1.0;
-  find_target(0.95, run);
+  find_target(Target{{}, 0.95}, run);
   EXPECT_FALSE(run.seconds_to_target);
   EXPECT_FALSE(run.samples_to_target);
   find_target(std::nullopt, run);

@@ -30,6 +30,10 @@ class TheLibrary(unittest.TestCase):
         needed = [line for line in lines("ldd", self.path) if re.search("dnnl|omp|cuda|gloo|blas|torch", line)]
         self.assertEqual([], needed)
 
+    def test_needs_no_library_of_data_sets(self):
+        needed = [line for line in lines("readelf", "-d", self.path) if re.search(r"NEEDED.*lib(png\d*|jpeg|z)\.so", line)]
+        self.assertEqual([], needed)
+
     def test_contains_no_cuda(self):
         text = pathlib.Path(self.path).read_bytes()
         self.assertNotIn(b"libcudart", text)

@@ -90,6 +90,7 @@ void randomize_numerics(Random& random, Job& job) {
   job.optimizer.epsilon = random.positive();
   job.optimizer.weight_decay = random.coin() ? 0.0 : random.positive();
   job.optimizer.ema = random.coin() ? 0.0 : random.fraction();
+  job.eval_ema = job.optimizer.ema > 0.0 && job.stages == 1 && random.coin();
   if (random.coin()) {
     job.optimizer.no_decay = NoDecay::parse(random.coin() ? "none" : "*.bias,layer*norm.weight");
   }

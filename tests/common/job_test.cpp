@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/job/barriers.h"
 #include "common/job/job_keys.h"
 #include "common/job/job_settings.h"
 #include "tests/common/job_test_support.h"
@@ -353,6 +354,20 @@ TEST(Job, IsCheckedAgainstTheData) {
   EXPECT_NO_THROW(check_job_against_data(part, 640));
   EXPECT_THAT(usage_error([&] { check_job_against_data(part, 639); }),
               AllOf(HasSubstr("train-samples = 640"), HasSubstr("639")));
+}
+
+TEST(Job, EvaluatesAveragesThatServersKeep) {
+  const Job job = parse({{"steps", "40"}, {"ema", "0.9"}, {"eval-weights", "ema"}});
+  EXPECT_TRUE(barriers_of(job, 0, 40).averages);
+  EXPECT_THAT(keys_that_forbid_resume(parse({{"steps", "40"}, {"ema", "0.9"}}), job), IsEmpty());
+  EXPECT_THAT(usage_error([] {
+                parse({{"steps", "40"}, {"eval-weights", "ema"}});
+              }),
+              AllOf(HasSubstr("eval-weights = ema"), HasSubstr("ema = 0.999")));
+  EXPECT_THAT(usage_error([] {
+                parse({{"steps", "40"}, {"ema", "0.9"}, {"eval-weights", "ema"}, {"stages", "2"}});
+              }),
+              AllOf(HasSubstr("eval-weights = ema"), HasSubstr("stages = 2")));
 }
 
 TEST(Job, ResumeRefusesKeysThatShapeTheWeights) {

@@ -141,6 +141,7 @@ std::vector<Range> ranges_of_running() {
       {"copy-every", {"1", "16"}, {"0", "-1"}},
       {"on-bad-gradient", {"abort", "skip"}, {"zero", ""}},
       {"eval-every", {"0", "5"}, {"-1"}},
+      {"eval-weights", {"model"}, {"average", ""}},
       {"stop-when",
        {"none", "", "loss:1", "start/exact-match:3", "metric:1000000", "f_1/value:2", "WER/cost:2"},
        {"loss", "loss:0", "loss:1000001", "f1:2", "/loss:2", "a./loss:2", "a/b/loss:2", "loss:"}},

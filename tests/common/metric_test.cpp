@@ -19,6 +19,30 @@ TEST(Metric, EachNameIsThatOfOneMetric) {
   EXPECT_FALSE(metric_of(""));
 }
 
+TEST(MeasureName, NamesAHeadAndItsMetricOrLoss) {
+  for (const char* text : {"loss", "metric", "start/exact-match", "f_1/value", "WER/cost"}) {
+    ASSERT_TRUE(MeasureName::parse(text)) << text;
+    EXPECT_EQ(MeasureName::parse(text)->to_string(), text);
+  }
+  for (const char* text : {"", "f1", "/loss", "a./loss", "a/b/loss", "loss/"}) {
+    EXPECT_FALSE(MeasureName::parse(text)) << text;
+  }
+  const std::vector<HeadInfo> heads = {{"label", Metric::kExactMatch}, {"wer", Metric::kCost}};
+  const auto found = [&](const char* text) {
+    return find_measure(*MeasureName::parse(text), heads);
+  };
+  EXPECT_EQ(found("loss")->head, 0U);
+  EXPECT_TRUE(found("loss")->is_loss);
+  EXPECT_TRUE(found("metric")->higher_is_better);
+  EXPECT_TRUE(found("exact-match"));
+  EXPECT_EQ(found("wer/cost")->head, 1U);
+  EXPECT_FALSE(found("wer/cost")->higher_is_better);
+  EXPECT_FALSE(found("wer/value"));
+  EXPECT_FALSE(found("f1/value"));
+  EXPECT_FALSE(find_measure({}, {}));
+  EXPECT_EQ(measures_of(heads), "label/loss, label/exact-match, wer/loss, wer/cost");
+}
+
 TEST(HeadResult, ValueIsAMeanOverCountedTargets) {
   const HeadSums sums{6.0, 3, 2.0};
   EXPECT_DOUBLE_EQ((HeadResult{{"a", Metric::kAccuracy, 1}, sums}.value().value()), 2.0 / 3.0);

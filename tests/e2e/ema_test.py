@@ -33,6 +33,22 @@ def ema_of(out):
     return json.loads((newest(out) / "state.json").read_text())["files"]["ema.safetensors"]["sha256"]
 
 
+def evaluations_of(out):
+    """Returns the loss of each evaluation, by step."""
+    return {line["test_step"]: line["test_loss"] for line in base.metrics_of(out) if "test_step" in line}
+
+
+def checkpoint_at(out, step):
+    return out / "checkpoints" / f"step-{step:08d}"
+
+
+def test_loss(lab, checkpoint):
+    """Returns the loss of a checkpoint's averaged weights."""
+    code, text = lab.call("pushpull", "eval", "--checkpoint", checkpoint, "--ema", "--json")
+    expect(code == 0, text)
+    return json.loads(text)["test_loss"]
+
+
 def averaged(lab, keys, servers=1, workers=1, **options):
     run = lab.run(lab.job({**AVERAGED, **keys}), servers, workers, **options)
     expect(run.code == 0, f"exit code {run.code}: {run.text[-1000:]}")
@@ -96,6 +112,49 @@ def eval_takes_the_average(lab):
     shutil.rmtree(run.out)
     run = lab.run(lab.job({**AVERAGED, "ema": 0}), out=run.out)
     expect("has no averaged weights: its job has ema = 0" in evaluated("--ema", code=3), "no line")
+
+
+@first("evaluations of the averaged weights during the training")
+def evaluations_take_the_average(lab):
+    keys = {**AVERAGED, "model": "convnet", "eval-every": 5, "checkpoint-every": 5, "checkpoint-keep": 100}
+    plain = lab.train(lab.job(keys))
+    want = None
+    for servers, workers, more in ((1, 1, {}), (2, 3, {"slice-bytes": 4096}), (1, 2, {"transport": "tcp", "pull-codec": "fp32"}),
+                                   (1, 2, {"strategy": "allreduce:tree"})):
+        run = lab.run(lab.job({**keys, "eval-weights": "ema", **more}), servers, workers)
+        expect(run.code == 0, run.text[-1000:])
+        summary = summary_of(run.out)
+        expect(summary["weights_sha256"] == plain["weights_sha256"], f"{more}: the evaluations have changed the weights")
+        losses = evaluations_of(run.out)
+        want = want or {step: test_loss(lab, checkpoint_at(run.out, step)) for step in range(5, 31, 5)}
+        expect(losses == want and summary["test_loss"] == want[30] != plain["test_loss"], f"{more}: {losses}, want {want}")
+
+
+def every_strategy_evaluates_the_average(lab):
+    for strategy in ("async", "ssp:2", "buffered:2", "backup:1", "local:5", "allreduce:ring"):
+        for transport in ("auto", "tcp"):
+            run = lab.run(lab.job({**AVERAGED, "strategy": strategy, "eval-every": 10, "eval-weights": "ema", "transport": transport}), 2, 3)
+            expect(run.code == 0, f"{strategy}: {run.text[-1000:]}")
+            losses = evaluations_of(run.out)
+            expect(sorted(losses) == [10, 20, 30], f"{strategy}: {losses}")
+            expect(losses[30] == test_loss(lab, newest(run.out)), f"{strategy}, {transport}: {losses}, {newest(run.out)}")
+
+
+def the_average_stops_a_run_at_the_same_step(lab):
+    keys = {**AVERAGED, "lr": 0.1, "steps": 300, "eval-every": 3, "stop-when": "loss:2", "checkpoint-best": "true", "eval-weights": "ema"}
+    one = lab.train(lab.job(keys))
+    expect(one["stopped_early"], one)
+    expect(lab.train(lab.job({**keys, "eval-weights": "model"}))["steps"] != one["steps"], "the weights themselves stop it there, too")
+    for servers, workers, more in ((2, 3, {}), (1, 2, {"strategy": "allreduce:tree"})):
+        other = lab.train(lab.job({**keys, **more}), servers, workers)
+        for key in ("steps", "weights_sha256", "best_evaluation"):
+            expect(other[key] == one[key], f"{more}, {key}: {other[key]}, {one[key]}")
+
+
+def averages_that_are_not_there_are_refused(lab):
+    for keys, word in (({"ema": 0}, "ema = 0.999"), ({"stages": 2, "model": "convnet"}, "stages = 2")):
+        run = lab.run(lab.job({**AVERAGED, "eval-weights": "ema", **keys}), 1, 2)
+        expect(run.code == 2 and "eval-weights = ema" in run.text and word in run.text, run.text[-500:])
 
 
 if __name__ == "__main__":

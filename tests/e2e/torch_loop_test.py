@@ -51,6 +51,21 @@ def it_has_the_bits_of_a_loop_over_tasks(lab):
         expect(sorted(ends) == list(range(workers)), f"{ends}")
 
 
+def it_ends_with_the_jobs_weights_after_evaluations_of_the_average(lab):
+    torch = _prepare(lab)
+    import pushpull.torch as pp
+    keys = {"ema": 0.8, "eval-every": 10}
+    want = trained(lab, keys, 1, 1)
+    for workers, more in ((2, {}), (1, {"steps": 400, "lr": 0.05, "stop-when": "loss:1"}), (2, {"strategy": "backup:1"})):
+        out = lab.folder / f"out-{workers}-{len(more)}-{more.get('strategy')}"
+        summary, ends = looped(lab, {**keys, "eval-weights": "ema", **more}, workers, out=out)
+        expect(more or summary["weights_sha256"] == want["weights_sha256"] and summary["test_loss"] != want["test_loss"], f"{summary}")
+        expect(summary["stopped_early"] == ("stop-when" in more), f"{summary}")
+        bias = float(pp.read_checkpoint(out / "checkpoints")["8.bias"].sum(dtype=torch.float32))
+        for rank, found in ends.items():
+            expect(abs(found[2] - bias) < 1e-6, f"{more}, {rank}: the script's model ends with {found[2]}, the checkpoint has {bias}")
+
+
 def pieces_and_processes_that_read_keep_the_samples(lab):
     _prepare(lab)
     summaries = [looped(lab, {"micro-batch": 10}, workers, "--accumulate", 2, "--loaders", loaders)[0]

@@ -1,4 +1,5 @@
 """Tests whole jobs of scripts that say the learning rate, and metrics from named sums: torch_said_worker.py."""
+import json
 import re
 
 import lab as base
@@ -168,6 +169,34 @@ def a_metric_of_named_sums_stops_a_run_and_chooses_the_best(lab):
         values = [heads_of(line)[name]["value"] for line in base.metrics_of(run.out) if "test_step" in line]
         expect(summary["stopped_early"] and summary["best_evaluation"]["value"] == better(values), f"{measure}: {values}")
         expect(len(list((run.out / "checkpoints" / "best").glob("step-*"))) == 1, "no best checkpoint")
+
+
+def compare_takes_a_formula_as_its_target(lab):
+    _prepare(lab)
+
+    def compared(*target):
+        out = lab.folder / "compare"
+        words = [word for key, value in {**SAID, "eval-every": 5, "steps": 60, "lr": 0.02}.items() for word in (f"--{key}", value)]
+        code, text = lab.call("pushpull", "compare", "--strategies", "sync", "--workers", 1, "--seeds", 1, "--worker", saying(), *words,
+                              "--out", out, *target, seconds=240)
+        return code, text, out
+
+    def tested(out):
+        """Returns the time and the value of f1 at each evaluation of the run of sync."""
+        return [(line["test_seconds"], heads_of(line)["f1"]["value"] or 0.0)
+                for line in base.metrics_of(next((out / "runs").iterdir())) if "test_step" in line]
+
+    code, text, out = compared("--target", "f1/value:1.1")
+    expect(code == 0 and "target f1/value 1.1 never reached" in text, text[-1500:])
+    best = max(value for _, value in tested(out))
+    code, text, out = compared("--target", f"f1/value:{best!r}")
+    expect(code == 0 and "seconds to f1/value" in text, text[-1500:])
+    result = json.loads((out / "compare.json").read_text())
+    expect((result["target"], result["target_measure"], result["metric"]) == (best, "f1/value", "accuracy"), text)
+    want = next(seconds for seconds, value in tested(out) if value == best)
+    expect(result["runs"][0]["seconds_to_target"] == want, f"{result['runs'][0]['seconds_to_target']}, want {want}: {tested(out)}")
+    code, text, _ = compared("--target", "f1/cost:0.5")
+    expect(code == 2 and "f1/value" in text, f"{code}: {text[-500:]}")
 
 
 def metrics_of_named_sums_survive_the_loss_of_a_worker(lab):

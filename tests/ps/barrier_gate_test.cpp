@@ -75,6 +75,34 @@ TEST_F(BarrierGateTest, OpenBarrierThatBecomesACheckpointOpensAgain) {
   EXPECT_TRUE(gate_->passed(2)) << "its snapshot is gathered";
 }
 
+TEST_F(BarrierGateTest, AveragesOfAnEvaluationStayAsTheyWere) {
+  make("eval-every = 1\nema = 0.5\neval-weights = ema\n");
+  const auto train = [&](int64_t step) {
+    give(kAnna, step, {0, 2});
+    give(kAnna + 1, step, {2, 4});
+    ASSERT_TRUE(rule_->apply_due());
+  };
+  const auto average = [&](int64_t step) {
+    wire::Pull pull;
+    pull.set_clock(step);
+    pull.set_barrier(true);
+    const auto answer = rule_->answer(pull, 0);
+    return answer ? std::optional(answer->weights.floats()[0]) : std::nullopt;
+  };
+  EXPECT_FALSE(average(1));
+  train(0);
+  const float first = weight();
+  EXPECT_EQ(average(1), first);
+  train(1);
+  const float second = 0.5F * first + 0.5F * weight();
+  EXPECT_EQ(average(2), second);
+  EXPECT_EQ(average(1), first) << "for a worker that takes over a share";
+  train(2);
+  EXPECT_EQ(average(2), second);
+  EXPECT_FALSE(average(1));
+  EXPECT_EQ(version(3), 3) << "training takes the weights themselves";
+}
+
 TEST_F(BarrierGateTest, StopAtAnOpenBarrierTakesASnapshot) {
   make("eval-every = 2\n");
   EXPECT_TRUE(gate_->open(2, 2, false));

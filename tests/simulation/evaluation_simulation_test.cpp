@@ -1,6 +1,7 @@
-// Jobs that follow their evaluations (stop-when, checkpoint-best), in whole clusters on a simulated
-// network. Under all faults a run with step versions ends at the step that its evaluations give, and
-// the best checkpoint is that of the best evaluation.
+// Jobs that follow their evaluations (stop-when, checkpoint-best), and jobs that evaluate averages of
+// the weights (eval-weights), in whole clusters on a simulated network. Under all faults a run with
+// step versions ends at the step that its evaluations give, the best checkpoint is that of the best
+// evaluation, and evaluations and weights have the bits of a plain loop.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -103,6 +104,65 @@ TEST(EvaluationSimulation, EndsThereWhenServersDie) {
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(stopped, 0);
+}
+
+Scenario average_of(uint64_t seed) {
+  Scenario scenario = draw(seed, any_of(seed));
+  Job& job = scenario.job;
+  // a replaced worker of local:H begins with new states
+  if (job.strategy.kind == StrategyKind::kLocal) job.optimizer.kind = OptimizerKind::kSgd;
+  job.optimizer.ema = 0.75;
+  job.eval_ema = true;
+  job.eval_every = static_cast<int64_t>(seed % 4);
+  scenario.on_device = false;  // averages are in host memory
+  scenario.test_samples = std::max<int64_t>(scenario.test_samples, 3 * job.micro_batch);
+  if (seed % 5 == 0) add_sharing(scenario);
+  return scenario;
+}
+
+void averages(const Scenario& scenario) {
+  sim::Run run(scenario);
+  run.go();
+  if (!::testing::Test::HasFailure()) run.check();
+}
+
+TEST(EvaluationSimulation, AveragesAreEvaluatedAndNeverTrained) {
+  for (const uint64_t seed : seeds(2000)) {
+    averages(average_of(seed));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(EvaluationSimulation, AveragesKeepTheirBitsWhenWorkersDie) {
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = average_of(seed);
+    if (seed % 2 == 0) add_faults(scenario);
+    const bool backup = scenario.job.strategy.kind == StrategyKind::kBackup;
+    add_accidents(scenario, backup ? OnWorkerLoss::kContinue : OnWorkerLoss::kWait);
+    averages(scenario);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(EvaluationSimulation, AveragesKeepTheirBitsWhenServersAreReplaced) {
+  for (const uint64_t seed : seeds(2000)) {
+    Scenario scenario = average_of(seed / 2 * 6);  // sync
+    if (seed % 2 == 0) add_faults(scenario);
+    if (seed % 3 == 0) add_accidents(scenario, OnWorkerLoss::kWait);
+    add_replaced_servers(scenario);
+    averages(scenario);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(EvaluationSimulation, AveragesKeepTheirBitsWhenServersDie) {
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = average_of(seed);
+    if (seed % 2 == 0) add_faults(scenario);
+    add_server_losses(scenario);
+    averages(scenario);
+    if (::testing::Test::HasFailure()) return;
+  }
 }
 
 }  // namespace

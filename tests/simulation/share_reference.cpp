@@ -24,10 +24,11 @@ void move(const Toy& toy, const OptimizerOptions& optimizer, const UpdateContext
       continue;
     }
     std::array<float*, 2> here{};
-    for (size_t s = 0; s < slots.size(); ++s) here[s] = slots[s].data() + t.offset;
+    const size_t used = state_names(optimizer.kind).size();
+    for (size_t s = 0; s < used; ++s) here[s] = slots[s].data() + t.offset;
     UpdateContext own = context;
     own.learning_rate *= t.lr_scale;
-    update_range(options_for(optimizer, t), own, n, w, g, std::span(here.data(), slots.size()), w);
+    update_range(options_for(optimizer, t), own, n, w, g, std::span(here.data(), used), w);
   }
 }
 
@@ -38,7 +39,7 @@ ShareReference::ShareReference(const Job& job, const Toy& toy, const Reference& 
     : job_(job), toy_(toy), plain_(plain), barriers_(barriers), shares_(shares) {}
 
 FlatState ShareReference::start_of(const Job& job, const Reference& plain, int64_t step) {
-  FlatState out = plain.initial(state_names(server_optimizer(job).kind).size());
+  FlatState out = plain.initial(state_names(server_optimizer(job)).size());
   out.step = step;
   out.updates = step;
   return out;
@@ -77,6 +78,7 @@ void ShareReference::backup_step(FlatState& state, const std::vector<int64_t>& s
   context.clip = plain_.clip_of(sum, context.divisor);
   context.updates = ++state.updates;
   move(toy_, job_.optimizer, context, sum, state.weights, state.slots);
+  average(toy_, job_.optimizer, state);
   ++state.step;
 }
 
@@ -129,6 +131,7 @@ void ShareReference::local_round(FlatState& state) {
   }
   state.step = end;
   ++state.updates;
+  average(toy_, job_.optimizer, state);
 }
 
 std::map<int64_t, FlatState> ShareReference::train(

@@ -288,9 +288,22 @@ FlatState Toy::counted_state(int64_t step) const {
 
 // ---- reference ----
 
+void average(const Toy& toy, const OptimizerOptions& optimizer, FlatState& state) {
+  if (optimizer.ema == 0.0) return;
+  const auto keep = static_cast<float>(optimizer.ema);
+  const auto take = static_cast<float>(1.0 - optimizer.ema);
+  for (const TensorInfo& t : toy.table().tensors) {
+    const bool copied = state.updates == 1 || t.rule == UpdateRule::kAverage;
+    for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.size); ++i) {
+      float& mean = state.slots.back()[i];
+      mean = copied ? state.weights[i] : keep * mean + take * state.weights[i];
+    }
+  }
+}
+
 Reference::Reference(const Job& job, const Toy& toy, int64_t test_samples)
     : job_(job), toy_(toy), test_samples_(test_samples) {
-  states_.push_back(initial(state_names(job_.optimizer.kind).size()));
+  states_.push_back(initial(state_names(job_.optimizer).size()));
 }
 
 FlatState Reference::initial(size_t state_vectors) const {
@@ -386,14 +399,15 @@ void Reference::update(FlatState& state) const {
       continue;
     }
     std::array<float*, 2> slots{};
-    for (size_t s = 0; s < state.slots.size(); ++s) slots[s] = state.slots[s].data() + t.offset;
+    const size_t used = state_names(job_.optimizer.kind).size();
+    for (size_t s = 0; s < used; ++s) slots[s] = state.slots[s].data() + t.offset;
     UpdateContext own = context;
     own.learning_rate *= t.lr_scale;
-    update_range(options_for(job_.optimizer, t), own, n, w, g,
-                 std::span(slots.data(), state.slots.size()), w);
+    update_range(options_for(job_.optimizer, t), own, n, w, g, std::span(slots.data(), used), w);
   }
   ++state.step;
   ++state.updates;
+  average(toy_, job_.optimizer, state);
 }
 
 const FlatState& Reference::at(int64_t step) {
@@ -412,7 +426,7 @@ Evaluation Reference::evaluation_of(const FlatState& state) const {
   out.step = state.step;
   for (const HeadInfo& head : Toy::heads()) out.heads.push_back({head, {}});
   for (int64_t chunk = 0; chunk * job_.micro_batch < test_samples_; ++chunk) {
-    const auto sums = Toy::evaluate(state.weights, chunk);
+    const auto sums = Toy::evaluate(job_.eval_ema ? state.slots.back() : state.weights, chunk);
     for (size_t i = 0; i < out.heads.size(); ++i) out.heads[i].sums.add(sums.at(i));
   }
   return out;

@@ -118,6 +118,9 @@ class Toy {
   mutable Sampler sampler_;
 };
 
+// Updates the averages, the last state vector, by the weights of one more update.
+void average(const Toy& toy, const OptimizerOptions& optimizer, FlatState& state);
+
 // Training without servers and workers.
 class Reference {
  public:

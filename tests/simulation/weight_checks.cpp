@@ -39,6 +39,7 @@ void WeightChecks::read(std::span<const float> weights) {
 void WeightChecks::count(int64_t step, bool exact) const {
   if (!cluster_.scenario().counting || given_up()) return;
   const Job& job = cluster_.scenario().job;
+  if (exact && job.eval_ema) return;  // averages contain steps in part
   const Barriers barriers{job.eval_every, job.checkpoint_every,
                           cluster_.coordinator().barriers().start_step,
                           cluster_.coordinator().barriers().end_step};

@@ -65,5 +65,50 @@ TEST_F(AwaitedEvaluation, AJobThatFollowsNoneGoesOnAtOnce) {
   EXPECT_EQ(next().kind, Task::kCompute);
 }
 
+class Averages : public Exchange, public testing::WithParamInterface<const char*> {
+ protected:
+  void make_averaging() {
+    make(std::string("strategy = ") + GetParam() +
+         "\neval-every = 2\nema = 0.9\neval-weights = ema\n");
+    setup_.barriers.averages = true;
+    worker_ = std::make_unique<PushPull>(setup_);
+  }
+};
+
+TEST_P(Averages, AreReplacedByTheWeightsBeforeTheNextStep) {
+  make_averaging();
+  for (const int server : {0, 1}) worker_->share_memory(server, true);
+  assign({1});
+  Task task = next();
+  for (int i = 0; task.kind == Task::kWait && i < 3; ++i) {
+    answer(2, 1.0F);
+    task = next();
+  }
+  for (int i = 0; task.kind == Task::kWait && i < 3; ++i) {
+    const wire::Pull pull = newest_pull();
+    EXPECT_TRUE(pull.barrier());
+    EXPECT_FALSE(pull.in_place()) << "averages are in no memory that servers share";
+    for (const int server : {0, 1}) hear(server, weights(server, pull.number(), 2, 7.0F));
+    task = next();
+  }
+  ASSERT_EQ(task.kind, Task::kEvaluate);
+  ASSERT_EQ(task.step, 2);
+  EXPECT_FALSE(worker_->has_weights_of(2));
+  worker_->finish_evaluation();
+  EXPECT_EQ(next().kind, Task::kWait);
+  EXPECT_FALSE(worker_->early());
+  EXPECT_FALSE(worker_->has_weights_of(2));
+  const wire::Pull pull = newest_pull();
+  EXPECT_FALSE(pull.barrier());
+  EXPECT_TRUE(pull.in_place() || pull.latest());
+  for (const int server : {0, 1}) hear(server, weights(server, pull.number(), 2, 1.0F));
+  task = next();
+  ASSERT_EQ(task.kind, Task::kCompute);
+  EXPECT_EQ(task.step, 2);
+  EXPECT_EQ(worker_->weights_of(task)[0], 1.0F);
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Averages, testing::Values("sync", "backup:1"));
+
 }  // namespace
 }  // namespace pushpull

@@ -79,9 +79,16 @@ AllReduceStep::AllReduceStep(const JobView& view, Model& model, const StepParts&
                                   job_.heartbeat_timeout_s * kPatience)),
       communication_(peers_, *collective_, coordinator.activity()) {
   for (size_t i = 0; i < update_.state_vectors(); ++i) {
-    slots_.push_back(heap_floats(static_cast<size_t>(map_.total())));
+    const bool evaluated = barriers_.averages && i + 1 == update_.state_vectors();
+    slots_.push_back((evaluated ? weights_memory(model)
+                                : FloatAllocator(heap_floats))(static_cast<size_t>(map_.total())));
   }
   on_state(view.state);
+}
+
+std::span<const float> AllReduceStep::evaluated_weights() const {
+  if (!barriers_.averages) return own_weights();
+  return {slots_.back().get(), static_cast<size_t>(map_.total())};
 }
 
 // In time: server 0 acknowledges losses close to a checkpoint only once all workers know of it.

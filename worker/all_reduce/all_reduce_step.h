@@ -81,6 +81,7 @@ class AllReduceStep final : public Step {
   std::span<const float> own_weights() const override {
     return {weights_.get(), static_cast<size_t>(map_.total())};
   }
+  std::span<const float> evaluated_weights() const override;
   void on_message(int server, const Message& message) override;
   void on_state(const wire::State& state) override;
   Traffic traffic() const override {

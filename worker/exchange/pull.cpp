@@ -26,9 +26,9 @@ void InPlaceWeights::share(int server, bool shared, bool on_device) {
   s.on_device = s.in_place && on_device && servers_.size() == 1;
 }
 
-void InPlaceWeights::ask(int server, bool newest) {
+void InPlaceWeights::ask(int server, bool newest, bool averages) {
   Server& s = servers_[static_cast<size_t>(server)];
-  s.asked = s.in_place && !(newest && newest_not_contiguous_);
+  s.asked = s.in_place && !averages && !(newest && newest_not_contiguous_);
   s.asked_on_device = s.asked && s.on_device;
 }
 
@@ -59,6 +59,7 @@ Pull::Pull(SenderId sender, const Options& options, const Parts& parts)
       schedule_(parts.schedule),
       delivery_(parts.delivery),
       outgoing_(parts.outgoing),
+      averages_(options.averages),
       in_place_(connections_.servers(), options.may_be_in_place),
       state_(connections_, parts.weights),
       windows_(connections_, options.min_window_bytes, options.max_window_bytes),
@@ -91,7 +92,7 @@ int Pull::connections_asked(int server) const {
 
 void Pull::send(int server, bool repeat, int64_t now_ms) {
   repeat ? repeats_.ask_again(server, now_ms) : repeats_.ask(server, now_ms);
-  in_place_.ask(server, aim_.is_newest());
+  in_place_.ask(server, aim_.is_newest(), aim_.at_barrier && averages_);
   for (int i = 0; i < connections_asked(server); ++i) {
     wire::Pull pull = pull_on(server, i, repeat);
     if (delivery_.take_along(server, i, pull)) continue;

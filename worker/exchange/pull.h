@@ -33,7 +33,8 @@ class InPlaceWeights {
 
   // Decides how the next pull asks the server.
   //   newest: the pull takes any version.
-  void ask(int server, bool newest);
+  //   averages: of the weights, which are in no memory that servers share.
+  void ask(int server, bool newest, bool averages = false);
   // Return the last decision.
   bool asked(int server) const { return at(server).asked; }
   bool asked_on_device(int server) const { return at(server).asked_on_device; }
@@ -65,6 +66,7 @@ class Pull {
     int64_t max_window_bytes = 0;  // 0 = no limit
     int64_t timeout_ms = 10'000;   // longest silence of a server
     bool may_be_in_place = true;   // servers hand out plain weights
+    bool averages = false;         // pulls of a barrier's weights get averages
   };
   // The parts that a pull works with; all borrowed.
   struct Parts {
@@ -131,6 +133,7 @@ class Pull {
   PushDelivery& delivery_;
   std::vector<ToServer>& outgoing_;
   std::vector<std::string> warnings_;
+  const bool averages_;  // Options::averages
   InPlaceWeights in_place_;
   PullState state_;
   PullWindows windows_;

@@ -59,7 +59,7 @@ PushPull::PushPull(PushPullSetup setup)
                 outgoing_),
       pull_({setup_.term_id, setup_.incarnation},
             {2 * setup_.job.slice_bytes, setup_.window_bytes, silence_ms(setup_.job),
-             setup_.job.pull_codec == Codec{}},
+             setup_.job.pull_codec == Codec{}, setup_.barriers.averages},
             {connections_, *schedule_, weights_, delivery_, outgoing_}),
       evaluated_(setup_.barriers.start_step),
       read_versions_(static_cast<size_t>(setup_.servers)) {}
@@ -132,7 +132,7 @@ std::string PushPull::waiting_for() const {
 bool PushPull::arrives_for(const Task& task) const {
   const PullAim& aim = pull_.aim();
   return pull_.brings_weights() && aim.versions == PullAim::kExact && !aim.may_be_past &&
-         task.kind == Task::kCompute && aim.clock == task.step;
+         !aim.at_barrier && task.kind == Task::kCompute && aim.clock == task.step;
 }
 
 std::optional<Task> PushPull::early() const {

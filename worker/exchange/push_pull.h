@@ -93,6 +93,10 @@ class PushPull {
   bool weights_in_place() const { return weights_.current_in_place(); }  // at least some
   // Returns true if the evaluation that `next` returned has no weights: see Schedule::is_past_barrier.
   bool is_past_barrier() const { return schedule_->is_past_barrier(); }
+  // Returns true if the weights in use are those of this step, for a task of the model.
+  bool has_weights_of(int64_t step) const {
+    return schedule_->weights_fit({Task::kCompute, step, {}});
+  }
   // The weights for an evaluation: without the rounding of `pull-codec`.
   std::span<const float> evaluation_weights() const { return weights_.whole(); }
 

@@ -30,6 +30,10 @@ void LockstepSchedule::begin_at(int64_t step) {
   shares_.begin_at(step);
 }
 
+bool LockstepSchedule::weights_fit(const Task& task) const {
+  return clock_ >= 0 && clock_ == task.step && averaged_ == shares_.plan().takes_averages(task);
+}
+
 std::optional<Task> LockstepSchedule::wanted() const {
   return group_begins_ ? std::nullopt : shares_.next_task();
 }
@@ -46,6 +50,7 @@ std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights
     return PullAim{.clock = weights.min_version, .may_be_past = clock_ < 0};
   }
   clock_ = weights.min_version;
+  averaged_ = shares_.plan().gets_averages(weights.aim.at_barrier);
   shares_.begin_at(clock_);
   return std::nullopt;
 }
@@ -62,7 +67,7 @@ Schedule::Decision LockstepSchedule::next() const {
     if (shares_.empty()) return {};
     // the last push of an ended share is resent, like any other, while a pull waits for it
     const int64_t newest = shares_.newest_clock();
-    if (clock_ < newest) return {{}, PullAim{.clock = newest}};
+    if (clock_ < newest || averaged_) return {{}, PullAim{.clock = newest}};
     return {{Task::kDone, shares_.plan().barriers.end_step, {}}, std::nullopt};
   }
   if (weights_fit(*task)) return {*task, std::nullopt};
@@ -142,7 +147,7 @@ Schedule::Decision NewestSchedule::next_to_follow() const {
 bool NewestSchedule::weights_fit(const Task& task) const {
   if (clock_ < 0) return false;
   if (follows() && task.kind == Task::kCompute) return clock_ >= task.step;
-  return clock_ == task.step;
+  return clock_ == task.step && averaged_ == shares_.plan().takes_averages(task);
 }
 
 void NewestSchedule::take_to_follow(const PulledWeights& weights) {
@@ -196,16 +201,16 @@ Schedule::Decision NewestSchedule::next() const {
   if (shares_.empty()) return {};
   const Barriers& barriers = shares_.plan().barriers;
   if (const std::optional<Task> task = wanted()) {
-    if (task->kind == Task::kEvaluate && clock_ != task->step) {
+    if (task->kind == Task::kEvaluate && !weights_fit(*task)) {
       return {{}, PullAim{.versions = PullAim::kNewest, .clock = task->step, .at_barrier = true}};
     }
     return {*task, std::nullopt};
   }
-  if (clock_ >= 0 && newest_ == barriers.end_step) {
+  if (clock_ >= 0 && !averaged_ && newest_ == barriers.end_step) {
     return {{Task::kDone, barriers.end_step, {}}, std::nullopt};
   }
   // the next task needs one step more than the weights in use, if those are done
-  const int64_t clock = clock_ == newest_ ? newest_ + 1 : newest_;
+  const int64_t clock = clock_ == newest_ && !averaged_ ? newest_ + 1 : newest_;
   return {{}, PullAim{.versions = PullAim::kNewest, .clock = clock}};
 }
 
@@ -217,7 +222,7 @@ std::optional<Task> NewestSchedule::wanted() const {
     return Task{Task::kEvaluate, barriers.next_evaluation(share->evaluated_through),
                 shares_.chunks_of(*share)};
   }
-  if (newest_ == barriers.end_step || clock_ != newest_) return std::nullopt;
+  if (newest_ == barriers.end_step || clock_ != newest_ || averaged_) return std::nullopt;
   const OwnedShare* share = share_to_compute();
   if (share == nullptr) return std::nullopt;
   return Task{Task::kCompute, clock_, share->range};
@@ -243,6 +248,7 @@ std::optional<PullAim> NewestSchedule::on_weights(const PulledWeights& weights) 
     return PullAim{.clock = weights.min_version, .may_be_past = true};
   }
   clock_ = weights.min_version;
+  averaged_ = false;
   newest_ = std::max(newest_, clock_);
   shares_.begin_at(clock_);
   return std::nullopt;
@@ -255,6 +261,7 @@ void NewestSchedule::finish_barrier(const PulledWeights& weights) {
   const int64_t barrier = weights.aim.clock;
   if (weights.at_barrier) {
     clock_ = barrier;
+    averaged_ = shares_.plan().gets_averages(true);
     return;
   }
   for (OwnedShare& share : shares_.all()) {
@@ -319,7 +326,7 @@ Schedule::Decision StaleSchedule::next() const {
 // If some server is past the barrier, the share's previous worker has passed it, and it evaluated
 // first: only its last push has not reached all servers.
 std::optional<PullAim> StaleSchedule::on_weights(const PulledWeights& weights) {
-  fresh_ = true;
+  fresh_ = !shares_.plan().gets_averages(weights.aim.at_barrier);
   clock_ = weights.aim.clock;
   at_barrier_ = weights.at_barrier;
   past_barrier_ = weights.aim.at_barrier && !at_barrier_ && shares_.in_group();
@@ -414,7 +421,7 @@ Schedule::Decision LeaseSchedule::next() const {
 }
 
 std::optional<PullAim> LeaseSchedule::on_weights(const PulledWeights& weights) {
-  fresh_ = true;
+  fresh_ = !plan_.gets_averages(weights.aim.at_barrier);
   clock_ = weights.aim.clock;
   at_barrier_ = weights.at_barrier;
   return std::nullopt;

@@ -33,7 +33,7 @@ class LockstepSchedule : public Schedule {
   std::optional<int64_t> proposed_step() const override { return proposed_step_; }
   void begin_at(int64_t step) override;
   std::optional<Task> wanted() const override;
-  bool weights_fit(const Task& task) const override { return clock_ >= 0 && clock_ == task.step; }
+  bool weights_fit(const Task& task) const override;
   std::optional<Task> upcoming() const override { return shares_.upcoming(); }
   std::optional<PullAim> pull_after(int64_t step) const override;
   bool gives_up(const PullAim& pull) const override { return pull.versions != PullAim::kNewest; }
@@ -48,6 +48,7 @@ class LockstepSchedule : public Schedule {
   const bool subtrees_;
   ShareList shares_;
   int64_t clock_ = -1;         // of the weights in use; -1 if there are none
+  bool averaged_ = false;      // they are the averages at that barrier
   bool group_begins_ = false;  // the group has changed, and not agreed on a step yet
   std::optional<int64_t> proposed_step_;
 };
@@ -92,8 +93,9 @@ class NewestSchedule : public Schedule {
   void finish_barrier(const PulledWeights& weights);
 
   ShareList shares_;
-  int64_t clock_ = -1;  // of the weights in use; -1 if there are none
-  int64_t newest_ = 0;  // newest version received
+  int64_t clock_ = -1;     // of the weights in use; -1 if there are none
+  bool averaged_ = false;  // they are the averages at that barrier
+  int64_t newest_ = 0;     // newest version received
 
   // in a group
   int64_t attempt_ = 0;  // of the group; 0 without one
@@ -133,7 +135,7 @@ class StaleSchedule : public Schedule {
   int64_t clock_ = -1;          // for which the weights in use were pulled; -1 if there are none
   bool at_barrier_ = false;     // the weights are exactly those at barrier clock_
   bool past_barrier_ = false;   // a server is past it, and a group has to evaluate there
-  bool fresh_ = false;          // no push since they were pulled
+  bool fresh_ = false;          // no push since they were pulled, and they are no averages
   std::optional<Task> pushed_;  // last, by the group as it is
 };
 
@@ -175,9 +177,9 @@ class LeaseSchedule : public Schedule {
   int64_t attempt_ = 0;  // of the group; 0 without one
   std::deque<wire::Lease> leases_;
   int64_t newest_lease_ = 0;
-  int64_t clock_ = -1;          // for which the weights in use were pulled; -1 if there are none
-  bool at_barrier_ = false;     // the weights are exactly those at barrier clock_
-  bool fresh_ = false;          // no push or evaluation since they were pulled
+  int64_t clock_ = -1;       // for which the weights in use were pulled; -1 if there are none
+  bool at_barrier_ = false;  // the weights are exactly those at barrier clock_
+  bool fresh_ = false;  // no push or evaluation since they were pulled, and they are no averages
   std::optional<Task> pushed_;  // last, by the group as it is
 };
 

@@ -35,6 +35,12 @@ struct WorkPlan {
   int shares = 1;             // per step and per evaluation, unless the State says otherwise
   int64_t chunks = 0;         // per evaluation
   int64_t micro_batches = 0;  // per step
+
+  // Returns true if the pull of a barrier's weights gets averages, which no step is computed on.
+  bool gets_averages(bool at_barrier) const { return at_barrier && barriers.averages; }
+  bool takes_averages(const Task& task) const {
+    return gets_averages(task.kind == Task::kEvaluate);
+  }
 };
 
 struct OwnedShare {

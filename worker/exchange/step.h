@@ -99,6 +99,8 @@ class Step {
   // ---- a worker that keeps the weights itself ----
   // Returns its weights; empty if they are the servers'.
   virtual std::span<const float> own_weights() const { return {}; }
+  // Returns those that an evaluation takes: the averages of its weights, with Barriers::averages.
+  virtual std::span<const float> evaluated_weights() const { return own_weights(); }
   virtual void on_message(int /*server*/, const Message& /*message*/) {}
   virtual void on_state(const wire::State& /*state*/) {}
 };
