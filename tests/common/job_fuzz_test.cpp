@@ -66,6 +66,7 @@ Job random_job(Random& random) {
   job.loss_scale = int64_t{1} << random.between(0, 24);
   job.timed_algorithms = random.coin();
   job.seed = random.bits();
+  job.wait = static_cast<Wait>(random.between(0, 2));
   job.slice_bytes = random.between(256, 1 << 30);
   job.eval_every = random.between(0, 1000);
   job.checkpoint_dir = random.coin() ? "" : random_path(random);
@@ -170,7 +171,7 @@ TEST(JobFuzz, DamagedTextParsesOrThrowsErrorOnly) {
   Random random(7);
   int parsed = 0;
   int refused = 0;
-  for (int i = 0; i < 5'000; ++i) {
+  for (int i = 0; i < 6'000; ++i) {
     Job job = random_job(random);
     std::string text = to_ini(job);
     const int64_t edits = random.between(1, 4);
