@@ -196,6 +196,8 @@ bool Rings::wait_for(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
   items.pop_back();
   idle_ =
       std::ranges::none_of(items, [](const zmq::pollitem_t& item) { return item.revents != 0; });
+  if (looked_ - read_ >= kRead) idle_ = false;
+  if (!idle_) read_ = looked_;
   return rung;
 }
 

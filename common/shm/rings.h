@@ -42,7 +42,8 @@ class Rings {
   // long as Spinning says.
   void wait(std::vector<zmq::pollitem_t>& items, int timeout_ms);
   // Returns whether `wait` has looked at its items less than `look` ago and found no event. To read a
-  // socket in vain takes two system calls.
+  // socket in vain takes two system calls. False every 20 ms: what reads a socket may have work that no
+  // event shows, such as a second connection or one that has ended.
   bool sockets_are_idle() const;
   // Ends that. Call it after a send over one of the sockets: the send may notice what has arrived, and
   // the socket's descriptor then says no more.
@@ -54,6 +55,7 @@ class Rings {
  private:
   friend class RingPair;
   static constexpr std::chrono::milliseconds kLook{1};
+  static constexpr std::chrono::milliseconds kRead{20};
 
   bool spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms);
   bool wait_briefly(const std::vector<zmq::pollitem_t>& items);
@@ -69,8 +71,10 @@ class Rings {
   UniqueFd to_bell_;                              // opened by other processes
   uint64_t inode_ = 0;                            // of the pipe
   std::chrono::steady_clock::time_point looked_;  // at the items last
-  bool idle_ = false;                             // they had no event
-  std::vector<pollfd> polled_;                    // kept for its memory
+  // when `sockets_are_idle` was false last
+  std::chrono::steady_clock::time_point read_ = std::chrono::steady_clock::now();
+  bool idle_ = false;           // they had no event
+  std::vector<pollfd> polled_;  // kept for its memory
   std::vector<RingPair*> pairs_;
 };
 

@@ -37,7 +37,7 @@ def at_a_moment(case, job, first=0.05, last=0.6):
     """Waits for a random moment between these parts of the training. Returns false if the job ended before."""
     there = job.reaches(int(job.keys["steps"] * case.rng.uniform(first, last)))
     time.sleep(case.rng.uniform(0, 0.1))
-    return there
+    return there and not job.over()
 
 
 def moments(case, job, turns, part=0.3):
@@ -308,7 +308,7 @@ def frozen_out(case):
         os.symlink(folder / "out", case.lab.folder / "out")
         patience = case.lab.seconds(PATIENCE_S)
         longer = case.rng.random() < 0.5
-        job = begin(case, **{"progress-timeout": patience})
+        job = begin(case, times=4, **{"progress-timeout": patience})
         if not at_a_moment(case, job, 0.02, 0.9):
             raise base.Skipped("the job was over before the fault")
         began = time.monotonic()
