@@ -31,8 +31,8 @@ struct StepSplit {
   double pull = 0.0;
 };
 
-// What a comparison counts time and samples to: the first evaluation with this value of a measure, or
-// a better one.
+// The target of a comparison, which counts time and samples until an evaluation has this value of a
+// measure, or a better one.
 struct Target {
   MeasureName name;
   double value = 0.0;

@@ -71,9 +71,9 @@ class Rings {
   UniqueFd to_bell_;                              // opened by other processes
   uint64_t inode_ = 0;                            // of the pipe
   std::chrono::steady_clock::time_point looked_;  // at the items last
+  bool idle_ = false;                             // they had no event
   // when `sockets_are_idle` was false last
   std::chrono::steady_clock::time_point read_ = std::chrono::steady_clock::now();
-  bool idle_ = false;           // they had no event
   std::vector<pollfd> polled_;  // kept for its memory
   std::vector<RingPair*> pairs_;
 };
