@@ -107,6 +107,10 @@ struct Barriers {
   // [step, round_end(step)) is a round if starts_round(step).
   bool starts_round(int64_t step) const { return step == start_step || step % round == 0; }
   int64_t round_end(int64_t step) const { return std::min((step / round + 1) * round, end_step); }
+  // Returns the start of the round that ends at `step`.
+  int64_t round_start(int64_t step) const {
+    return std::max((step - 1) / round * round, start_step);
+  }
   // Returns the first multiple of `round` at or after `step`. The last round may end earlier, at
   // end_step.
   int64_t end_of_round_at(int64_t step) const { return (step + round - 1) / round * round; }

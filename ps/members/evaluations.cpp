@@ -128,16 +128,30 @@ FollowedEvaluations::FollowedEvaluations(const Job& job, const Declaration& decl
       evaluated_(start_step) {
   if (!job.follows_evaluations()) return;
   best_.emplace(job, measure_of(job, declaration.heads, declaration.test_samples), before);
+  records_.push_back(best_->record());
 }
 
 // An evaluation that only --stop-after asks for does not count: the whole run has none there.
 bool FollowedEvaluations::add(const Evaluation& evaluation, const Barriers& barriers) {
   if (!best_) return false;
   const int64_t step = evaluation.step;
-  if (barriers.is_regular_evaluation(step) || step == total_steps_) best_->add(evaluation);
+  if (barriers.is_regular_evaluation(step) || step == total_steps_) {
+    best_->add(evaluation);
+    records_.push_back(best_->record());
+    if (records_.size() > kKeptRecords) records_.pop_front();
+  }
   if (best_->stops() && step < barriers.end_step) return stopped_early_ = true;
   evaluated_ = step;
   return false;
+}
+
+EvaluationRecord FollowedEvaluations::record_at(int64_t step) const {
+  if (records_.empty()) return {};
+  EvaluationRecord found = records_.front();
+  for (const EvaluationRecord& record : records_) {
+    if (record.step <= step) found = record;
+  }
+  return found;
 }
 
 bool FollowedEvaluations::is_best(int64_t step) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -102,6 +103,9 @@ int64_t end_of_run(const Job& job, const EvaluationRecord& record, int64_t step,
 // thread-safe.
 class FollowedEvaluations {
  public:
+  // No training is as many evaluations ahead of its checkpoints.
+  static constexpr size_t kKeptRecords = 16;
+
   // job: borrowed. start_step: of this term. total_steps: of the job. before: of the run so far.
   FollowedEvaluations(const Job& job, const Declaration& declaration, int64_t start_step,
                       int64_t total_steps, const EvaluationRecord& before);
@@ -119,6 +123,9 @@ class FollowedEvaluations {
   bool is_best(int64_t step) const;
   // Returns what the evaluations have shown; empty if the job follows none.
   EvaluationRecord record() const { return best_ ? best_->record() : EvaluationRecord(); }
+  // Returns what those up to this step have shown, of which kKeptRecords are known: what a checkpoint of the step
+  // holds, though it may be written later.
+  EvaluationRecord record_at(int64_t step) const;
   // Returns a line that says why the run ends early.
   std::string text() const { return best_->text(); }
 
@@ -126,6 +133,7 @@ class FollowedEvaluations {
   const Job& job_;
   const int64_t total_steps_;
   std::optional<BestEvaluation> best_;
+  std::deque<EvaluationRecord> records_;  // ascending
   bool stopped_early_;
   int64_t evaluated_;
 };

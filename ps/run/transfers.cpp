@@ -225,7 +225,7 @@ void Transfers::write(GatheredState snapshot, CheckpointKind kind) {
   state.run = hex_text(options_.run_id);
   state.initial_weights_sha256 = summary_.initial_weights_sha256();
   if (const RunCounts* counts = run.committed().counts_at(snapshot.step)) state.counts = *counts;
-  state.evaluation = run.followed().record();
+  state.evaluation = run.followed().record_at(state.step);
   effects_.write_checkpoint(std::move(snapshot), std::move(state), kind);
 }
 

@@ -88,6 +88,9 @@ TEST(Barriers, RoundsEndAtMultiplesAndAtTheEnd) {
   }
   EXPECT_EQ(ends, (std::vector<int64_t>{8, 12, 16, 18}));
   for (const int64_t step : {6, 7, 9, 17}) EXPECT_FALSE(b.starts_round(step)) << step;
+  std::vector<int64_t> starts;
+  for (const int64_t end : ends) starts.push_back(b.round_start(end));
+  EXPECT_EQ(starts, (std::vector<int64_t>{5, 8, 12, 16}));
 }
 
 TEST(Barriers, AreTheFirstEndOfARoundAtOrAfterTheirMultiple) {

@@ -118,6 +118,20 @@ TEST(FollowedEvaluations, ResultThatEndsTheRunLetsNoStepBegin) {
   EXPECT_TRUE(resumed.stopped_early()) << "nothing is left to train";
 }
 
+TEST(FollowedEvaluations, ACheckpointHoldsWhatTheEvaluationsUpToItHaveShown) {
+  const Job job = job_with("loss:2");
+  Declaration declaration;
+  declaration.heads = kHeads;
+  declaration.test_samples = 10;
+  const Barriers barriers = barriers_of(job, 2, 20);
+  FollowedEvaluations followed(job, declaration, 2, 20, {"loss", 2, 2, 0.3, 0});
+  followed.add(evaluation(4, 1, 0.2), barriers);
+  followed.add(evaluation(6, 1, 0.6), barriers);
+  EXPECT_EQ(followed.record_at(2), (EvaluationRecord{"loss", 2, 2, 0.3, 0}));
+  EXPECT_EQ(followed.record_at(5), (EvaluationRecord{"loss", 4, 4, 0.2, 0}));
+  EXPECT_EQ(followed.record_at(6), followed.record());
+}
+
 TEST(Measure, RefusalNamesTheKeyAndTheMeasuresOfTheModel) {
   EXPECT_THAT(refusal(job_with("perplexity:2"), kHeads, 10),
               HasSubstr("stop-when = perplexity:2: model = mlp has no such measure; it has "

@@ -39,8 +39,14 @@ std::string describe(const WorkerMember& member) {
   if (!member.joined()) return "joining";
   const wire::State& state = member.state();
   if (state.version() < 0) return "no state";
-  return "rank " + std::to_string(state.rank()) + ", state " + std::to_string(state.version()) +
-         " " + wire::Phase_Name(state.phase());
+  std::string out = "rank " + std::to_string(state.rank()) + ", state " +
+                    std::to_string(state.version()) + " " + wire::Phase_Name(state.phase());
+  for (const wire::Share& share : state.assigned()) {
+    out += ", share " + std::to_string(share.index()) + " of " + std::to_string(share.shares()) +
+           (share.lo() == share.hi() ? " (evaluates only)" : "") + " from step " +
+           std::to_string(share.from_step());
+  }
+  return out;
 }
 
 }  // namespace pushpull::sim

@@ -12,6 +12,9 @@
 namespace pushpull::sim {
 namespace {
 
+// Of these a checkpoint was written after later evaluations, and held their results.
+constexpr Seeds kWrittenLate = {610470};
+
 Scenario job_of(uint64_t seed) {
   Scenario scenario = draw(seed, any_of(seed));
   Job& job = scenario.job;
@@ -96,7 +99,7 @@ TEST(EvaluationSimulation, EndsThereOnABadNetworkWhenWorkersDie) {
 
 TEST(EvaluationSimulation, EndsThereWhenServersDie) {
   int stopped = 0;
-  for (const uint64_t seed : seeds(2000)) {
+  for (const uint64_t seed : seeds(2000, {kWrittenLate})) {
     Scenario scenario = job_of(seed);
     if (seed % 2 == 0) add_faults(scenario);
     add_server_losses(scenario);

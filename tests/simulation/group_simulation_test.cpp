@@ -21,6 +21,10 @@ constexpr Seeds kEarlierAttempt = {248};
 constexpr Seeds kLostLosses = {323};
 constexpr Seeds kLostLossesOfServers = {944};
 constexpr Seeds kLostLossesAtTheEnd = {1796};
+// Of these, a group began at a version that a server had which caught up, and the others no longer had.
+constexpr Seeds kBeganTooEarly = {610881};
+// Of these, a pull for the step after an evaluation kept a group from the evaluation.
+constexpr Seeds kPullKeptFromEvaluation = {610837};
 // A stage named version 0 of a server of which it had read nothing.
 constexpr Seeds kNothingRead = {44};
 // A server read the gradients of an acknowledged push, which waited for other stages, when its worker had written
@@ -134,7 +138,7 @@ TEST(GroupSimulation, KeepTheirBitsWhenServersDie) {
 }
 
 TEST(GroupSimulation, KeepTheirBitsWhenOtherServersTakeThePlacesOfLostOnes) {
-  for (const uint64_t seed : seeds(1500, {kLostLossesAtTheEnd})) {
+  for (const uint64_t seed : seeds(1500, {kLostLossesAtTheEnd, kBeganTooEarly})) {
     Scenario scenario = draw_groups(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
     if (seed % 4 < 2) add_accidents(scenario, loss_of(seed));
@@ -193,7 +197,7 @@ TEST(GroupSimulation, BackupTakesOneSetOfPushesOfWholeGroups) {
 }
 
 TEST(GroupSimulation, BackupTakesOneSetOfPushesWhenMembersAndServersDie) {
-  for (const uint64_t seed : seeds(3000)) {
+  for (const uint64_t seed : seeds(3000, {kPullKeptFromEvaluation})) {
     Scenario scenario = draw_groups(seed, backups_of(seed));
     if (seed % 2 == 0) add_faults(scenario);
     if (seed % 4 > 0) add_accidents(scenario, loss_of(seed));

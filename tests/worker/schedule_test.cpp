@@ -89,6 +89,20 @@ TEST(Schedule, InLockstepAGroupBeginsAtTheStepThatItHasAgreedOn) {
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 4, {0, 2}, 1})) << "its weights are here";
 }
 
+TEST(Schedule, InLockstepAGroupWaitsForAServerThatTakesALostPlace) {
+  const auto schedule = make("sync");
+  wire::State state = state_with({0});
+  state.mutable_group()->set_attempt(7);
+  schedule->on_shares(state);
+  const auto again = answer_pull(*schedule, 1, 4);
+  EXPECT_FALSE(schedule->proposed_step()) << "the other servers no longer have version 1";
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->clock, 3);
+  EXPECT_TRUE(again->may_be_past);
+  EXPECT_FALSE(schedule->on_weights({*again, 3, 3, false}));
+  EXPECT_EQ(schedule->proposed_step(), 3);
+}
+
 wire::State state_of_stage(int stage, int64_t attempt) {
   wire::State state = state_with({0});
   state.mutable_group()->set_attempt(attempt);
@@ -255,6 +269,23 @@ TEST(Schedule, BackupComputesOnTheNewestVersionAndEvaluatesPassedBarriers) {
   EXPECT_EQ(schedule->next().task, (Task{Task::kCompute, 5, {0, 2}, 1}));
   schedule->on_pushed(5, {0, 2});
   EXPECT_EQ(schedule->next().pull->clock, 6);
+}
+
+TEST(Schedule, BackupGivesUpAPullThatAnEvaluationOfItsNewShareHoldsBack) {
+  const auto schedule = make("backup:1", 4);
+  schedule->on_shares(state_of_stage(0, 7));
+  answer_pull(*schedule, 3, 3);
+  schedule->on_pushed(3, {0, 2});
+  answer_pull(*schedule, 4, 4);
+  schedule->on_evaluated();
+  schedule->on_pushed(4, {0, 2});
+  const PullAim fifth = *schedule->next().pull;
+  EXPECT_EQ(fifth.clock, 5);
+  EXPECT_TRUE(schedule->on_shares(state_of_stage(0, 8)));
+  EXPECT_TRUE(schedule->gives_up(fifth)) << "it may wait for the evaluation at 4";
+  const PullAim anew = *schedule->next().pull;
+  EXPECT_EQ(anew.clock, 4);
+  EXPECT_FALSE(schedule->gives_up(anew)) << "its answer serves any share";
 }
 
 TEST(Schedule, BackupPullsTheLowerOfTwoVersionsUnlessItIsPast) {

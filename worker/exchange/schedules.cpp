@@ -39,9 +39,12 @@ std::optional<Task> LockstepSchedule::wanted() const {
 }
 
 // Only the servers know the current step. Some may be a step ahead; they still have the previous
-// version, and a new worker needs one version of all slices.
+// version, and a new worker needs one version of all slices. One that has taken the place of a lost
+// server may be far behind: the others' pushes, which are kept, bring it to that version.
 std::optional<PullAim> LockstepSchedule::on_weights(const PulledWeights& weights) {
   if (group_begins_) {
+    const int64_t previous = shares_.plan().barriers.round_start(weights.max_version);
+    if (weights.min_version < previous) return PullAim{.clock = previous, .may_be_past = true};
     proposed_step_ = weights.min_version;
     clock_ = weights.min_version == weights.max_version ? weights.min_version : -1;
     return std::nullopt;
@@ -165,11 +168,12 @@ void NewestSchedule::take_to_follow(const PulledWeights& weights) {
   }
 }
 
-// Without weights, a worker is asking for the current step; that answer serves a new share, too. One that follows
-// keeps a pull that the task needs.
+// Without weights, a worker is asking for the current step; that answer serves a new share, too. It may also be asking
+// for the step after one whose evaluation its new share has to do: servers do not answer before that is done. One that
+// follows keeps a pull that the task needs.
 bool NewestSchedule::gives_up(const PullAim& pull) const {
   if (!pull.is_newest()) return true;
-  if (!follows()) return clock_ >= 0;
+  if (!follows()) return clock_ >= 0 || pull.clock > newest_;
   return !told_ || told_->kind == Task::kEvaluate || pull.clock > told_->step;
 }
 
