@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -88,6 +89,11 @@ StartPlan plan_step(const Step& step, const std::string& address) {
   return plan;
 }
 
+void set_unless_set(const std::string& name, const std::string& value, StartPlan& plan) {
+  if (std::getenv(name.c_str()) != nullptr) return;  // NOLINT(concurrency-mt-unsafe)
+  plan.environment.emplace_back(name, value);
+}
+
 StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::string& address) {
   StartPlan plan;
   if (!options.shares.empty()) take_share(options.shares.at(slot), plan);
@@ -106,12 +112,11 @@ StartPlan plan_process(const LauncherOptions& options, size_t slot, const std::s
     if (!options.addresses.empty()) {
       plan.environment.emplace_back("PUSHPULL_JOBS", jobs_text(options.addresses));
     }
-    if (std::getenv("OMP_NUM_THREADS") == nullptr &&
-        !options.shares.empty()) {  // NOLINT(concurrency-mt-unsafe)
+    if (!options.shares.empty()) {
       // As torchrun does with 1: otherwise each process has a thread for each core of the host.
-      plan.environment.emplace_back("OMP_NUM_THREADS",
-                                    std::to_string(options.shares.at(slot).cores));
+      set_unless_set("OMP_NUM_THREADS", std::to_string(options.shares.at(slot).cores), plan);
     }
+    for (const auto& [name, value] : kept_heap_variables()) set_unless_set(name, value, plan);
     plan.environment.emplace_back(
         "PUSHPULL_INSECURE", options.insecure ? std::optional<std::string>("1") : std::nullopt);
     plan.ends_with_launcher = false;

@@ -103,9 +103,21 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+namespace {
+
+constexpr int kMappedAlone = 1 << 30;  // larger chunks only are pages of their own
+constexpr int kTrimmed = INT32_MAX;    // free bytes at the end of the heap
+
+}  // namespace
+
 void keep_heap() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, INT32_MAX);
+  mallopt(M_MMAP_THRESHOLD, kMappedAlone);
+  mallopt(M_TRIM_THRESHOLD, kTrimmed);
+}
+
+std::vector<std::pair<std::string, std::string>> kept_heap_variables() {
+  return {{"MALLOC_MMAP_THRESHOLD_", std::to_string(kMappedAlone)},
+          {"MALLOC_TRIM_THRESHOLD_", std::to_string(kTrimmed)}};
 }
 
 void raise_file_limit() {

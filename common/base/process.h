@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace pushpull {
 
@@ -55,6 +56,10 @@ double cpu_seconds();
 // Makes malloc keep freed memory in the process: faulting in fresh pages for every message costs
 // more than half of the bandwidth.
 void keep_heap();
+
+// Returns the variables of the environment by which a program of the user's does the same if its C library is
+// glibc (mallopt(3)).
+std::vector<std::pair<std::string, std::string>> kept_heap_variables();
 
 // Raises the limit of open files to the hard limit, for this process and its children. Each
 // connection needs one; the usual soft limit of 1,024 exists for programs that use select().

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -92,6 +93,21 @@ TEST(RunCommand, EachProcessKnowsItsNumberInItsRoleAndItsCores) {
   EXPECT_EQ(variable(4, "PUSHPULL_CORES"), std::to_string(std::max(1, read_cores().count() / 3)));
   EXPECT_TRUE(plan_start(options, 4, "tcp://a:1").cpus.empty()) << "not bound by default";
   EXPECT_EQ(variable(4, "OMP_NUM_THREADS"), "") << "its threads are the job's key";
+}
+
+TEST(RunCommand, AProgramOfTheUserKeepsItsHeapUnlessItsEnvironmentSaysOtherwise) {
+  constexpr const char* kName = "MALLOC_TRIM_THRESHOLD_";
+  const LauncherOptions options = plan_run(parse({"--steps=10", "--worker=true"}), "/b", false);
+  const auto is_set = [&](size_t slot) {
+    const StartPlan plan = plan_start(options, slot, "tcp://a:1");
+    return std::ranges::count(plan.environment, kName, [](const auto& v) { return v.first; });
+  };
+  unsetenv(kName);  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(is_set(0), 0) << "a server does it itself";
+  EXPECT_EQ(is_set(1), 1);
+  setenv(kName, "131072", 1);  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(is_set(1), 0);
+  unsetenv(kName);  // NOLINT(concurrency-mt-unsafe)
 }
 
 TEST(RunCommand, BindsEachProcessToItsCores) {
