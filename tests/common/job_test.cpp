@@ -421,6 +421,8 @@ TEST(Job, DefaultsOfBeta2AndEpsilonAreThoseOfTheOptimizer) {
   EXPECT_EQ(parse({{"optimizer", "lion"}, {"beta2", "0.999"}}).optimizer.beta2, 0.999);
   EXPECT_EQ(parse({{"optimizer", "adagrad"}}).optimizer.epsilon, 1e-10);
   EXPECT_EQ(parse({{"optimizer", "adagrad"}, {"epsilon", "1e-8"}}).optimizer.epsilon, 1e-8);
+  EXPECT_EQ(parse({{"optimizer", "lamb"}}).optimizer.epsilon, 1e-6);
+  EXPECT_EQ(parse({{"optimizer", "lamb"}, {"epsilon", "1e-8"}}).optimizer.epsilon, 1e-8);
 }
 
 // Each key that may not change is reported if only it differs, so that none is forgotten.
