@@ -130,7 +130,7 @@ OptimizerKind optimizer_of(const std::string& text) {
     return parse_optimizer(text);
   } catch (const Error&) {
     refuse_bench("--optimizer: '" + printable(text) +
-                 "' must be sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad or lion");
+                 "' must be sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, lion or lamb");
   }
 }
 
@@ -163,9 +163,9 @@ std::vector<KeyHelp> options_with_keys() {
   std::vector<KeyHelp> all = bench_options();
   const std::vector<KeyHelp> of_the_job = {
       takes("shm|tcp|ipc,...", {"transport", kTransports, "transports to measure, between commas"}),
-      takes("sgd|momentum|nesterov|adam|adamw|rmsprop|adagrad|lion",
+      takes("sgd|momentum|nesterov|adam|adamw|rmsprop|adagrad|lion|lamb",
             {"optimizer", "momentum",
-             "update rule: sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad or lion"}),
+             "update rule: sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, lion or lamb"}),
       {"steps", "by size", "exchanges to measure in each row"},
   };
   all.insert(all.begin() + 3, of_the_job.begin(), of_the_job.end());

@@ -363,6 +363,8 @@ class Reader {
       out_.keys["optimizer"] = "lion";
       betas(*params, 0.9, 0.99);
       decay(*params, 0.0);
+    } else if (name == "lamb") {
+      lamb(*params);
     } else if (name == "adagrad" || name == "rmsprop") {
       set_lr(*params, 0.01);
       out_.keys["optimizer"] = name;
@@ -376,7 +378,7 @@ class Reader {
       params->must_be("initial_accumulator_value", 0, "adagrad begins at 0 here");
     } else {
       section->refuse("optimizer.type is '" + printable(type) +
-                      "': servers have Adam, AdamW, SGD, RMSprop, Adagrad and Lion");
+                      "': servers have Adam, AdamW, SGD, RMSprop, Adagrad, Lion and Lamb");
     }
     constexpr auto kImplementation = std::to_array<const char*>(
         {"torch_adam", "adam_w_mode", "adamw_mode", "fused", "foreach", "capturable",
@@ -384,7 +386,7 @@ class Reader {
     params->take(kImplementation);
     params->must_be("amsgrad", false, "amsgrad is not offered: set it to false");
     params->must_be("maximize", false, "servers minimise: set it to false");
-    params->must_be("bias_correction", true, "adam corrects its moments here: set it to true");
+    params->must_be("bias_correction", true, name + " corrects its moments here: set it to true");
     if (params->find("max_grad_norm") != nullptr) {
       params->refuse(
           "optimizer.params.max_grad_norm: DeepSpeed refuses it, too; use the key "
@@ -409,6 +411,21 @@ class Reader {
     betas(params, 0.9, 0.999);
     epsilon(params, 1e-8);
     decay(params, torchs && decoupled ? 0.01 : 0.0);
+  }
+
+  // FusedLamb's defaults
+  void lamb(Section& params) {
+    set_lr(params, 1e-3);
+    out_.keys["optimizer"] = "lamb";
+    betas(params, 0.9, 0.999);
+    epsilon(params, 1e-8);
+    decay(params, 0.0);
+    params.must_be("eps_inside_sqrt", false, "eps is added to the root here: set it to false");
+    const double least = params.number("min_coeff").value_or(0.01);
+    const double most = params.number("max_coeff").value_or(10.0);
+    out_.notes.push_back(
+        "optimizer Lamb: trust ratios have no bounds here; those of DeepSpeed lie from min_coeff " +
+        print_real(least) + " to max_coeff " + print_real(most));
   }
 
   void sgd(Section& params) {
@@ -533,7 +550,8 @@ class Reader {
     }
     // of optimizers with betas only
     const std::string optimizer = out_.keys.contains("optimizer") ? out_.keys["optimizer"] : "";
-    const bool has_betas = optimizer == "adam" || optimizer == "adamw" || optimizer == "lion";
+    const bool has_betas =
+        optimizer == "adam" || optimizer == "adamw" || optimizer == "lion" || optimizer == "lamb";
     if (params.truth("cycle_momentum").value_or(true) && has_betas) {
       params.refuse("scheduler.params.cycle_momentum, true by default, would change beta1 of " +
                     optimizer + " in each step, which is constant here: set it to false");

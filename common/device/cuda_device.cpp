@@ -170,6 +170,11 @@ class StreamOfCuda : public Stream {
     launch_square(batch, divisor, squares, get());
   }
 
+  void measure(const SliceBatch& batch, double* squares) override {
+    use_device(index_);
+    launch_measure(batch, squares, get());
+  }
+
   // "External": other streams wait for the event of the graph itself, not for a node inside the
   // graph.
   void record(Event& event) override {

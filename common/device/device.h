@@ -60,6 +60,9 @@ class Stream {
   // Sets squares[t], in device memory, to the sum of squares of tile t's mean gradient (its
   // gradient sum / divisor). A tile has at most kNormBlock elements.
   virtual void square(const SliceBatch& batch, float divisor, double* squares) = 0;
+  // Sets squares[2 t] and squares[2 t + 1], in device memory, to the sums of squares of tile t's
+  // weights and of its directions under lamb. A tile has at most kNormBlock elements.
+  virtual void measure(const SliceBatch& batch, double* squares) = 0;
   // Makes `event` done once all work enqueued here so far is done.
   virtual void record(Event& event) = 0;
   // Makes work enqueued from now on wait for the latest record of `event`, if there is one.

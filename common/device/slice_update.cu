@@ -54,6 +54,26 @@ __global__ void __launch_bounds__(kUpdateThreads)
   }
 }
 
+__global__ void __launch_bounds__(kUpdateThreads)
+    measure_kernel(const SliceBatch batch, double* squares) {
+  extern __shared__ float4 shared[];
+  __shared__ double sums[2][kNormSums];
+  auto* weights = reinterpret_cast<float*>(shared);  // then the directions, then the stacks
+  float* directions = weights + kNormBlock;
+  const auto thread = static_cast<int>(threadIdx.x);
+  trust_tile(batch, blockIdx.x, thread, kUpdateThreads, weights, directions,
+             {directions + kNormBlock, thread, kUpdateThreads, 1});
+  __syncthreads();
+  if (thread < 2 * kNormSums) {
+    const int of = thread / kNormSums;
+    const int index = thread % kNormSums;
+    sums[of][index] = running_sum_of_squares(of == 0 ? weights : directions,
+                                             batch.tiles[blockIdx.x].elements, index);
+  }
+  __syncthreads();
+  if (thread < 2) squares[2 * int64_t{blockIdx.x} + thread] = sum_of_running_sums(sums[thread]);
+}
+
 size_t stack_bytes(const SliceBatch& batch, int width) {
   return static_cast<size_t>(batch.depth) * kUpdateThreads * static_cast<size_t>(width) *
          sizeof(float);
@@ -88,6 +108,16 @@ void launch_square(const SliceBatch& batch, float divisor, double* squares, cuda
         batch, divisor, squares);
   }
   PP_CUDA_LAUNCHED("square_kernel");
+}
+
+void launch_measure(const SliceBatch& batch, double* squares, cudaStream_t stream) {
+  if (batch.tile_count == 0) return;
+  constexpr size_t kFloats = sizeof(float) * 2 * kNormBlock;
+  constexpr size_t kSumBytes = sizeof(double) * 2 * kNormSums;
+  PP_ASSERT(kFloats + kSumBytes + stack_bytes(batch, 1) <= kSharedBytes);
+  measure_kernel<<<static_cast<unsigned>(batch.tile_count), kUpdateThreads,
+                   kFloats + stack_bytes(batch, 1), stream>>>(batch, squares);
+  PP_CUDA_LAUNCHED("measure_kernel");
 }
 
 }  // namespace pushpull::device

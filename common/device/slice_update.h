@@ -1,5 +1,6 @@
 // Updates a batch of slices of the flat vector on a device: sums the parts of each slice along the
-// fixed tree, then applies one update or computes the squares of the sum for the norm. Holds the
+// fixed tree, then applies one update, computes the squares of the sum for the norm, or those of the
+// weights and of the update for trust ratios. Holds the
 // descriptors (plain data in device memory, like everything that they point to) and the work of one
 // kernel thread, as functions that the fake device runs too. The bits equal the host's
 // (common/update/range_update.h, common/update/optimizer_rule.h, common/update/norm.h), whichever
@@ -187,12 +188,14 @@ template <ElementRule::Kind kKind, int kWide>
 PP_HOST_DEVICE void move_by_decay(const SliceBatch& batch, const SliceTile& tile,
                                   const SliceSegment& segment, int thread, int threads,
                                   float* of_block) {
-  constexpr bool kMayDecouple = kKind == ElementRule::kAdam || kKind == ElementRule::kLion;
+  constexpr bool kDecouples = kKind == ElementRule::kLion || kKind == ElementRule::kLamb;
+  constexpr bool kMayDecouple = kDecouples || kKind == ElementRule::kAdam;
   if (kMayDecouple && segment.rule.decay == Decay::kDecoupled) {
     constexpr Decay kDecay = kMayDecouple ? Decay::kDecoupled : Decay::kNone;
     move_tile<kKind, kDecay, kWide>(batch, tile, segment, thread, threads, of_block);
-  } else if (segment.rule.decay == Decay::kL2) {
-    move_tile<kKind, Decay::kL2, kWide>(batch, tile, segment, thread, threads, of_block);
+  } else if (!kDecouples && segment.rule.decay == Decay::kL2) {
+    constexpr Decay kDecay = kDecouples ? Decay::kNone : Decay::kL2;
+    move_tile<kKind, kDecay, kWide>(batch, tile, segment, thread, threads, of_block);
   } else {
     move_tile<kKind, Decay::kNone, kWide>(batch, tile, segment, thread, threads, of_block);
   }
@@ -227,6 +230,9 @@ PP_HOST_DEVICE void update_tile(const SliceBatch& batch, int64_t index, int thre
       return;
     case ElementRule::kLion:
       move_by_decay<ElementRule::kLion, kWide>(batch, tile, of, thread, threads, of_block);
+      return;
+    case ElementRule::kLamb:
+      move_by_decay<ElementRule::kLamb, kWide>(batch, tile, of, thread, threads, of_block);
       return;
     case ElementRule::kAverage:
       move_tile<ElementRule::kAverage, Decay::kNone, kWide>(batch, tile, of, thread, threads,
@@ -263,6 +269,31 @@ PP_HOST_DEVICE void mean_gradient(const SliceBatch& batch, int64_t index, float 
     if (segment->counts == 0) continue;
     const Floats<1> sum = sum_of_parts<1>(parts, slice.parts, tile.lo + i, stack);
     means[i] = sum.at[0] / divisor;
+  }
+}
+
+// Computes the weights and lamb's directions of a tile of at most kNormBlock elements, all with one
+// rule, for the norms of its trust ratio. Changes nothing.
+//   weights, directions: kNormBlock floats each.
+//   stack: this thread's.
+PP_HOST_DEVICE inline void trust_tile(const SliceBatch& batch, int64_t index, int thread,
+                                      int threads, float* weights, float* directions,
+                                      const ThreadStack& stack) {
+  const SliceTile tile = batch.tiles[index];
+  const SliceSegment& segment = batch.segments[tile.segment];
+  const SliceMove slice = batch.slices[segment.slice];
+  const SlicePart* parts = batch.parts + slice.first_part;
+  const ElementRule rule = segment.rule;
+  for (int k = thread; k < tile.elements; k += threads) {
+    const int64_t i = tile.lo + k;
+    const float sum = sum_of_parts<1>(parts, slice.parts, i, stack).at[0];
+    const float w = slice.before[i];
+    float m = slice.state_before[0][i];
+    float v = slice.state_before[1][i];
+    weights[k] = w;
+    directions[k] = rule.decay == Decay::kDecoupled
+                        ? lamb_direction<Decay::kDecoupled>(rule.scale, rule.adam, sum, w, m, v)
+                        : lamb_direction<Decay::kNone>(rule.scale, rule.adam, sum, w, m, v);
   }
 }
 

@@ -42,13 +42,14 @@ void set_value(Job& job, const JobKey& key, const Setting& given) {
 // Sets the defaults that depend on other keys.
 void fill_in(Job& job, const Settings& given) {
   if (!given.contains("epochs") && job.steps == 0) job.epochs = 1;
-  // PyTorch's defaults of rmsprop and adagrad; lion's are its paper's
+  // PyTorch's defaults of rmsprop and adagrad; those of the authors of lion and lamb
   const OptimizerKind kind = job.optimizer.kind;
   if (!given.contains("beta2") &&
       (kind == OptimizerKind::kRmsprop || kind == OptimizerKind::kLion)) {
     job.optimizer.beta2 = 0.99;
   }
   if (!given.contains("epsilon") && kind == OptimizerKind::kAdagrad) job.optimizer.epsilon = 1e-10;
+  if (!given.contains("epsilon") && kind == OptimizerKind::kLamb) job.optimizer.epsilon = 1e-6;
   const StrategyTraits& traits = job.strategy.traits();
   const bool others_continue =
       traits.recordable ||

@@ -406,6 +406,26 @@ void check_strategy(const Job& job, const Settings& given) {
   }
 }
 
+// The norms of a tensor's weights and of its update: all of its elements have the same updates, and
+// one process, or the coordinator, has the squares of all of them.
+void check_optimizer(const Job& job, const Settings& given) {
+  if (!scales_by_tensor(job.optimizer.kind)) return;
+  const StrategyTraits& traits = job.strategy.traits();
+  if (!traits.step_versions) {
+    refuse_job(setting_text(job, given, "optimizer") +
+               " needs the norms of whole tensors, and under " +
+               setting_text(job, given, "strategy") +
+               " each server applies pushes in an order of its own: take " +
+               strategies_with(&StrategyTraits::step_versions) + ", or adamw");
+  }
+  if (job.stages > 1 && (traits.workers_update || traits.outer_optimizer)) {
+    refuse_job(
+        setting_text(job, given, "optimizer") + " needs the norms of whole tensors, and under " +
+        setting_text(job, given, "strategy") + " with " + setting_text(job, given, "stages") +
+        " a worker updates only its stage: take sync, or adamw");
+  }
+}
+
 // A worker that ends with a bad gradient counts as lost.
 void check_bad_gradients(const Job& job, const Settings& given) {
   if (job.on_bad_gradient == OnBadGradient::kQuarantine &&
@@ -460,6 +480,7 @@ void check_combinations(const Job& job, const Settings& given) {
   check_stages(job, given);
   check_batches(job, given);
   check_strategy(job, given);
+  check_optimizer(job, given);
   check_length(job, given);
   check_schedule(job, given);
   check_numbers_of_workers(job, given);

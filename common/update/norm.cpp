@@ -54,7 +54,7 @@ double total_squares(std::vector<NormPart> parts, int64_t total_blocks) {
   for (const NormPart& part : parts) nodes.push_back(part.blocks);
   const std::vector<int> merges = merge_plan(nodes, total_blocks);
   if (merges.empty()) {
-    throw Error(ErrorCode::kProtocol, "[clip] the parts of the gradient's norm do not cover it");
+    throw Error(ErrorCode::kProtocol, "[norm] the parts of a norm do not cover it");
   }
   std::vector<double> stack;
   for (size_t i = 0; i < parts.size(); ++i) {

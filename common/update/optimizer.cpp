@@ -98,6 +98,29 @@ PUSHPULL_SIMD void with_one_state(ElementRule rule, size_t n, const float* w_in,
   });
 }
 
+template <Decay kDecay>
+PUSHPULL_SIMD void lamb(ElementRule rule, size_t n, const float* w_in, SumHalves sum,
+                        float* exp_avg, float* exp_avg_sq, float* w_out, bool stream) {
+  in_blocks(n, sum, w_out, stream, [=](size_t i, float s) [[gnu::always_inline]] {
+    float of_element[2] = {exp_avg[i], exp_avg_sq[i]};
+    const float w = moved_element<ElementRule::kLamb, kDecay>(rule, s, w_in[i], of_element);
+    exp_avg[i] = of_element[0];
+    exp_avg_sq[i] = of_element[1];
+    return w;
+  });
+}
+
+template <Decay kDecay>
+PUSHPULL_SIMD void directions(ElementRule rule, size_t n, const float* w, const float* sum,
+                              const float* exp_avg, const float* exp_avg_sq, float* out) {
+  PUSHPULL_ELEMENTWISE
+  for (size_t i = 0; i < n; ++i) {
+    float m = exp_avg[i];
+    float v = exp_avg_sq[i];
+    out[i] = lamb_direction<kDecay>(rule.scale, rule.adam, sum[i], w[i], m, v);
+  }
+}
+
 PUSHPULL_SIMD void average(AverageScalars a, size_t n, const float* r_in, const float* sum,
                            float* r_out) {
   PUSHPULL_ELEMENTWISE
@@ -115,7 +138,9 @@ double power(double base, int64_t n) {
   return result;
 }
 
-AdamScalars adam_scalars(const OptimizerOptions& options, const UpdateContext& context) {
+//   learning_rate: of the update; 1 for a rule that multiplies by it later.
+AdamScalars adam_scalars(const OptimizerOptions& options, const UpdateContext& context,
+                         double learning_rate) {
   const double correction1 = 1.0 - power(options.beta1, context.updates);
   const double correction2 = 1.0 - power(options.beta2, context.updates);
   AdamScalars s{};
@@ -123,10 +148,10 @@ AdamScalars adam_scalars(const OptimizerOptions& options, const UpdateContext& c
   s.beta2 = static_cast<float>(options.beta2);
   s.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
   s.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
-  s.step = static_cast<float>(context.learning_rate / correction1);
+  s.step = static_cast<float>(learning_rate / correction1);
   s.root_correction = static_cast<float>(std::sqrt(correction2));
   s.epsilon = static_cast<float>(options.epsilon);
-  s.keep = static_cast<float>(1.0 - context.learning_rate * options.weight_decay);
+  s.keep = static_cast<float>(1.0 - learning_rate * options.weight_decay);
   return s;
 }
 
@@ -155,20 +180,25 @@ ElementRule optimizer_rule(const OptimizerOptions& options, const UpdateContext&
       [[fallthrough]];
     case OptimizerKind::kAdam:
       rule.kind = ElementRule::kAdam;
-      rule.adam = adam_scalars(options, context);
+      rule.adam = adam_scalars(options, context, context.learning_rate);
       return rule;
     case OptimizerKind::kRmsprop:
       rule.kind = ElementRule::kRmsprop;
-      rule.adam = adam_scalars(options, context);
+      rule.adam = adam_scalars(options, context, context.learning_rate);
       return rule;
     case OptimizerKind::kAdagrad:
       rule.kind = ElementRule::kAdagrad;
-      rule.adam = adam_scalars(options, context);
+      rule.adam = adam_scalars(options, context, context.learning_rate);
       return rule;
     case OptimizerKind::kLion:
       if (rule.decay == Decay::kL2) rule.decay = Decay::kDecoupled;
       rule.kind = ElementRule::kLion;
-      rule.adam = adam_scalars(options, context);
+      rule.adam = adam_scalars(options, context, context.learning_rate);
+      return rule;
+    case OptimizerKind::kLamb:
+      if (rule.decay == Decay::kL2) rule.decay = Decay::kDecoupled;
+      rule.kind = ElementRule::kLamb;
+      rule.adam = adam_scalars(options, context, 1.0);
       return rule;
   }
   PP_ASSERT(!"an optimizer of the enumeration");
@@ -237,8 +267,23 @@ void update_range(const OptimizerOptions& options, const UpdateContext& context,
       rule(r, n, w_in, gradient_sum, state[0], w_out, stream);
       return;
     }
+    case OptimizerKind::kLamb: {
+      const auto rule = decay ? lamb<Decay::kDecoupled> : lamb<Decay::kNone>;
+      rule(r, n, w_in, gradient_sum, state[0], state[1], w_out, stream);
+      return;
+    }
   }
   PP_ASSERT(!"an optimizer of the enumeration");
+}
+
+void lamb_directions(const OptimizerOptions& options, const UpdateContext& context, size_t n,
+                     const float* w, const float* gradient_sum, std::span<const float* const> state,
+                     float* out) {
+  PP_ASSERT(options.kind == OptimizerKind::kLamb && state.size() >= 2);
+  const ElementRule r = optimizer_rule(options, context);
+  const auto of =
+      r.decay == Decay::kNone ? directions<Decay::kNone> : directions<Decay::kDecoupled>;
+  of(r, n, w, gradient_sum, state[0], state[1], out);
 }
 
 namespace {

@@ -2,7 +2,8 @@
 // the flat vector. Stateless functions over the caller's memory; any thread; vectorised, the same
 // bits at any width. Sources: torch.optim.SGD for SGD, momentum and Nesterov; Adam (Kingma & Ba,
 // arXiv 1412.6980); AdamW (Loshchilov & Hutter, arXiv 1711.05101); torch.optim.RMSprop and Adagrad
-// (Duchi et al., JMLR 12, 2011); Lion (Chen et al., arXiv 2302.06675).
+// (Duchi et al., JMLR 12, 2011); Lion (Chen et al., arXiv 2302.06675); LAMB (You et al., arXiv
+// 1904.00962, Algorithm 2).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@
 namespace pushpull {
 
 // The scalars of one update.
-//   learning_rate: the schedule's rate for the step, times the push's share of the global batch.
+//   learning_rate: the schedule's rate for the step, times the push's share of the global batch and
+//     the tensor's trust ratio.
 //   divisor: number of micro-batches in the gradient sum; g = sum / divisor.
 //   clip: factor of g, clip_norm / norm and at most 1; 1 if gradients are not clipped.
 //   updates: number of updates of the range including this one (Adam's t, from 1).
@@ -49,6 +51,7 @@ struct RuleSegment {
   Range elements;
   ElementRule rule;
   bool counts = false;  // true if they count in the gradient's norm
+  bool scaled = false;  // true if their tensor has a trust ratio
 };
 
 // Return the rules that update_range and average_range apply to each element, for a device that
@@ -63,6 +66,12 @@ ElementRule average_rule(double momentum, double share, double divisor);
 void update_range(const OptimizerOptions& options, const UpdateContext& context, size_t n,
                   const float* w_in, SumHalves gradient_sum, std::span<float* const> state,
                   float* w_out);
+
+// Computes lamb's directions u: update_range would set w to w - learning_rate u. Changes no state.
+//   w, gradient_sum, state[0], state[1], out: n floats; out overlaps none of the others.
+void lamb_directions(const OptimizerOptions& options, const UpdateContext& context, size_t n,
+                     const float* w, const float* gradient_sum, std::span<const float* const> state,
+                     float* out);
 
 // Updates an average of weights: average = decay average + (1 - decay) w.
 void average_weights(double decay, size_t n, const float* w, float* average);

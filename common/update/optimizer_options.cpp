@@ -23,14 +23,15 @@ namespace {
 template <class Kind, size_t n>
 using Names = std::array<std::pair<Kind, const char*>, n>;
 
-constexpr Names<OptimizerKind, 8> kOptimizers = {{{OptimizerKind::kSgd, "sgd"},
+constexpr Names<OptimizerKind, 9> kOptimizers = {{{OptimizerKind::kSgd, "sgd"},
                                                   {OptimizerKind::kMomentum, "momentum"},
                                                   {OptimizerKind::kNesterov, "nesterov"},
                                                   {OptimizerKind::kAdam, "adam"},
                                                   {OptimizerKind::kAdamW, "adamw"},
                                                   {OptimizerKind::kRmsprop, "rmsprop"},
                                                   {OptimizerKind::kAdagrad, "adagrad"},
-                                                  {OptimizerKind::kLion, "lion"}}};
+                                                  {OptimizerKind::kLion, "lion"},
+                                                  {OptimizerKind::kLamb, "lamb"}}};
 
 constexpr Names<ScheduleKind, 9> kSchedules = {{{ScheduleKind::kConstant, "constant"},
                                                 {ScheduleKind::kStep, "step"},
@@ -65,10 +66,12 @@ std::string name_of(const Names<Kind, n>& names, Kind kind) {
 
 OptimizerKind parse_optimizer(const std::string& text) {
   return parse_name(kOptimizers, text, "optimizer",
-                    "sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad or lion");
+                    "sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, lion or lamb");
 }
 
 std::string to_string(OptimizerKind kind) { return name_of(kOptimizers, kind); }
+
+bool scales_by_tensor(OptimizerKind kind) { return kind == OptimizerKind::kLamb; }
 
 ScheduleKind parse_schedule(const std::string& text) {
   return parse_name(kSchedules, text, "lr-schedule",
@@ -311,6 +314,7 @@ const std::vector<std::string>& state_names(OptimizerKind kind) {
       return of_momentum;
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
+    case OptimizerKind::kLamb:
       return of_adam;
     case OptimizerKind::kRmsprop:
       return of_rmsprop;

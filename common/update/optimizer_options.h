@@ -90,7 +90,20 @@ double learning_rate(const ScheduleOptions& options, int64_t step, int64_t total
 
 struct TensorInfo;
 
-enum class OptimizerKind { kSgd, kMomentum, kNesterov, kAdam, kAdamW, kRmsprop, kAdagrad, kLion };
+enum class OptimizerKind {
+  kSgd,
+  kMomentum,
+  kNesterov,
+  kAdam,
+  kAdamW,
+  kRmsprop,
+  kAdagrad,
+  kLion,
+  kLamb
+};
+
+// Returns true if norms over a whole tensor scale its update (common/update/trust_ratio.h).
+bool scales_by_tensor(OptimizerKind kind);
 
 // The tensors that weight decay leaves out.
 struct NoDecay {
@@ -108,10 +121,10 @@ struct NoDecay {
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
   double momentum = 0.9;      // momentum, nesterov
-  double beta1 = 0.9;         // adam, adamw, lion
-  double beta2 = 0.999;       // adam, adamw, rmsprop (0.99 in a job), lion (0.99)
-  double epsilon = 1e-8;      // adam, adamw, rmsprop, adagrad (1e-10 in a job)
-  double weight_decay = 0.0;  // L2 in the gradient; decoupled in adamw and lion
+  double beta1 = 0.9;         // adam, adamw, lion, lamb
+  double beta2 = 0.999;       // adam, adamw, lamb, rmsprop (0.99 in a job), lion (0.99)
+  double epsilon = 1e-8;      // adam, adamw, rmsprop, adagrad (1e-10 in a job), lamb (1e-6)
+  double weight_decay = 0.0;  // L2 in the gradient; decoupled in adamw, lion and lamb
   NoDecay no_decay{};         // RangeUpdate gives these tensors no weight decay
   // Decay of the exponential moving average of the weights; 0: there is none. After each update it is
   // ema e + (1 - ema) w, and after the first one w, as in torch's AveragedModel.
@@ -125,7 +138,7 @@ OptimizerKind parse_optimizer(const std::string& text);
 std::string to_string(OptimizerKind kind);
 
 // Returns the names of the state vectors, as in PyTorch: {}, {"momentum_buffer"}, {"exp_avg",
-// "exp_avg_sq"}, {"square_avg"} of rmsprop, {"sum"} of adagrad, {"exp_avg"} of lion.
+// "exp_avg_sq"} also of lamb, {"square_avg"} of rmsprop, {"sum"} of adagrad, {"exp_avg"} of lion.
 const std::vector<std::string>& state_names(OptimizerKind kind);
 // Returns the same, and kEmaName behind them if the weights are averaged.
 std::vector<std::string> state_names(const OptimizerOptions& options);

@@ -3,7 +3,7 @@
 // Scalars are computed on the host, in double, and rounded once. Pure.
 //
 // The operations and their order are those of PyTorch's torch.optim, in float; lion's are those of
-// Chen et al., arXiv 2302.06675. Multiplying by a
+// Chen et al., arXiv 2302.06675, and lamb's those of You et al., arXiv 1904.00962. Multiplying by a
 // clip of 1 is exact, so it needs no branch.
 #pragma once
 
@@ -19,7 +19,7 @@ enum class Decay : int32_t { kNone, kL2, kDecoupled };
 struct GradientScale {
   float divisor;
   float clip;
-  float weight_decay;  // kL2 only
+  float weight_decay;  // kL2, and lamb
 };
 
 template <Decay kDecay>
@@ -49,7 +49,7 @@ struct AdamScalars {
   float beta2;
   float one_minus_beta1;
   float one_minus_beta2;
-  float step;             // lr / (1 - beta1^t)
+  float step;             // lr / (1 - beta1^t); lamb: 1 / (1 - beta1^t)
   float root_correction;  // sqrt(1 - beta2^t)
   float epsilon;
   float keep;  // 1 - lr * weight_decay; kDecoupled only
@@ -101,6 +101,20 @@ PP_HOST_DEVICE_INLINE float lion_element(const GradientScale& scale, const AdamS
   return w - lr * sign;
 }
 
+// Returns lamb's direction u, without the learning rate and the trust ratio: w - lr ratio u is the
+// new weight.
+template <Decay kDecay>
+PP_HOST_DEVICE_INLINE float lamb_direction(const GradientScale& scale, const AdamScalars& a,
+                                           float sum, float w, float& exp_avg, float& exp_avg_sq) {
+  const float g = gradient<kDecay>(sum, w, scale);
+  const float m = a.beta1 * exp_avg + a.one_minus_beta1 * g;
+  const float v = a.beta2 * exp_avg_sq + a.one_minus_beta2 * g * g;
+  exp_avg = m;
+  exp_avg_sq = v;
+  const float u = a.step * m / (std::sqrt(v) / a.root_correction + a.epsilon);
+  return kDecay == Decay::kDecoupled ? u + scale.weight_decay * w : u;
+}
+
 struct AverageScalars {
   float keep;
   float take;
@@ -125,13 +139,23 @@ PP_HOST_DEVICE_INLINE float compensated_element(const CompensationScalars& c, fl
 
 // The update of one tensor's elements, as plain data for a device.
 struct ElementRule {
-  enum Kind : int32_t { kSgd, kMomentum, kNesterov, kAdam, kAverage, kRmsprop, kAdagrad, kLion };
+  enum Kind : int32_t {
+    kSgd,
+    kMomentum,
+    kNesterov,
+    kAdam,
+    kAverage,
+    kRmsprop,
+    kAdagrad,
+    kLion,
+    kLamb
+  };
   Kind kind;
   Decay decay;
   GradientScale scale;
-  float lr;
+  float lr;  // kLamb: times the tensor's trust ratio
   float mu;
-  AdamScalars adam;  // also of kRmsprop, kAdagrad, kLion
+  AdamScalars adam;  // also of kRmsprop, kAdagrad, kLion, kLamb
   AverageScalars average;
   // If true, the rule is applied to the gradient that `compensation` makes from the sum.
   bool compensates;
@@ -140,7 +164,7 @@ struct ElementRule {
 
 // Returns the number of state vectors that a rule uses.
 PP_HOST_DEVICE_INLINE constexpr int states_of(ElementRule::Kind kind) {
-  if (kind == ElementRule::kAdam) return 2;
+  if (kind == ElementRule::kAdam || kind == ElementRule::kLamb) return 2;
   return kind == ElementRule::kSgd || kind == ElementRule::kAverage ? 0 : 1;
 }
 
@@ -162,6 +186,8 @@ PP_HOST_DEVICE_INLINE float moved_element(const ElementRule& rule, float sum, fl
     return adagrad_element<kDecay>(rule.scale, rule.adam, rule.lr, sum, w, state[0]);
   } else if constexpr (kKind == ElementRule::kLion) {
     return lion_element<kDecay>(rule.scale, rule.adam, rule.lr, sum, w, state[0]);
+  } else if constexpr (kKind == ElementRule::kLamb) {
+    return w - rule.lr * lamb_direction<kDecay>(rule.scale, rule.adam, sum, w, state[0], state[1]);
   } else {
     return average_element(rule.average, sum, w);
   }

@@ -27,6 +27,10 @@ PUSHPULL_SIMD void divide_floats(const float* x, float divisor, int64_t n, float
   for (int64_t i = 0; i < n; ++i) out[i] = x[i] / divisor;
 }
 
+Range blocks_of(Range elements) {
+  return {elements.lo / kBlockElements, (elements.hi + kBlockElements - 1) / kBlockElements};
+}
+
 }  // namespace
 
 // ---- TreeSum ----
@@ -104,6 +108,10 @@ RangeUpdate::RangeUpdate(const TensorTable& table, Range elements,
     if (lo >= hi) continue;
     segments_.push_back(
         {{lo - elements.lo, hi - elements.lo}, t, lo - tensor.offset, tensor, group_of(tensor)});
+    Segment& segment = segments_.back();
+    if (!has_trust_ratio(optimizer_, tensor)) continue;
+    segment.first_piece = trust_pieces_;
+    trust_pieces_ += blocks_of(segment.elements).size();
   }
 }
 
@@ -163,7 +171,7 @@ void RangeUpdate::apply(Range stride, const UpdateInfo& info, int64_t updates, c
     if (here.lo >= here.hi) continue;
     const SumHalves g = sum + (here.lo - stride.lo);
     const bool compensate = read != nullptr && info.delay_compensation != 0.0;
-    context.learning_rate = rate_of(groups_[segment.group], info);
+    context.learning_rate = rate_of(segment, info);
     if (segment.tensor.rule == UpdateRule::kOptimizer && !compensate) {
       move(options_of(segment, info), context, here, before, g, state, out);
     } else {
@@ -225,7 +233,7 @@ void RangeUpdate::add_rules(const UpdateInfo& info, int64_t updates, bool has_re
   const bool compensate = has_read && info.delay_compensation != 0.0;
   if (compensate) context.divisor = context.clip = 1.0;
   const auto trained = [&](const Segment& segment) {
-    context.learning_rate = rate_of(groups_[segment.group], info);
+    context.learning_rate = rate_of(segment, info);
     ElementRule rule = optimizer_rule(options_of(segment, info), context);
     rule.compensates = compensate;
     rule.compensation = compensation_scalars(delay);
@@ -235,14 +243,14 @@ void RangeUpdate::add_rules(const UpdateInfo& info, int64_t updates, bool has_re
   // Adam's corrections take longer than the other work on a small tensor: once for each group.
   std::array<std::optional<ElementRule>, 4> known;
   const auto moved = [&](const Segment& segment) {
-    if (segment.group >= known.size()) return trained(segment);
+    if (segment.group >= known.size() || !info.trust.empty()) return trained(segment);
     std::optional<ElementRule>& rule = known[segment.group];
     if (!rule) rule = trained(segment);
     return *rule;
   };
   for (const Segment& segment : segments_) {
     if (segment.tensor.rule == UpdateRule::kOptimizer) {
-      out.push_back({segment.elements, moved(segment), true});
+      out.push_back({segment.elements, moved(segment), true, segment.first_piece >= 0});
       continue;
     }
     out.push_back({segment.elements, change, false});
@@ -263,6 +271,59 @@ double RangeUpdate::squares(Range block, const float* sum, double divisor) const
                   mean.data() + (first - block.lo));
   }
   return block_squares(mean.data(), block.size());
+}
+
+void RangeUpdate::trust_squares(Range block, const UpdateInfo& info, int64_t updates,
+                                const float* before, const float* sum,
+                                std::span<const float* const> state, TrustSquares* out) const {
+  PP_ASSERT(block.size() <= kBlockElements);
+  const UpdateContext context{1.0, info.divisor, info.clip, updates};
+  std::array<float, kBlockElements> directions{};
+  for (const Segment& segment : segments_) {
+    if (segment.first_piece < 0) continue;
+    const Range here{std::max(block.lo, segment.elements.lo),
+                     std::min(block.hi, segment.elements.hi)};
+    if (here.lo >= here.hi) continue;
+    std::array<const float*, kMaxStateVectors> at{};
+    for (size_t s = 0; s < optimizer_states_; ++s) at[s] = state[s] + here.lo;
+    lamb_directions(options_of(segment, info), context, static_cast<size_t>(here.size()),
+                    before + here.lo, sum + (here.lo - block.lo),
+                    std::span(at.data(), optimizer_states_), directions.data());
+    TrustSquares& squares =
+        out[segment.first_piece + block.lo / kBlockElements - blocks_of(segment.elements).lo];
+    squares.weights = block_squares(before + here.lo, here.size());
+    squares.update = block_squares(directions.data(), here.size());
+  }
+}
+
+void RangeUpdate::add_trust_parts(std::span<const TrustSquares> squares, Range blocks,
+                                  int64_t total_blocks, std::vector<TrustPart>& out) const {
+  PP_ASSERT(std::ssize(squares) == trust_pieces_);
+  for (const Segment& segment : segments_) {
+    if (segment.first_piece < 0) continue;
+    const Range own = blocks_of(segment.elements);
+    pushpull::add_trust_parts(
+        static_cast<int>(segment.index),
+        squares.subspan(static_cast<size_t>(segment.first_piece), static_cast<size_t>(own.size())),
+        blocks.lo + own.lo, blocks, total_blocks, out);
+  }
+}
+
+std::vector<double> trust_of_update(const TensorTable& table, const OptimizerOptions& optimizer,
+                                    const RangeUpdate& rules, const UpdateInfo& info,
+                                    int64_t updates, const float* before, const float* sum,
+                                    std::span<const float* const> state) {
+  if (!scales_by_tensor(optimizer.kind)) return {};
+  PP_ASSERT(rules.size() == table.total);
+  std::vector<TrustSquares> squares(static_cast<size_t>(rules.trust_pieces()));
+  for (int64_t lo = 0; lo < table.total; lo += kBlockElements) {
+    const Range block{lo, std::min(lo + kBlockElements, table.total)};
+    rules.trust_squares(block, info, updates, before, sum + lo, state, squares.data());
+  }
+  std::vector<TrustPart> parts;
+  const Range blocks = blocks_of({0, table.total});
+  rules.add_trust_parts(squares, blocks, blocks.hi, parts);
+  return trust_ratios(table, optimizer, parts);
 }
 
 double RangeUpdate::all_squares(const float* sum, double divisor) const {

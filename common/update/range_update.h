@@ -14,6 +14,7 @@
 #include "common/layout/tensor_table.h"
 #include "common/update/codec.h"
 #include "common/update/optimizer_options.h"
+#include "common/update/trust_ratio.h"
 
 namespace pushpull {
 
@@ -89,6 +90,8 @@ struct UpdateInfo {
   bool changes = false;
   double delay_compensation = 0.0;  // lambda, see common/update/delay_compensation.h; 0 = off
   bool stream = false;              // write weights with non-temporal stores (common/base/simd.h)
+  // Trust ratio of each tensor of the table, a factor of its learning rate. Borrowed. Empty: all 1.
+  std::span<const double> trust = {};
 };
 
 // Constant after construction; thread-safe.
@@ -129,6 +132,23 @@ class RangeUpdate {
   // (common/update/norm.h).
   double all_squares(const float* sum, double divisor) const;
 
+  // ---- trust ratios, under an optimizer that scales by tensor ----
+
+  // Returns the number of pieces into which blocks cut the tensors that have a ratio.
+  int64_t trust_pieces() const { return trust_pieces_; }
+  // Computes the squares of the block's pieces, for the update that `apply` would make. Changes
+  // nothing.
+  //   block: at most kBlockElements.
+  //   sum: points to element block.lo; before, state[i]: to the range's first element.
+  //   out: squares of all pieces.
+  void trust_squares(Range block, const UpdateInfo& info, int64_t updates, const float* before,
+                     const float* sum, std::span<const float* const> state,
+                     TrustSquares* out) const;
+  // Sums the squares of all pieces and appends the parts of each tensor.
+  //   blocks: of the range; total_blocks: of the whole vector.
+  void add_trust_parts(std::span<const TrustSquares> squares, Range blocks, int64_t total_blocks,
+                       std::vector<TrustPart>& out) const;
+
  private:
   // The settings of tensors that are updated alike.
   struct Group {
@@ -144,7 +164,8 @@ class RangeUpdate {
     size_t index = 0;   // of the tensor in its table
     int64_t first = 0;  // the tensor's element at elements.lo
     TensorInfo tensor;
-    size_t group = 0;  // index in groups_
+    size_t group = 0;          // index in groups_
+    int64_t first_piece = -1;  // of those with a trust ratio; -1: it has none
   };
 
   size_t group_of(const TensorInfo& tensor);
@@ -152,8 +173,10 @@ class RangeUpdate {
     const Group& group = groups_[segment.group];
     return info.changes ? group.of_changes : group.options;
   }
-  double rate_of(const Group& group, const UpdateInfo& info) const {
-    return info.learning_rate * (info.changes ? 1.0 : group.lr_scale) * info.share;
+  double rate_of(const Segment& segment, const UpdateInfo& info) const {
+    const double rate =
+        info.learning_rate * (info.changes ? 1.0 : groups_[segment.group].lr_scale) * info.share;
+    return info.trust.empty() ? rate : rate * info.trust[segment.index];
   }
   void move(const OptimizerOptions& options, const UpdateContext& context, Range elements,
             const float* before, SumHalves sum, std::span<float* const> state, float* out) const;
@@ -169,6 +192,16 @@ class RangeUpdate {
   size_t optimizer_states_;
   std::vector<Group> groups_;
   std::vector<Segment> segments_;
+  int64_t trust_pieces_ = 0;
 };
+
+// Returns the trust ratios of an update of the whole vector, for UpdateInfo::trust; empty if the
+// optimizer does not scale by tensor.
+//   rules: of the whole vector, with this optimizer.
+//   before, sum, state[i]: point to the vector's first element.
+std::vector<double> trust_of_update(const TensorTable& table, const OptimizerOptions& optimizer,
+                                    const RangeUpdate& rules, const UpdateInfo& info,
+                                    int64_t updates, const float* before, const float* sum,
+                                    std::span<const float* const> state);
 
 }  // namespace pushpull

@@ -110,21 +110,45 @@ void DeviceEngine::square(std::span<const SliceWork> work, int64_t leaves, doubl
                           Parallel& /*parallel*/) {
   if (work.empty()) return;
   const device::SliceBatch all = describe(work, leaves, {}, Purpose::kNorm);
-  const size_t bytes = tiles_.size() * sizeof(double);
-  grow(*setup_.device, bytes, squares_);
-  auto* there = static_cast<double*>(squares_.data());
+  double* const there = squares(1);
   run(all, [&](const device::SliceBatch& batch, size_t first) {
     stream_->square(batch, static_cast<float>(divisor), there + first);
   });
-  // On the stream this follows the descriptors' upload, so their host memory is free by then.
-  const auto* here = reinterpret_cast<const double*>(host_.get());
-  stream_->copy_out(there, bytes, host_.get());
-  stream_->synchronize(kDeadlineMs);
+  const double* here = fetch_squares(1);
   for (const SliceWork& slice : work) {
     const int64_t blocks = (slice.rules->size() + kBlockElements - 1) / kBlockElements;
     std::copy_n(here, blocks, slice.squares);
     here += blocks;
   }
+}
+
+void DeviceEngine::measure(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
+                           Parallel& /*parallel*/) {
+  if (work.empty()) return;
+  const device::SliceBatch all = describe(work, leaves, info, Purpose::kTrust);
+  double* const there = squares(2);
+  run(all, [&](const device::SliceBatch& batch, size_t first) {
+    stream_->measure(batch, there + 2 * first);
+  });
+  const double* here = fetch_squares(2);
+  for (const SliceWork& slice : work) {
+    for (int64_t piece = 0; piece < slice.rules->trust_pieces(); ++piece, here += 2) {
+      slice.trust[piece] = {here[0], here[1]};
+    }
+  }
+}
+
+double* DeviceEngine::squares(size_t each) {
+  grow(*setup_.device, std::max<size_t>(1, each * tiles_.size()) * sizeof(double), squares_);
+  return static_cast<double*>(squares_.data());
+}
+
+// On the stream this follows the descriptors' upload, so their host memory is free by then.
+const double* DeviceEngine::fetch_squares(size_t each) {
+  const size_t bytes = each * tiles_.size() * sizeof(double);
+  if (bytes > 0) stream_->copy_out(squares_.data(), bytes, host_.get());
+  stream_->synchronize(kDeadlineMs);
+  return reinterpret_cast<const double*>(host_.get());
 }
 
 template <class Launch>
@@ -200,7 +224,7 @@ void DeviceEngine::add_slice(const SliceWork& work, int64_t leaves, Purpose purp
     }
     parts_.push_back({payload.address(), plan_.merges()[p]});
   }
-  if (purpose == Purpose::kUpdate) {
+  if (purpose != Purpose::kNorm) {  // `after` and `state` are null for kTrust
     slice.states = static_cast<int32_t>(work.rules->state_vectors());
     slice.before = work.before;
     slice.after = work.after;
@@ -229,10 +253,11 @@ void DeviceEngine::add_tiles(const SliceWork& work, const UpdateInfo& info, int6
     const auto number = static_cast<int32_t>(segments_.size());
     segments_.push_back({of.lo, of.hi, static_cast<int32_t>(slices_.size()) - 1,
                          static_cast<int32_t>(rule.counts), rule.rule});
+    if (purpose == Purpose::kTrust) lo = rule.scaled ? of.lo : of.hi;
     // A norm's tiles are the slice's blocks, no matter which segments they contain.
     while (lo < of.hi) {
       const int64_t next = lo / tile * tile + tile;
-      const int64_t hi = std::min(next, moves ? of.hi : work.rules->size());
+      const int64_t hi = std::min(next, purpose != Purpose::kNorm ? of.hi : work.rules->size());
       tiles_.push_back({lo, static_cast<int32_t>(hi - lo), number});
       lo = hi;
     }
@@ -245,7 +270,7 @@ device::SliceBatch DeviceEngine::upload() {
       rounded(parts_.size() * sizeof(parts_[0])) + rounded(slices_.size() * sizeof(slices_[0])) +
       rounded(segments_.size() * sizeof(segments_[0])) + rounded(tiles_.size() * sizeof(tiles_[0]));
   grow(*setup_.device, bytes, described_);
-  const size_t here = std::max(bytes, tiles_.size() * sizeof(double));
+  const size_t here = std::max(bytes, 2 * tiles_.size() * sizeof(double));
   if (host_floats_ * sizeof(float) < here) {
     host_floats_ = 2 * here / sizeof(float) + 1;
     host_ = setup_.pinned(host_floats_);

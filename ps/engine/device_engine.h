@@ -60,12 +60,14 @@ class DeviceEngine : public SliceEngine {
   void initialise(const RangeUpdate& rules, uint64_t seed, float* to) override;
   void write(const Payload& from, float* to) override;
   void keep(std::span<PartialSum* const> parts) override;
-  // Both throw Error(kDevice) naming the device if it fails or takes longer than 60 s. Parts must
+  // These throw Error(kDevice) naming the device if it fails or takes longer than 60 s. Parts must
   // be plain floats: a job with a codec computes on the host (PP_ASSERT).
   void apply(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
              Parallel& parallel) override;
   void square(std::span<const SliceWork> work, int64_t leaves, double divisor,
               Parallel& parallel) override;
+  void measure(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
+               Parallel& parallel) override;
 
  private:
   // A part in host memory.
@@ -79,7 +81,7 @@ class DeviceEngine : public SliceEngine {
     size_t copies;
     size_t tiles;
   };
-  enum class Purpose { kUpdate, kNorm };
+  enum class Purpose { kUpdate, kNorm, kTrust };
 
   // Fills the batch and uploads it.
   device::SliceBatch describe(std::span<const SliceWork> work, int64_t leaves,
@@ -87,6 +89,10 @@ class DeviceEngine : public SliceEngine {
   void add_slice(const SliceWork& work, int64_t leaves, Purpose purpose, size_t& staged);
   void add_tiles(const SliceWork& work, const UpdateInfo& info, int64_t elements, Purpose purpose);
   device::SliceBatch upload();
+  // Returns memory on the device for sums of squares, `each` of every tile.
+  double* squares(size_t each);
+  // Copies them to the host memory that it returns; waits for the stream.
+  const double* fetch_squares(size_t each);
   // Calls launch(batch, index of its first tile) for each group, after the copies of its parts.
   template <class Launch>
   void run(const device::SliceBatch& all, const Launch& launch);

@@ -114,6 +114,18 @@ void HostEngine::square(std::span<const SliceWork> work, int64_t leaves, double 
   });
 }
 
+void HostEngine::measure(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
+                         Parallel& parallel) {
+  for_pieces(split(work), leaves, parallel, [&](const Piece& piece, TreeSum& sum) {
+    const SliceWork& slice = *piece.work;
+    for (int64_t lo = piece.elements.lo; lo < piece.elements.hi; lo += kBlockElements) {
+      const Range block{lo, std::min(lo + kBlockElements, piece.elements.hi)};
+      slice.rules->trust_squares(block, info, slice.updates, slice.before,
+                                 sum.block(lo, block.size()), slice.state_before, slice.trust);
+    }
+  });
+}
+
 std::shared_ptr<SliceEngine> host_engine(FloatAllocator weights) {
   return std::make_shared<HostEngine>(std::move(weights));
 }

@@ -26,6 +26,8 @@ class HostEngine : public SliceEngine {
              Parallel& parallel) override;
   void square(std::span<const SliceWork> work, int64_t leaves, double divisor,
               Parallel& parallel) override;
+  void measure(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
+               Parallel& parallel) override;
 
  private:
   // A piece of one slice of a batch, the unit of work of a thread.

@@ -22,6 +22,7 @@ Shard::Shard(const SliceMap& map, int server, const TensorTable& table,
              const CodecMap& codecs)
     : map_(map),
       server_(server),
+      tensors_(table.tensors.size()),
       optimizer_(optimizer),
       engine_(std::move(engine)),
       slices_(map.slices_of(server)),
@@ -151,19 +152,22 @@ SliceWork Shard::work_of(const SliceUpdate& update) const {
   return work;
 }
 
+void Shard::add_present(const SliceData& d, SliceWork& work) const {
+  work.before = current_.get() + d.offset;
+  const auto& state = d.held ? held_state_ : state_;
+  for (size_t s = 0; s < state.size(); ++s) work.state_before[s] = state[s].get() + d.offset;
+}
+
 void Shard::apply(std::span<const SliceUpdate> updates, int64_t leaves, const UpdateInfo& info,
                   int64_t versions, Parallel& parallel) {
   work_.clear();
   for (const SliceUpdate& update : updates) {
     const SliceData& d = data(update.slice);
     SliceWork work = work_of(update);
-    work.before = current_.get() + d.offset;
+    add_present(d, work);
     work.after = begin_next(d);
     begin_state(d);
-    for (size_t s = 0; s < state_.size(); ++s) {
-      work.state[s] = state_[s].get() + d.offset;
-      work.state_before[s] = (d.held ? held_state_[s] : state_[s]).get() + d.offset;
-    }
+    for (size_t s = 0; s < state_.size(); ++s) work.state[s] = state_[s].get() + d.offset;
     work.read = update.read;
     work_.push_back(work);
   }
@@ -203,6 +207,32 @@ std::vector<NormPart> Shard::norms(std::span<const SliceUpdate> slices, int64_t 
     for (const NormPart& part : norm_parts(squares, d.blocks.lo, map_.blocks())) {
       out.push_back(part);
     }
+  }
+  return out;
+}
+
+std::vector<TrustPart> Shard::trust_parts(std::span<const SliceUpdate> slices, int64_t leaves,
+                                          const UpdateInfo& info, Parallel& parallel) {
+  int64_t pieces = 0;
+  for (const SliceUpdate& of : slices) pieces += data(of.slice).update.trust_pieces();
+  trust_.resize(static_cast<size_t>(pieces));
+  TrustSquares* next = trust_.data();
+  work_.clear();
+  for (const SliceUpdate& of : slices) {
+    const SliceData& d = data(of.slice);
+    PP_ASSERT(!d.ahead);
+    work_.push_back(work_of(of));
+    add_present(d, work_.back());
+    work_.back().trust = next;
+    next += d.update.trust_pieces();
+  }
+  engine_->measure(work_, leaves, info, parallel);
+  std::vector<TrustPart> out;
+  for (const SliceWork& work : work_) {
+    const SliceData& d = data(slices[static_cast<size_t>(&work - work_.data())].slice);
+    const std::span<const TrustSquares> squares(work.trust,
+                                                static_cast<size_t>(d.update.trust_pieces()));
+    d.update.add_trust_parts(squares, d.blocks, map_.blocks(), out);
   }
   return out;
 }

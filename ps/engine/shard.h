@@ -50,6 +50,8 @@ class Shard {
   const SliceMap& map() const { return map_; }
   const std::vector<int>& slices() const { return slices_; }
   int server() const { return server_; }
+  // Returns the number of the model's tensors.
+  size_t tensors() const { return tensors_; }
   bool owns(int slice) const;
   int64_t elements(int slice) const;
   // Index of an owned slice in slices().
@@ -92,6 +94,10 @@ class Shard {
   std::vector<NormPart> norms(std::span<const SliceUpdate> slices, int64_t leaves, double divisor,
                               Parallel& parallel);
 
+  // Returns the parts of the trust ratios of the update that `apply` would make, over these slices.
+  std::vector<TrustPart> trust_parts(std::span<const SliceUpdate> slices, int64_t leaves,
+                                     const UpdateInfo& info, Parallel& parallel);
+
   int64_t version(int slice) const { return data(slice).version; }
   int64_t updates(int slice) const { return data(slice).updates; }
   Payload weights(int slice) const;
@@ -129,12 +135,15 @@ class Shard {
   // Begin and end the update of a slice's state, which moves to other memory if it is held.
   void begin_state(const SliceData& d);
   void end_state(SliceData& d);
+  // Points `work` to the slice's present weights and state.
+  void add_present(const SliceData& d, SliceWork& work) const;
   // Returns where to write the slice's next version; `end_next` publishes it.
   float* begin_next(const SliceData& d);
   void end_next(SliceData& d, int64_t version, int64_t updates);
 
   SliceMap map_;
   int server_;
+  size_t tensors_;
   OptimizerOptions optimizer_;
   std::shared_ptr<SliceEngine> engine_;
   std::vector<int> slices_;
@@ -152,6 +161,7 @@ class Shard {
   // Reused by every batch.
   std::vector<SliceWork> work_;
   std::vector<double> squares_;
+  std::vector<TrustSquares> trust_;
 };
 
 }  // namespace pushpull

@@ -25,6 +25,7 @@ struct PartialSum {
 class Parallel;
 class RangeUpdate;
 class SliceCodec;
+struct TrustSquares;
 struct UpdateInfo;
 
 // One slice of a batch. Borrows everything; pointers are to its first element in the engine's
@@ -41,7 +42,8 @@ struct SliceWork {
   std::array<float*, kMaxStateVectors> state{};
   // The weights that the gradient was computed on, for delay compensation, or null.
   const float* read = nullptr;
-  double* squares = nullptr;  // in host memory: one for each block of the slice
+  double* squares = nullptr;      // in host memory: one for each block of the slice
+  TrustSquares* trust = nullptr;  // in host memory: one for each of the slice's trust_pieces
 };
 
 class SliceEngine {
@@ -70,6 +72,10 @@ class SliceEngine {
   // statistics.
   virtual void square(std::span<const SliceWork> work, int64_t leaves, double divisor,
                       Parallel& parallel) = 0;
+  // Computes the squares of the slices' pieces (RangeUpdate::trust_squares) for the update that
+  // `apply` would make. Changes nothing.
+  virtual void measure(std::span<const SliceWork> work, int64_t leaves, const UpdateInfo& info,
+                       Parallel& parallel) = 0;
 };
 
 }  // namespace pushpull

@@ -286,28 +286,26 @@ void JobDriver::publish_status(Now now) {
 
 // Delivers the outgoing messages and notices of the state machines.
 void JobDriver::deliver(Now now) {
-  if (deliver_outgoing(now)) {
-    pass_norms(now);
-    deliver_outgoing(now);
-  }
+  while (deliver_outgoing(now)) pass_norms(now);
   // Training begins once the first weights exist.
   if (data_.server() != nullptr) summary_.training_began(now.ms);
   summary_.note_barriers(now.ms, coordinator_->barriers());
   for (const std::string& notice : coordinator_->take_notices()) effects_.show_line(notice);
 }
 
-// Returns true if the server in this process has received a Chosen, and may wait for a norm now.
+// Returns true if the server in this process has received a Chosen or a NormTotal, and may wait for
+// a norm now.
 // Waiting for the next turn's poll would cost that time in each step.
 bool JobDriver::deliver_outgoing(Now now) {
-  bool chosen = false;
+  bool may_wait = false;
   for (Outgoing& out : coordinator_->take_outgoing()) {
     if (out.to.empty()) {
-      chosen = deliver_here(out.message.header) || chosen;
+      may_wait = deliver_here(out.message.header) || may_wait;
     } else {
       send(now, out.to, std::move(out.message));
     }
   }
-  return chosen;
+  return may_wait;
 }
 
 void JobDriver::send(Now now, const PeerId& to, Message message) {
@@ -323,7 +321,7 @@ void JobDriver::notify_server_here(const wire::State& state) {
 bool JobDriver::deliver_here(const wire::Header& header) {
   if (header.has_state()) notify_server_here(header.state());
   data_.on_answer(header);
-  return header.has_chosen() && data_.server() != nullptr;
+  return (header.has_chosen() || header.has_norm_total()) && data_.server() != nullptr;
 }
 
 }  // namespace pushpull

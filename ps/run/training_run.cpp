@@ -10,6 +10,7 @@
 #include "common/base/text.h"
 #include "common/layout/slice_map.h"
 #include "common/update/norm.h"
+#include "common/update/trust_ratio.h"
 #include "ps/members/message_checks.h"
 
 namespace pushpull {
@@ -44,8 +45,8 @@ TrainingRun::TrainingRun(const CoordinatorOptions& options, const Declaration& d
       snapshots_(barriers_, start.resumed ? std::optional(start.step) : std::nullopt),
       listener_(listener),
       places_(options.job, options.servers, members),
-      norms_(SliceMap(declaration.table, options.job.slice_bytes, options.servers),
-             kKeptCopies * options.job.copy_distance()),
+      norms_(table_, SliceMap(table_, options.job.slice_bytes, options.servers),
+             options.job.optimizer, kKeptCopies * options.job.copy_distance()),
       grants_(options.grant_key),
       groups_(options.job.stages, members, (options.term - 1) * kAttemptsOfATerm) {
   const Job& job = options.job;
@@ -427,36 +428,56 @@ void TrainingRun::add_to_server_state(wire::State* state, const MemberInfo& serv
   work_->add_to_server_state(state);
 }
 
-NormTotals::NormTotals(const SliceMap& map, int64_t kept)
-    : servers_(std::min(map.servers(), map.slices())), blocks_(map.blocks()), kept_(kept) {}
+NormTotals::NormTotals(const TensorTable& table, const SliceMap& map,
+                       const OptimizerOptions& optimizer, int64_t kept)
+    : servers_(std::min(map.servers(), map.slices())),
+      table_(table),
+      optimizer_(optimizer),
+      blocks_(map.blocks()),
+      kept_(kept) {}
 
 bool NormTotals::take(const wire::Norms& norms) {
   all_here_now_ = false;
-  if (const auto known = norms_.find(norms.step()); known != norms_.end()) {
-    total_.emplace();
-    total_->set_step(known->first);
-    total_->set_norm(known->second);
+  const Stage stage{norms.step(), norms.of_tensors()};
+  if (const auto known = known_.find(stage); known != known_.end()) {
+    total_ = known->second;
     return true;
   }
-  if (norms.step() < step_) return false;
-  if (norms.step() > step_) parts_.clear();
-  step_ = norms.step();
+  if (stage < stage_) return false;
+  if (stage > stage_) parts_.clear();
+  stage_ = stage;
   parts_[norms.incarnation()] = norms;
   if (static_cast<int>(parts_.size()) < servers_) return false;
+  total_ = total_of_parts();
+  parts_.clear();
+  known_[stage_] = *total_;
+  known_.erase(known_.begin(), known_.lower_bound({stage_.first - kept_, false}));
+  all_here_now_ = true;
+  return true;
+}
+
+wire::NormTotal NormTotals::total_of_parts() const {
+  wire::NormTotal total;
+  total.set_step(stage_.first);
+  if (stage_.second) {
+    std::vector<TrustPart> parts;
+    for (const auto& [incarnation, part] : parts_) {
+      for (const wire::NormNode& node : part.nodes()) {
+        parts.push_back({node.tensor(), {node.lo(), node.hi()}, {node.weights(), node.squares()}});
+      }
+    }
+    total.set_of_tensors(true);
+    for (const double ratio : trust_ratios(table_, optimizer_, parts)) total.add_trust(ratio);
+    return total;
+  }
   std::vector<NormPart> nodes;
   for (const auto& [incarnation, part] : parts_) {
     for (const wire::NormNode& node : part.nodes()) {
       nodes.push_back({{node.lo(), node.hi()}, node.squares()});
     }
   }
-  total_.emplace();
-  total_->set_step(step_);
-  total_->set_norm(std::sqrt(total_squares(std::move(nodes), blocks_)));
-  parts_.clear();
-  norms_[step_] = total_->norm();
-  norms_.erase(norms_.begin(), norms_.lower_bound(step_ - kept_));
-  all_here_now_ = true;
-  return true;
+  total.set_norm(std::sqrt(total_squares(std::move(nodes), blocks_)));
+  return total;
 }
 
 }  // namespace pushpull

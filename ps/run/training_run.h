@@ -1,4 +1,4 @@
-// The training of a term, and the norms of the whole gradient over all servers.
+// The training of a term, and the norms over all servers.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/io/run_counts.h"
 #include "common/job/barriers.h"
 #include "common/net/message.h"
 #include "common/net/refusals.h"
+#include "common/update/optimizer_options.h"
 #include "ps/members/admission.h"
 #include "ps/members/committed_work.h"
 #include "ps/members/evaluations.h"
@@ -24,14 +26,16 @@
 namespace pushpull {
 
 class SliceMap;
+struct TensorTable;
 
-// Computes the norm of the whole gradient over all servers: each server reports the squares of its
-// slices, and their total goes back to all servers. Part of the coordinator's state machine. Not
-// thread-safe.
+// Computes the norm of the whole gradient, and the trust ratios of tensors, over all servers: each
+// server reports the squares of its slices, and their total goes back to all servers. Part of the
+// coordinator's state machine. Not thread-safe.
 class NormTotals {
  public:
   //   kept: number of past steps with totals kept for a server that receives their pushes again.
-  explicit NormTotals(const SliceMap& map, int64_t kept = 0);
+  NormTotals(const TensorTable& table, const SliceMap& map, const OptimizerOptions& optimizer,
+             int64_t kept = 0);
 
   // Adds a server's squares for a step. Returns true if `total` is the answer: to all servers if
   // `all_here_now`, otherwise to this one.
@@ -45,13 +49,20 @@ class NormTotals {
 
  private:
   int servers_;
+  // A step, and whether its norms are those of tensors, which are the later ones.
+  using Stage = std::pair<int64_t, bool>;
+
+  wire::NormTotal total_of_parts() const;
+
+  const TensorTable& table_;
+  const OptimizerOptions optimizer_;
   int64_t blocks_;  // of the whole vector
   int64_t kept_;
-  int64_t step_ = -1;
-  std::map<uint64_t, wire::Norms> parts_;  // for step_, by the server's incarnation
+  Stage stage_{-1, false};
+  std::map<uint64_t, wire::Norms> parts_;  // for stage_, by the server's incarnation
   bool all_here_now_ = false;
   std::optional<wire::NormTotal> total_;
-  std::map<int64_t, double> norms_;  // of past steps, by step
+  std::map<Stage, wire::NormTotal> known_;  // of past steps
 };
 
 // The start of a run, once the tensor table is known: fresh, from initial weights, or resumed.

@@ -6,18 +6,42 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "common/update/norm.h"
+#include "common/update/optimizer_options.h"
+#include "common/update/range_update.h"
 #include "ps/engine/shard.h"
 #include "ps/server/barrier_gate.h"
 
 namespace pushpull {
 
+StepNorms::StepNorms(const Job& job, uint64_t incarnation)
+    : clip_norm_(job.clip_norm),
+      scales_(scales_by_tensor(job.optimizer.kind)),
+      incarnation_(incarnation) {}
+
 void StepNorms::add(Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves,
                     double divisor, Parallel& parallel) {
+  if (clip_norm_ == 0.0) return add_tensors(shard, updates, leaves, divisor, parallel);
   for (const NormPart& part : shard.norms(updates, leaves, divisor, parallel)) {
     wire::NormNode* node = sums_.add_nodes();
     node->set_lo(part.blocks.lo);
     node->set_hi(part.blocks.hi);
     node->set_squares(part.squares);
+  }
+}
+
+void StepNorms::add_tensors(Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves,
+                            double divisor, Parallel& parallel) {
+  sums_.set_of_tensors(true);
+  UpdateInfo info;
+  info.divisor = divisor;
+  info.clip = clip_;
+  for (const TrustPart& part : shard.trust_parts(updates, leaves, info, parallel)) {
+    wire::NormNode* node = sums_.add_nodes();
+    node->set_lo(part.blocks.lo);
+    node->set_hi(part.blocks.hi);
+    node->set_squares(part.squares.update);
+    node->set_tensor(part.tensor);
+    node->set_weights(part.squares.weights);
   }
 }
 
@@ -28,10 +52,31 @@ void StepNorms::finish(int64_t step) {
   waiting_.emplace().Swap(&sums_);
 }
 
-std::optional<double> StepNorms::take(const wire::NormTotal& total, double clip_norm) {
-  if (!waiting_ || waiting_->step() != total.step()) return std::nullopt;
+bool StepNorms::take(const wire::NormTotal& total, Shard& shard, std::span<const SliceUpdate> all,
+                     int64_t leaves, double divisor, Parallel& parallel) {
+  if (!waiting_ || waiting_->step() != total.step()) return false;
+  if (waiting_->of_tensors() != total.of_tensors()) return false;
+  if (total.of_tensors()) {
+    if (total.trust_size() != static_cast<int>(shard.tensors())) {
+      throw Error(ErrorCode::kProtocol, "[norm] " + std::to_string(total.trust_size()) +
+                                            " trust ratios for a model with " +
+                                            std::to_string(shard.tensors()) + " tensors");
+    }
+    trust_.assign(total.trust().begin(), total.trust().end());
+    waiting_.reset();
+    return true;
+  }
   waiting_.reset();
-  return clip_factor(total.norm(), clip_norm);
+  clip_ = clip_factor(total.norm(), clip_norm_);
+  if (!scales_) return true;
+  add_tensors(shard, all, leaves, divisor, parallel);
+  finish(total.step());
+  return false;
+}
+
+void StepNorms::add_factors_to(UpdateInfo& info) const {
+  info.clip = clip_;
+  info.trust = trust_;
 }
 
 Aggregation::Aggregation(AggregationSetup setup)

@@ -24,16 +24,21 @@ struct Job;
 class Parallel;
 class Shard;
 struct SliceUpdate;
+struct UpdateInfo;
 
-// Clipping by the norm of a whole step's gradient: every server sends the squares of its slices,
-// and the coordinator answers with the norm over all of them. Not thread-safe.
+// The factors of a whole step's update that need norms over all servers: the clipping factor, by the
+// norm of the gradient, and the trust ratios, by those of each tensor. Every server sends the squares
+// of its slices, and the coordinator answers with the total; first those of the gradient, since the
+// update that is measured for the trust ratios is the clipped one. Not thread-safe.
 class StepNorms {
  public:
   // incarnation: of this server.
-  explicit StepNorms(uint64_t incarnation) : incarnation_(incarnation) {}
+  StepNorms(const Job& job, uint64_t incarnation);
 
-  // Computes the squares of the sums of slices that are complete, while gradients of other slices
-  // are still on their way. Each slice is added once per step.
+  // Returns true if the job's updates need norms.
+  bool needed() const { return clip_norm_ > 0.0 || scales_; }
+  // Computes the squares of slices whose sums are complete, while gradients of other slices are
+  // still on their way. Each slice is added once per step.
   //   leaves, divisor: see Shard::norms.
   void add(Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves, double divisor,
            Parallel& parallel);
@@ -42,21 +47,30 @@ class StepNorms {
   void finish(int64_t step);
   // The squares to resend until `take`; empty if no step waits.
   const std::optional<wire::Norms>& waiting() const { return waiting_; }
-  // Ends the wait. Returns the gradient's clipping factor, or nothing if `total` is for another
-  // step.
-  std::optional<double> take(const wire::NormTotal& total, double clip_norm);
+  // Takes a total. Returns true if this completes the factors of the waiting step. Otherwise the
+  // total was for others, or the step now waits for its second total.
+  //   all: the sums of all slices; others: as in `add`.
+  bool take(const wire::NormTotal& total, Shard& shard, std::span<const SliceUpdate> all,
+            int64_t leaves, double divisor, Parallel& parallel);
+  // Sets the factors of the step that `take` has completed; `info` borrows them until the next
+  // `take`.
+  void add_factors_to(UpdateInfo& info) const;
 
  private:
-  uint64_t incarnation_;
+  void add_tensors(Shard& shard, std::span<const SliceUpdate> updates, int64_t leaves,
+                   double divisor, Parallel& parallel);
+
+  const double clip_norm_;  // 0: gradients are not clipped
+  const bool scales_;       // the optimizer scales by tensor
+  const uint64_t incarnation_;
   wire::Norms sums_;  // of the slices added so far
   std::optional<wire::Norms> waiting_;
+  double clip_ = 1.0;
+  std::vector<double> trust_;
 };
 
 class BarrierGate;
-class Parallel;
-class Shard;
 struct Barriers;
-struct Job;
 
 // The inputs of a rule. References are borrowed and outlive it.
 struct AggregationSetup {

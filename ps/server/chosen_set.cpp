@@ -9,7 +9,7 @@
 namespace pushpull {
 
 ChosenSet::ChosenSet(AggregationSetup setup)
-    : Aggregation(std::move(setup)), norms_(setup_.incarnation) {
+    : Aggregation(std::move(setup)), norms_(setup_.job, setup_.incarnation) {
   reserve(1);  // for the next generation
 }
 
@@ -39,20 +39,22 @@ bool ChosenSet::on_chosen(const wire::Chosen& chosen) {
   if (chosen.step() != floor_) return false;
   if (!pushes_.choose({chosen.lo().begin(), chosen.lo().end()})) return false;
   arrived_.reset();
-  if (setup_.job.clip_norm > 0) {
+  if (norms_.needed()) {
     norms_.add(shard(), sums(), pushes_.pushes(), static_cast<double>(pushes_.micro_batches()),
                setup_.parallel);
     norms_.finish(floor_);
     return false;
   }
-  apply(1.0);
+  apply();
   return true;
 }
 
 bool ChosenSet::on_norm_total(const wire::NormTotal& total) {
-  const std::optional<double> clip = norms_.take(total, setup_.job.clip_norm);
-  if (clip) apply(*clip);
-  return clip.has_value();
+  if (!norms_.waiting()) return false;
+  const bool complete = norms_.take(total, shard(), sums(), pushes_.pushes(),
+                                    static_cast<double>(pushes_.micro_batches()), setup_.parallel);
+  if (complete) apply();
+  return complete;
 }
 
 std::span<const SliceUpdate> ChosenSet::sums() {
@@ -61,11 +63,11 @@ std::span<const SliceUpdate> ChosenSet::sums() {
   return now_;
 }
 
-void ChosenSet::apply(double clip) {
+void ChosenSet::apply() {
   UpdateInfo info;
   info.learning_rate = rate(floor_, pushes_.learning_rate());
   info.divisor = static_cast<double>(pushes_.micro_batches());
-  info.clip = clip;
+  if (norms_.needed()) norms_.add_factors_to(info);
   shard().apply(sums(), pushes_.pushes(), info, 1, setup_.parallel);
   end_step();
   ++floor_;

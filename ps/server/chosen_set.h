@@ -39,7 +39,7 @@ class ChosenSet : public Aggregation {
   bool too_late(int64_t step) const { return step < floor_ || pushes_.decided(); }
   // Returns the sums of the chosen pushes, for the shard; valid until the next call.
   std::span<const SliceUpdate> sums();
-  void apply(double clip);
+  void apply();
   void end_step();
   int64_t newest_version() const;
 

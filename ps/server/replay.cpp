@@ -9,6 +9,7 @@
 #include "common/update/block_codec.h"
 #include "common/update/norm.h"
 #include "common/update/optimizer_options.h"
+#include "common/update/trust_ratio.h"
 #include "ps/server/buffered.h"
 #include "ps/server/single_pushes.h"
 
@@ -221,10 +222,33 @@ void Replay::apply_step(size_t server, const Gathered& pushes) {
     const double norm = std::sqrt(total_squares(std::move(norms), map_.blocks()));
     info.clip = clip_factor(norm, job_.clip_norm);
   }
+  if (scales_by_tensor(job_.optimizer.kind)) info.trust = trust_of(step, set, info);
   for (const int slice : shards_[server].slices()) {
     shards_[server].apply(slice, leaves(set, slice), std::ssize(set), info);
   }
   now_[server] = step + 1;
+}
+
+std::span<const double> Replay::trust_of(int64_t step, std::span<const size_t> set,
+                                         const UpdateInfo& info) {
+  if (trust_ && trust_->first == step) return trust_->second;
+  std::vector<TrustPart> parts;
+  Serial serial;
+  for (Shard& shard : shards_) {
+    if (now_[static_cast<size_t>(shard.server())] != step) {
+      throw Error(ErrorCode::kData, "[replay] the record is inconsistent: server " +
+                                        std::to_string(shard.server()) + " is not at step " +
+                                        std::to_string(step) + ", which others apply");
+    }
+    for (const int slice : shard.slices()) {
+      const std::vector<PartialSum> summed = leaves(set, slice);
+      const SliceUpdate one{slice, summed};
+      const auto some = shard.trust_parts(std::span(&one, 1), std::ssize(set), info, serial);
+      parts.insert(parts.end(), some.begin(), some.end());
+    }
+  }
+  trust_.emplace(step, trust_ratios(table_, job_.optimizer, parts));
+  return trust_->second;
 }
 
 bool Replay::compute_failed() {

@@ -82,6 +82,10 @@ class Replay {
   void apply_push(const RecordedUpdate& update);
   void apply_step(size_t server, const Gathered& pushes);
   void apply_buffer(size_t server, const Gathered& pushes);
+  // Returns the trust ratios of a step's update. All servers have the step's weights when the first
+  // one applies it, since its pushes have read them.
+  std::span<const double> trust_of(int64_t step, std::span<const size_t> set,
+                                   const UpdateInfo& info);
   // Returns the pushes' sums over a slice: push i is leaf i of the fixed tree over them.
   std::vector<PartialSum> leaves(std::span<const size_t> pushes, int slice) const;
   void close(size_t number);
@@ -100,6 +104,8 @@ class Replay {
   std::vector<Gathered> gathered_;                  // by server: the incomplete update
   std::vector<int> left_;                           // by push: updates still to apply it
   std::map<size_t, OpenPush> open_;
+  // backup, with an optimizer that scales by tensor: of the newest step that a server has applied.
+  std::optional<std::pair<int64_t, std::vector<double>>> trust_;
   size_t done_ = 0;
 };
 

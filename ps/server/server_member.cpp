@@ -96,7 +96,8 @@ void ServerMember::report_waiting(int64_t now_ms) {
     *message.header.mutable_arrived() = *arrived;
     member_.send(std::move(message));
   }
-  if (const auto& norms = server()->waiting_norms(); norms && norms_.due(norms->step(), now_ms)) {
+  if (const auto& norms = server()->waiting_norms();
+      norms && norms_.due({norms->step(), norms->of_tensors()}, now_ms)) {
     Message message;
     *message.header.mutable_norms() = *norms;
     member_.send(std::move(message));

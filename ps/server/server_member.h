@@ -80,7 +80,7 @@ class ServerMember {
   Member member_;
   bool listening_ = false;
   std::string endpoint_;
-  RepeatOf<int64_t> norms_{kStepRequestMs};                    // by step
+  RepeatOf<std::pair<int64_t, bool>> norms_{kStepRequestMs};   // by step, of tensors
   RepeatOf<std::pair<int64_t, int>> arrived_{kStepRequestMs};  // by step and pushes
   EndRequest end_request_;
   std::optional<JobEnd> end_;

@@ -46,7 +46,7 @@ WholeSteps::WholeSteps(AggregationSetup setup, StepSumKind kind)
       kind_(kind),
       sums_(shard().slices(), changes() ? setup_.shares : leaves_),
       ledger_(floor_, leaves_),
-      norms_(setup_.incarnation) {
+      norms_(setup_.job, setup_.incarnation) {
   reserve(1);  // for the next generation
 }
 
@@ -99,30 +99,32 @@ bool WholeSteps::apply_due() {
   due_bytes_ = 0;
   if (due_.empty() || awaits_rate()) return false;
   bool opened = false;
-  // The workers of local:H clip by themselves.
-  if (!changes() && setup_.job.clip_norm > 0) {
+  // The workers of local:H clip and scale by themselves.
+  if (!changes() && norms_.needed()) {
     norms_.add(shard(), sums_of(due_), sums_.leaves(), static_cast<double>(leaves_),
                setup_.parallel);
     if (sums_.all_complete()) norms_.finish(floor_);
   } else {
-    opened = apply(due_, 1.0);
+    opened = apply(due_, false);
   }
   due_.clear();
   return opened;
 }
 
 bool WholeSteps::on_norm_total(const wire::NormTotal& total) {
-  const std::optional<double> clip = norms_.take(total, setup_.job.clip_norm);
-  if (clip) apply(shard().slices(), *clip);
-  return clip.has_value();
+  const std::vector<int>& all = shard().slices();
+  const bool complete = norms_.take(total, shard(), sums_of(all), sums_.leaves(),
+                                    static_cast<double>(leaves_), setup_.parallel);
+  if (complete) apply(all, true);
+  return complete;
 }
 
-bool WholeSteps::apply(std::span<const int> slices, double clip) {
+bool WholeSteps::apply(std::span<const int> slices, bool normed) {
   UpdateInfo info;
   info.learning_rate = changes() ? setup_.job.outer_lr : rate(floor_, said_);
   // Also for changes: each is weighted by the micro-batches of its share in one step.
   info.divisor = static_cast<double>(leaves_);
-  info.clip = clip;
+  if (normed) norms_.add_factors_to(info);
   info.changes = changes();
   const int64_t next = barriers().round_end(floor_);
   shard().apply(sums_of(slices), sums_.leaves(), info, next - floor_, setup_.parallel);

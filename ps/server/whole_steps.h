@@ -85,7 +85,8 @@ class WholeSteps : public Aggregation {
   // Returns the sums of `slices`, for the shard; valid until the next call.
   std::span<const SliceUpdate> sums_of(std::span<const int> slices);
   // Returns true if a barrier has opened.
-  bool apply(std::span<const int> slices, double clip);
+  //   normed: their factors are those of norms_; otherwise they are 1.
+  bool apply(std::span<const int> slices, bool normed);
 
   const StepSumKind kind_;
   StepSums sums_;

@@ -112,7 +112,12 @@ TEST(DeepSpeed, WhatAnOptimizerLacksIsRefused) {
   const auto refused = [](const std::string& type, const std::string& params) {
     return error_of(kBatch + (", " + optimizer(type, params)));
   };
-  EXPECT_THAT(refused("Lamb", ""), HasSubstr("'Lamb': servers have Adam, AdamW, SGD"));
+  EXPECT_THAT(
+      refused("OneBitLamb", ""),
+      HasSubstr("'OneBitLamb': servers have Adam, AdamW, SGD, RMSprop, Adagrad, Lion and Lamb"));
+  EXPECT_THAT(refused("Lamb", R"("eps_inside_sqrt": true)"), HasSubstr("eps_inside_sqrt is true"));
+  EXPECT_THAT(refused("Lamb", R"("bias_correction": false)"),
+              HasSubstr("lamb corrects its moments here"));
   EXPECT_THAT(refused("Adam", R"("amsgrad": true)"), HasSubstr("amsgrad is true"));
   EXPECT_THAT(refused("Adam", R"("max_grad_norm": 1)"), HasSubstr("gradient_clipping"));
   EXPECT_THAT(refused("Adam", R"("betas": [0.9])"), HasSubstr("must be two numbers"));
@@ -120,6 +125,20 @@ TEST(DeepSpeed, WhatAnOptimizerLacksIsRefused) {
   EXPECT_THAT(refused("RMSprop", R"("momentum": 0.5)"), HasSubstr("momentum is 0.5"));
   EXPECT_THAT(refused("Adam", R"("lrr": 1)"),
               HasSubstr("unknown key optimizer.params.lrr; did you mean lr?"));
+}
+
+TEST(DeepSpeed, LambIsThatOfTheServersAndItsBoundsAreNamed) {
+  const std::string keys =
+      R"("lr": 0.002, "betas": [0.8, 0.95], "weight_decay": 0.1, "max_coeff": 0.3, "bias_correction": true)";
+  EXPECT_THAT(keys_of(optimizer("Lamb", keys)), IsSupersetOf(Keys{{"optimizer", "lamb"},
+                                                                  {"lr", "0.002"},
+                                                                  {"beta1", "0.8"},
+                                                                  {"beta2", "0.95"},
+                                                                  {"epsilon", "1e-08"},
+                                                                  {"weight-decay", "0.1"},
+                                                                  {"no-decay", "none"}}));
+  EXPECT_THAT(read(kBatch + (", " + optimizer("Lamb", keys))).notes,
+              Contains(HasSubstr("from min_coeff 0.01 to max_coeff 0.3")));
 }
 
 // The arithmetic of the schedules is held against DeepSpeed's formulas in optimizer_torch_test.py.

@@ -49,7 +49,7 @@ TEST(Completion, KnowsModelsDatasetsStrategiesAndOptimizers) {
               ElementsAre("sync", "async", "buffered:", "ssp:", "backup:", "local:",
                           "allreduce:tree", "allreduce:ring", "allreduce:gloo"));
   EXPECT_THAT(words_of_key("optimizer"), ElementsAre("sgd", "momentum", "nesterov", "adam", "adamw",
-                                                     "rmsprop", "adagrad", "lion"));
+                                                     "rmsprop", "adagrad", "lion", "lamb"));
 }
 
 TEST(Completion, QuotesTextsForEachShell) {

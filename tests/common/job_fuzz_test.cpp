@@ -84,7 +84,8 @@ Job random_job(Random& random) {
 }
 
 void randomize_numerics(Random& random, Job& job) {
-  job.optimizer.kind = static_cast<OptimizerKind>(random.between(0, 7));
+  const int64_t last = job.strategy.traits().step_versions ? 8 : 7;  // lamb
+  job.optimizer.kind = static_cast<OptimizerKind>(random.between(0, last));
   job.optimizer.momentum = random.fraction();
   job.optimizer.beta1 = random.fraction();
   job.optimizer.beta2 = random.fraction();

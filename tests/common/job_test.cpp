@@ -254,6 +254,11 @@ TEST(Job, ConsistentKeysAreAccepted) {
   EXPECT_EQ(parse({{"lr-schedule", "step"}, {"lr-step", "5"}}).schedule.step, 5);
   EXPECT_EQ(parse({{"dataset", "idx"}, {"data-dir", "mnist"}}).data_dir, "mnist");
   EXPECT_EQ(parse({{"model", "external"}, {"stages", "2"}, {"strategy", "local:4"}}).stages, 2);
+  EXPECT_EQ(parse({{"optimizer", "lamb"}, {"stages", "2"}}).stages, 2);
+  for (const std::string strategy : {"backup:1", "local:4", "allreduce:ring"}) {
+    EXPECT_EQ(parse({{"optimizer", "lamb"}, {"strategy", strategy}}).optimizer.kind,
+              OptimizerKind::kLamb);
+  }
 }
 
 struct Contradiction {
@@ -309,6 +314,15 @@ TEST(Job, ContradictingKeysAreRefusedAndNamed) {
            {{{"model", "external"}, {"stages", "2"}, {"schedule", "gpipe"}}, {"schedule = gpipe"}},
            {{{"model", "external"}, {"stages", "2"}, {"strategy", "allreduce:ring"}},
             {"stages = 2", "allreduce:ring"}},
+           {{{"optimizer", "lamb"}, {"strategy", "async"}},
+            {"optimizer = lamb", "strategy = async", "norms", "sync, backup:B, local:H"}},
+           {{{"optimizer", "lamb"}, {"strategy", "ssp:3"}}, {"optimizer = lamb", "ssp:3"}},
+           {{{"optimizer", "lamb"}, {"strategy", "buffered:3"}},
+            {"optimizer = lamb", "buffered:3"}},
+           {{{"optimizer", "lamb"}, {"strategy", "local:3"}, {"stages", "2"}},
+            {"optimizer = lamb", "strategy = local:3", "stages = 2"}},
+           {{{"optimizer", "lamb"}, {"strategy", "allreduce:tree"}, {"stages", "2"}},
+            {"optimizer = lamb", "allreduce:tree", "stages = 2"}},
            {{{"min-workers", "3"}, {"max-workers", "2"}}, {"min-workers = 3", "max-workers = 2"}},
            {{{"min-workers", "9"}}, {"min-workers = 9", "8 micro-batches"}}}) {
     const std::string text = error_of(flags);
@@ -421,6 +435,8 @@ TEST(Job, DefaultsOfBeta2AndEpsilonAreThoseOfTheOptimizer) {
   EXPECT_EQ(parse({{"optimizer", "lion"}, {"beta2", "0.999"}}).optimizer.beta2, 0.999);
   EXPECT_EQ(parse({{"optimizer", "adagrad"}}).optimizer.epsilon, 1e-10);
   EXPECT_EQ(parse({{"optimizer", "adagrad"}, {"epsilon", "1e-8"}}).optimizer.epsilon, 1e-8);
+  EXPECT_EQ(parse({{"optimizer", "lamb"}}).optimizer.epsilon, 1e-6);
+  EXPECT_EQ(parse({{"optimizer", "lamb"}, {"epsilon", "1e-8"}}).optimizer.epsilon, 1e-8);
 }
 
 // Each key that may not change is reported if only it differs, so that none is forgotten.

@@ -4,6 +4,7 @@
 //     micro-batches; N raw floats each. Writes the weights after each step.
 //   optimizer_steps groups KIND WEIGHT_DECAY LR LR_SCALE OWN_DECAY STEPS N: the same of a model with
 //     two tensors of N floats each, the second with LR_SCALE and OWN_DECAY.
+//   Both scale the update of each tensor by its trust ratio, if the optimizer does so.
 //   optimizer_steps schedule TOTAL KEY=VALUE...: the rate of each step of a job with these keys, one per line.
 #include <cstdio>
 #include <cstring>
@@ -58,12 +59,45 @@ int run_steps(const pushpull::OptimizerOptions& options, int64_t steps, size_t n
   return std::cin && std::cout.flush() ? 0 : 1;
 }
 
+// Returns `count` tensors of `size` floats each.
+pushpull::TensorTable table_of(int count, const std::string& size) {
+  pushpull::TensorTable table;
+  for (int i = 0; i < count; ++i) {
+    pushpull::TensorInfo tensor;
+    tensor.name = std::to_string(i);
+    tensor.shape = {std::stoll(size)};
+    table.add(tensor);
+  }
+  return table;
+}
+
+int tensors(const pushpull::OptimizerOptions& options, const std::string& lr,
+            const std::string& steps, const pushpull::TensorTable& table) {
+  pushpull::UpdateInfo info;
+  info.learning_rate = std::stod(lr);
+  info.divisor = 4.0;
+  const pushpull::Range all{0, table.total};
+  const pushpull::RangeUpdate rules(table, all, options);
+  return run_steps(options, std::stoll(steps), static_cast<size_t>(table.total),
+                   [&](int64_t step, const float* sum, float* w, State& state) {
+                     const std::vector<const float*> slots(state.begin(), state.end());
+                     const auto trust = pushpull::trust_of_update(table, options, rules, info, step,
+                                                                  w, sum, slots);
+                     info.trust = trust;
+                     rules.apply(all, info, step, w, sum, state, w);
+                     info.trust = {};
+                   });
+}
+
 int update(const std::vector<std::string>& args) {
   const pushpull::OptimizerOptions options = read_options(args);
   pushpull::UpdateContext context;
   context.learning_rate = std::stod(args.at(2));
   context.divisor = 4.0;
   const size_t n = std::stoul(args.at(4));
+  if (scales_by_tensor(options.kind)) {
+    return tensors(options, args.at(2), args.at(3), table_of(1, args.at(4)));
+  }
   return run_steps(options, std::stoll(args.at(3)), n,
                    [&](int64_t step, const float* sum, float* w, State& state) {
                      context.updates = step;
@@ -72,25 +106,10 @@ int update(const std::vector<std::string>& args) {
 }
 
 int groups(const std::vector<std::string>& args) {
-  const pushpull::OptimizerOptions options = read_options(args);
-  pushpull::UpdateInfo info;
-  info.learning_rate = std::stod(args.at(2));
-  info.divisor = 4.0;
-  pushpull::TensorTable table;
-  for (const char* name : {"first", "second"}) {
-    pushpull::TensorInfo tensor;
-    tensor.name = name;
-    tensor.shape = {std::stoll(args.at(6))};
-    table.add(tensor);
-  }
+  pushpull::TensorTable table = table_of(2, args.at(6));
   table.tensors[1].lr_scale = std::stod(args.at(3));
   table.tensors[1].weight_decay = std::stod(args.at(4));
-  const pushpull::Range all{0, table.total};
-  const pushpull::RangeUpdate rules(table, all, options);
-  return run_steps(options, std::stoll(args.at(5)), static_cast<size_t>(table.total),
-                   [&](int64_t step, const float* sum, float* w, State& state) {
-                     rules.apply(all, info, step, w, sum, state, w);
-                   });
+  return tensors(read_options(args), args.at(2), args.at(5), table);
 }
 
 int schedule(const std::vector<std::string>& args) {

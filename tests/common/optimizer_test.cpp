@@ -25,10 +25,10 @@ namespace {
 
 using Floats = std::vector<float>;
 
-constexpr OptimizerKind kAllKinds[] = {OptimizerKind::kSgd,      OptimizerKind::kMomentum,
-                                       OptimizerKind::kNesterov, OptimizerKind::kAdam,
-                                       OptimizerKind::kAdamW,    OptimizerKind::kRmsprop,
-                                       OptimizerKind::kAdagrad,  OptimizerKind::kLion};
+constexpr OptimizerKind kAllKinds[] = {
+    OptimizerKind::kSgd,     OptimizerKind::kMomentum, OptimizerKind::kNesterov,
+    OptimizerKind::kAdam,    OptimizerKind::kAdamW,    OptimizerKind::kRmsprop,
+    OptimizerKind::kAdagrad, OptimizerKind::kLion,     OptimizerKind::kLamb};
 
 struct Vectors {
   Floats w;
@@ -69,7 +69,8 @@ NOT_VECTORISED void plain_update(const OptimizerOptions& o, const UpdateContext&
     float g = v.sum[i] / static_cast<float>(c.divisor);
     if (c.clip != 1.0) g *= static_cast<float>(c.clip);
     const bool decoupled = o.kind == OptimizerKind::kAdamW || o.kind == OptimizerKind::kLion;
-    if (wd != 0.0F && !decoupled) g = g + wd * w;
+    const bool in_gradient = !decoupled && o.kind != OptimizerKind::kLamb;
+    if (wd != 0.0F && in_gradient) g = g + wd * w;
     if (wd != 0.0F && decoupled) w = w * static_cast<float>(1.0 - c.learning_rate * o.weight_decay);
     if (o.kind == OptimizerKind::kSgd) {
       w = w - lr * g;
@@ -106,7 +107,13 @@ NOT_VECTORISED void plain_update(const OptimizerOptions& o, const UpdateContext&
       v.state[1][i] = q;
       const float denom = std::sqrt(q) / static_cast<float>(std::sqrt(1.0 - beta2_t)) +
                           static_cast<float>(o.epsilon);
-      w = w - static_cast<float>(c.learning_rate / (1.0 - beta1_t)) * m / denom;
+      if (o.kind == OptimizerKind::kLamb) {
+        float u = static_cast<float>(1.0 / (1.0 - beta1_t)) * m / denom;
+        if (wd != 0.0F) u = u + wd * w;
+        w = w - lr * u;
+      } else {
+        w = w - static_cast<float>(c.learning_rate / (1.0 - beta1_t)) * m / denom;
+      }
     }
     v.w[i] = w;
   }
@@ -354,6 +361,34 @@ TEST(Optimizer, AdamWShrinksTheWeightApartFromTheGradient) {
               near({0.85F, 0.84411035F, 0.75993927F}));
 }
 
+TEST(Optimizer, LambAddsTheWeightDecayToItsDirection) {
+  // Adam's directions above, and 0.5 w: 1 - 0.1 (1 + 0.5) = 0.85;
+  // 0.85 - 0.1 (-0.36610353 + 0.425) = 0.84411035; 0.84411035 - 0.1 (0.41965562 + 0.42205518)
+  EXPECT_THAT(three_steps({.kind = OptimizerKind::kLamb}), near({0.9F, 0.93661035F, 0.89464479F}));
+  EXPECT_THAT(three_steps({.kind = OptimizerKind::kLamb, .weight_decay = 0.5}),
+              near({0.85F, 0.84411035F, 0.75993927F}));
+}
+
+// With a learning rate of 1 an update subtracts the direction.
+TEST(Optimizer, LambsDirectionsAreThoseOfItsUpdate) {
+  for (const double decay : {0.0, 0.01}) {
+    const OptimizerOptions options{.kind = OptimizerKind::kLamb, .weight_decay = decay};
+    const UpdateContext context{1.0, 7.0, 0.37, 17};
+    Vectors v = random_vectors(options.kind, kSize, 7);
+    const Vectors start = v;
+    const std::vector<const float*> state{v.state[0].data(), v.state[1].data()};
+    Floats directions(kSize);
+    lamb_directions(options, context, kSize, v.w.data(), v.sum.data(), state, directions.data());
+    EXPECT_TRUE(same_bits(v.w, start.w));
+    EXPECT_TRUE(same_bits(v.state[0], start.state[0]));
+    EXPECT_TRUE(same_bits(v.state[1], start.state[1]));
+    update_in_place(update_range, options, context, v, 0, kSize);
+    Floats moved(kSize);
+    for (size_t i = 0; i < kSize; ++i) moved[i] = start.w[i] - directions[i];
+    EXPECT_TRUE(same_bits(v.w, moved)) << decay;
+  }
+}
+
 TEST(Optimizer, AdamCorrectsItsBiasByTheRangesUpdates) {
   // v is as after one update with beta2 = 0.5. With t = 2, v = 0.75 is corrected to 1.
   float w = 0.0F;
@@ -376,6 +411,7 @@ TEST(Optimizer, NamesItsStateAsPyTorchDoes) {
   EXPECT_THAT(state_names(OptimizerKind::kRmsprop), testing::ElementsAre("square_avg"));
   EXPECT_THAT(state_names(OptimizerKind::kAdagrad), testing::ElementsAre("sum"));
   EXPECT_THAT(state_names(OptimizerKind::kLion), testing::ElementsAre("exp_avg"));
+  EXPECT_THAT(state_names(OptimizerKind::kLamb), testing::ElementsAre("exp_avg", "exp_avg_sq"));
 }
 
 TEST(Optimizer, RefusesACallWithoutItsState) {

@@ -32,6 +32,7 @@ def torch_optimizers(params, decay):
         "rmsprop": lambda: optim.RMSprop(params, lr=LR, weight_decay=decay),
         "adagrad": lambda: optim.Adagrad(params, lr=LR, weight_decay=decay),
         "lion": lambda: Lion(params, lr=LR, weight_decay=decay),
+        "lamb": lambda: Lamb(params, lr=LR, weight_decay=decay),
     }
 
 
@@ -49,6 +50,27 @@ class Lion(torch.optim.Optimizer):
                 update = torch.sign(group["beta1"] * m + (1 - group["beta1"]) * w.grad)
                 w.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * update)
                 m.mul_(group["beta2"]).add_(w.grad, alpha=1 - group["beta2"])
+
+
+class Lamb(torch.optim.Optimizer):
+    """Algorithm 2 of You et al., arXiv 1904.00962, in double, with the identity as phi. A group may leave tensors out of the
+    scaling, as the authors' code does with those that weight decay leaves out."""
+
+    def __init__(self, params, lr, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-6):
+        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon, scaled=True))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for x in group["params"]:
+                state, g = self.state[x], x.grad.double()
+                t = state["t"] = state.get("t", 0) + 1
+                m = state["m"] = group["beta1"] * state.get("m", torch.zeros_like(g)) + (1 - group["beta1"]) * g
+                v = state["v"] = group["beta2"] * state.get("v", torch.zeros_like(g)) + (1 - group["beta2"]) * g ** 2
+                r = m / (1 - group["beta1"] ** t) / ((v / (1 - group["beta2"] ** t)).sqrt() + group["epsilon"])
+                direction = r + group["weight_decay"] * x.double()
+                ratio = x.double().norm() / direction.norm() if group["scaled"] else 1.0
+                x.copy_(x.double() - group["lr"] * ratio * direction)
 
 
 def floats(data):
@@ -93,6 +115,8 @@ def worst_group_error(kind, name, decay, lr_scale, own_decay):
     stdin = raw(torch.cat(tensors)) + raw(gradients * 4)
     ours = floats(subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True).stdout)
     groups = [dict(params=[tensors[0]]), dict(params=[tensors[1]], lr=LR * lr_scale, weight_decay=own_decay)]
+    if name == "lamb":
+        groups[1]["scaled"] = own_decay != 0
     optimizer = torch_optimizers(groups, decay)[name]()
     return worst_error(optimizer, tensors, gradients, ours.reshape(STEPS, 2 * SIZE))
 
@@ -193,11 +217,13 @@ def main():
         print(f"{what}: largest relative error {error:.1e}, at most {limit:.0e}")
 
     for kind, name in enumerate(torch_optimizers([torch.zeros(1)], 0.0)):
+        # PyTorch's own compute in float, as ours; Lamb above in double, from which 20 steps of float differ by more
+        limit = 5e-5 if name == "lamb" else 1e-5
         for decay in (0.0, 0.05):
-            report(f"{name}, decay {decay}", worst_update_error(kind, name, decay), 1e-5)
+            report(f"{name}, decay {decay}", worst_update_error(kind, name, decay), limit)
             for scale, own in ((0.5, 0.0), (2.0, 0.1)):
                 what = f"{name}, decay {decay}, beside it lr times {scale} and decay {own}"
-                report(what, worst_group_error(kind, name, decay, scale, own), 1e-5)
+                report(what, worst_group_error(kind, name, decay, scale, own), limit)
     report_schedules(report)
     report_deepspeed(report)
     return 1 if failures else 0

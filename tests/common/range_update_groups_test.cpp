@@ -118,14 +118,16 @@ double plain_element(OptimizerKind kind, double w, double lr, double decay, size
     if (kind == OptimizerKind::kAdamW || kind == OptimizerKind::kLion) {
       w -= lr * decay * w;
     } else {
-      g += decay * w;
+      g += kind == OptimizerKind::kLamb ? 0.0 : decay * w;
     }
-    if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW) {
+    if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW ||
+        kind == OptimizerKind::kLamb) {
       m = 0.9 * m + 0.1 * g;
       v = 0.999 * v + 0.001 * g * g;
       const double corrected = m / (1.0 - std::pow(0.9, static_cast<double>(t)));
       const double root = std::sqrt(v / (1.0 - std::pow(0.999, static_cast<double>(t))));
-      w -= lr * corrected / (root + 1e-8);
+      const double added = kind == OptimizerKind::kLamb ? decay * w : 0.0;
+      w -= lr * (corrected / (root + 1e-8) + added);
       continue;
     }
     if (kind == OptimizerKind::kRmsprop || kind == OptimizerKind::kAdagrad) {
@@ -153,7 +155,8 @@ INSTANTIATE_TEST_SUITE_P(, RangeUpdateGroups,
                          testing::Values(OptimizerKind::kSgd, OptimizerKind::kMomentum,
                                          OptimizerKind::kNesterov, OptimizerKind::kAdam,
                                          OptimizerKind::kAdamW, OptimizerKind::kRmsprop,
-                                         OptimizerKind::kAdagrad, OptimizerKind::kLion),
+                                         OptimizerKind::kAdagrad, OptimizerKind::kLion,
+                                         OptimizerKind::kLamb),
                          [](const auto& kind) { return to_string(kind.param); });
 
 TEST_P(RangeUpdateGroups, TensorsMoveAsInPlainLoops) {

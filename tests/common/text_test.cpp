@@ -28,8 +28,8 @@ TEST(OptionNames, ReadBackWhatTheyPrint) {
 }
 
 TEST(OptionNames, UnknownNamesAreRefusedWithTheListOfKnownNames) {
-  EXPECT_THAT(usage_error([] { parse_optimizer("lamb"); }),
-              AllOf(HasSubstr("'lamb'"), HasSubstr("adamw, rmsprop, adagrad or lion")));
+  EXPECT_THAT(usage_error([] { parse_optimizer("lars"); }),
+              AllOf(HasSubstr("'lars'"), HasSubstr("adamw, rmsprop, adagrad, lion or lamb")));
   EXPECT_THAT(
       usage_error([] { parse_schedule("exponential"); }),
       AllOf(HasSubstr("'exponential'"), HasSubstr("constant, step, cosine, linear, multistep")));

@@ -259,6 +259,12 @@ class FakeStream : public Stream {
     }});
   }
 
+  void measure(const SliceBatch& batch, double* squares) override {
+    put({[state = state_.get(), batch, squares] {
+      fake_measure(batch, squares, state->reach(), state->options.fault);
+    }});
+  }
+
   void record(Event& event) override { put({{}, &static_cast<FakeEvent&>(event)}); }
 
   void wait(const Event& event) override {

@@ -43,12 +43,13 @@ class Checked {
     for (int p = 0; p < slice.parts; ++p) {
       reads(batch_.parts[slice.first_part + p].floats);
     }
-    if (slice.after == nullptr) return;  // squares only
+    if (slice.before == nullptr) return;  // squares of the gradient only
     reads(slice.before);
+    for (int s = 0; s < slice.states; ++s) reads(slice.state_before[s]);
+    if (slice.after == nullptr) return;  // squares only
     reads(slice.after);
     PP_ASSERT(reach_.can_write(slice.after + segment.lo, bytes));
     for (int s = 0; s < slice.states; ++s) {
-      reads(slice.state_before[s]);
       reads(slice.state[s]);
       PP_ASSERT(reach_.can_write(slice.state[s] + segment.lo, bytes));
     }
@@ -70,6 +71,7 @@ class Checked {
   void forget_held_state() {
     changed_slices_.assign(batch_.slices, batch_.slices + slices_);
     for (SliceMove& slice : changed_slices_) {
+      if (slice.after == nullptr) continue;
       for (int s = 0; s < 2; ++s) slice.state_before[s] = slice.state[s];
     }
     batch_.slices = changed_slices_.data();
@@ -131,6 +133,31 @@ void fake_square(const SliceBatch& given, float divisor, double* squares, const 
           running_sum_of_squares(means.data(), batch.tiles[tile].elements, index);
     }
     squares[tile] = sum_of_running_sums(sums.data());
+  }
+}
+
+void fake_measure(const SliceBatch& given, double* squares, const FakeReach& reach, Fault fault) {
+  const Checked checked(given, reach, fault);
+  const SliceBatch& batch = checked.batch();
+  PP_ASSERT(reach.can_write(squares, 2 * static_cast<size_t>(batch.tile_count) * sizeof(double)));
+  auto stacks = stacks_of(batch);
+  auto* of_block = reinterpret_cast<float*>(stacks.data());
+  std::array<std::vector<float>, 2> floats;  // weights, directions
+  for (std::vector<float>& f : floats) f.resize(kNormBlock);
+  for (int64_t tile = 0; tile < batch.tile_count; ++tile) {
+    PP_ASSERT(batch.tiles[tile].elements <= kNormBlock);
+    for (int thread = 0; thread < kThreads; ++thread) {
+      trust_tile(batch, tile, thread, kThreads, floats[0].data(), floats[1].data(),
+                 {of_block, thread, kThreads, 1});
+    }
+    for (size_t of = 0; of < 2; ++of) {
+      std::array<double, kNormSums> sums{};
+      for (int index = 0; index < kNormSums; ++index) {
+        sums[static_cast<size_t>(index)] =
+            running_sum_of_squares(floats[of].data(), batch.tiles[tile].elements, index);
+      }
+      squares[2 * static_cast<size_t>(tile) + of] = sum_of_running_sums(sums.data());
+    }
   }
 }
 

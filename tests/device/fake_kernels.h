@@ -20,5 +20,6 @@ struct FakeReach {
 void fake_update(const SliceBatch& batch, const FakeReach& reach, Fault fault);
 void fake_square(const SliceBatch& batch, float divisor, double* squares, const FakeReach& reach,
                  Fault fault);
+void fake_measure(const SliceBatch& batch, double* squares, const FakeReach& reach, Fault fault);
 
 }  // namespace pushpull::device

@@ -98,7 +98,7 @@ def buffered_replays_to_the_same_bits(lab):
 
 @first("P4: backup is replayed")
 def backup_replays_to_the_same_bits(lab):
-    for keys in ({}, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01}):
+    for keys in ({}, {"clip-norm": 0.2, "optimizer": "adam", "lr": 0.01}, {"optimizer": "lamb", "lr": 0.01, "clip-norm": 0.2}):
         record = record_of(lab)
         job = lab.job({**MLP, **keys, "strategy": "backup:1"})
         live = lab.train(job, 2, 3, record=record, slice_bytes=4096)

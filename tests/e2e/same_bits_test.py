@@ -52,6 +52,23 @@ def clipping_schedule_and_snapshots_give_the_same_bits(lab):
     expect(other != digest, "clip-norm changes nothing: it was not tested")
 
 
+@first("P1: the same bits with lamb, whose tensors lie on several servers")
+def trust_ratios_give_the_same_bits(lab):
+    keys = {**MLP, "optimizer": "lamb", "lr": 0.01, "weight-decay": 0.01, "steps": 12, "no-decay": "*.bias"}
+    shapes = [(servers, workers, SMALL if servers + workers > 3 else LARGE) for servers in (1, 2, 3) for workers in (1, 2, 3)]
+    digest, _ = same(lab, keys, shapes)
+    tree = lab.train(lab.job({**keys, "strategy": "allreduce:tree"}), 1, 2)
+    expect(tree["weights_sha256"] == digest, "allreduce:tree: other bits")
+    job = lab.job({**keys, "stop-after": 5})
+    lab.train(job, 2, 2, slice_bytes=SMALL, out=lab.folder / "stopped")
+    resumed = lab.train(job, 3, 1, slice_bytes=SMALL, out=lab.folder / "stopped", resume="true", stop_after=0)
+    expect(resumed["weights_sha256"] == digest, "resumed in the middle: other bits")
+    clipped, _ = same(lab, {**keys, "clip-norm": 0.2}, [(1, 1, LARGE), (2, 3, SMALL)])
+    expect(clipped != digest, "clip-norm changes nothing")
+    plain = lab.train(lab.job({**keys, "no-decay": "*"}))["weights_sha256"]
+    expect(plain != digest, "the ratios change nothing: they were not tested")
+
+
 def connections_and_sockets_change_no_bits(lab):
     digest, _ = same(lab, MLP, [(1, 2, SMALL)])
     # a folder for this test only, to detect files that are left in it

@@ -43,9 +43,15 @@ class ServerPair {
               host_->waiting_norms()->SerializeAsString());
     wire::NormTotal total;
     total.set_step(host_->waiting_norms()->step());
+    if (host_->waiting_norms()->of_tensors()) {
+      total.set_of_tensors(true);
+      for (size_t t = 0; t < setup_.table.tensors.size(); ++t)
+        total.add_trust(0.5 + static_cast<double>(t));
+    }
     total.set_norm(12.5);
     for (Server* server : both()) server->on_norm_total(total);
     compare();
+    end_norms();  // of tensors
   }
   int compared() const { return compared_; }
 
@@ -89,6 +95,7 @@ TEST_P(ServerOn, DeviceAnswersWithTheHostsBits) {
   const Lab lab(GetParam().make(4));
   for (const std::string keys :
        {"strategy = sync\noptimizer = adam\nclip-norm = 1\ncheckpoint-every = 2\n",
+        "strategy = sync\noptimizer = lamb\nclip-norm = 1\nweight-decay = 0.1\n",
         "strategy = async\noptimizer = momentum\ndelay-compensation = 0.25\n",
         "strategy = ssp:2\noptimizer = adamw\n"}) {
     ServerPair pair(lab, keys);

@@ -186,6 +186,23 @@ TEST_F(StepTest, BackupWaitsForTheNormOfTheChosenSum) {
   EXPECT_EQ(server_->floor(), 1);
 }
 
+TEST_F(StepTest, BackupWaitsForTheTrustRatiosOfTheChosenSum) {
+  make("strategy = backup:1\noptimizer = lamb\nclip-norm = 1\n");
+  train_step(0);
+  ASSERT_TRUE(server_->waiting_norms());
+  EXPECT_FALSE(server_->waiting_norms()->of_tensors());
+  wire::NormTotal total;
+  total.set_norm(1.0);
+  server_->on_norm_total(total);
+  EXPECT_EQ(server_->floor(), 0);
+  ASSERT_TRUE(server_->waiting_norms());
+  EXPECT_TRUE(server_->waiting_norms()->of_tensors());
+  total.set_of_tensors(true);
+  for (size_t t = 0; t < setup_.table.tensors.size(); ++t) total.add_trust(0.5);
+  server_->on_norm_total(total);
+  EXPECT_EQ(server_->floor(), 1);
+}
+
 TEST_F(StepTest, BackupGivesTheNewestVersionToALateWorker) {
   make("strategy = backup:1\n");
   for (int64_t step = 0; step < 3; ++step) train_step(step);

@@ -64,6 +64,25 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
+// Returns the trust ratios of the next update; empty if the optimizer does not scale by tensor.
+std::vector<double> trust_of(std::vector<Shard>& shards, const OptimizerOptions& options,
+                             int workers, const UpdateInfo& info) {
+  if (!scales_by_tensor(options.kind)) return {};
+  std::vector<TrustPart> parts;
+  Serial serial;
+  for (Shard& shard : shards) {
+    std::vector<std::vector<PartialSum>> sums;
+    std::vector<SliceUpdate> updates;
+    for (const int slice : shard.slices()) {
+      sums.push_back(parts_of(shard.map().elements(slice), workers));
+    }
+    for (const int slice : shard.slices()) updates.push_back({slice, sums[shard.place(slice)]});
+    const auto some = shard.trust_parts(updates, kLeaves, info, serial);
+    parts.insert(parts.end(), some.begin(), some.end());
+  }
+  return trust_ratios(table_of(kElements), options, parts);
+}
+
 Outcome train(OptimizerKind kind, int64_t slice_bytes, int servers, int workers, int steps = 3) {
   OptimizerOptions options;
   options.kind = kind;
@@ -72,14 +91,21 @@ Outcome train(OptimizerKind kind, int64_t slice_bytes, int servers, int workers,
   Outcome out;
   out.weights.resize(kElements);
   out.state.assign(state_names(kind).size(), std::vector<float>(kElements));
+  std::vector<Shard> shards;
   for (int server = 0; server < servers; ++server) {
-    Shard shard(map, server, table_of(kElements), options);
-    shard.initialise(7);
-    for (int s = 0; s < steps; ++s) {
+    shards.emplace_back(map, server, table_of(kElements), options).initialise(7);
+  }
+  for (int s = 0; s < steps; ++s) {
+    UpdateInfo info = whole_step(0.1);
+    const std::vector<double> trust = trust_of(shards, options, workers, info);
+    info.trust = trust;
+    for (Shard& shard : shards) {
       for (const int slice : shard.slices()) {
-        shard.apply(slice, parts_of(map.elements(slice), workers), kLeaves, whole_step(0.1));
+        shard.apply(slice, parts_of(map.elements(slice), workers), kLeaves, info);
       }
     }
+  }
+  for (const Shard& shard : shards) {
     for (const int slice : shard.slices()) {
       const Range e = map.elements(slice);
       const auto weights = floats_of(shard.weights(slice));
@@ -139,14 +165,30 @@ TEST(Shard, UpdateEqualsAPlainLoop) {
 }
 
 TEST(Shard, BitsDoNotDependOnSlicesServersOrWorkers) {
-  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kNesterov,
-                                   OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::kSgd, OptimizerKind::kNesterov, OptimizerKind::kAdam, OptimizerKind::kAdamW,
+        OptimizerKind::kLamb}) {
     const Outcome want = train(kind, 1 << 20, 1, 1);
     for (const int workers : {2, 3, 5, 8}) {
       EXPECT_TRUE(train(kind, 2048 * workers, 1 + workers / 2, workers) == want)
           << to_string(kind) << ", " << workers << " workers";
     }
   }
+}
+
+TEST(Shard, TrustRatiosChangeTheUpdate) {
+  EXPECT_FALSE(train(OptimizerKind::kLamb, 4096, 2, 1, 1).weights ==
+               train(OptimizerKind::kAdamW, 4096, 2, 1, 1).weights);
+  OptimizerOptions options;
+  options.kind = OptimizerKind::kLamb;
+  std::vector<Shard> shards;
+  shards.emplace_back(SliceMap(kElements, 4096, 1), 0, table_of(kElements), options).initialise(7);
+  const std::vector<float> before = floats_of(shards[0].weights(0));
+  const std::vector<double> first = trust_of(shards, options, 1, whole_step(0.1));
+  shards[0].hold_state();
+  EXPECT_EQ(trust_of(shards, options, 1, whole_step(0.1)), first) << "the state is only held";
+  EXPECT_EQ(floats_of(shards[0].weights(0)), before);
+  EXPECT_GT(std::abs(first[0] - 1.0), 0.01);
 }
 
 class OneSlice : public testing::Test {

@@ -80,6 +80,7 @@ class Pair {
   Pair(const Lab& lab, uint64_t seed, const OptimizerOptions& optimizer)
       : lab_(lab),
         dice_(seed),
+        optimizer_(optimizer),
         table_(any_table(dice_)),
         map_(table_.total, 4096 << dice_.upto(4), 1),
         host_(map_, 0, table_, optimizer),
@@ -125,6 +126,13 @@ class Pair {
       const auto want = host_.norms(here, leaves, info.divisor, serial);
       const auto got = device_.norms(there, leaves, info.divisor, serial);
       same &= total_squares(want, map_.blocks()) == total_squares(got, map_.blocks());
+    }
+    std::vector<double> trust;
+    if (scales_by_tensor(optimizer_.kind) && !delayed) {
+      trust = trust_ratios(table_, optimizer_, host_.trust_parts(here, leaves, info, serial));
+      same &= trust ==
+              trust_ratios(table_, optimizer_, device_.trust_parts(there, leaves, info, serial));
+      info.trust = trust;
     }
     // in one batch or in two
     const auto first = static_cast<size_t>(dice_.upto(std::ssize(here)));
@@ -199,6 +207,7 @@ class Pair {
 
   const Lab& lab_;
   Dice dice_;
+  const OptimizerOptions optimizer_;
   TensorTable table_;
   SliceMap map_;
   // of all steps: late work of the device may still read them, so they outlive the shards
@@ -221,7 +230,7 @@ const std::vector<Rule>& rules() {
     for (const OptimizerKind kind :
          {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
           OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kRmsprop,
-          OptimizerKind::kAdagrad, OptimizerKind::kLion}) {
+          OptimizerKind::kAdagrad, OptimizerKind::kLion, OptimizerKind::kLamb}) {
       for (const double decay : {0.0, 0.01}) out.push_back({kind, decay});
     }
     return out;

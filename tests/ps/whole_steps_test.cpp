@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/error.h"
 #include "tests/ps/rule_fixture.h"
 
 namespace pushpull {
@@ -103,6 +104,64 @@ TEST_F(WholeStepsTest, ClippingWaitsForTheNormOfAllServers) {
   EXPECT_TRUE(rule_->on_norm_total(total));
   EXPECT_FALSE(rule_->waiting_norms());
   EXPECT_NEAR(weight(), before - 0.25F, 1e-5);
+}
+
+// Returns an answer to the waiting norms.
+wire::NormTotal trust_total(int64_t step, std::vector<double> ratios) {
+  wire::NormTotal total;
+  total.set_step(step);
+  total.set_of_tensors(true);
+  for (const double ratio : ratios) total.add_trust(ratio);
+  return total;
+}
+
+// The first update of lamb moves a weight by the rate and the ratio, whatever the gradient.
+TEST_F(WholeStepsTest, LambWaitsForTheTrustRatiosOfAllServers) {
+  make("optimizer = lamb\nlr = 0.5\nepsilon = 1e-12\n");
+  const float before = weight();
+  give(kAnna, 0, {0, 2}, 2.0F);
+  give(kBert, 0, {2, 4}, 2.0F);
+  rule_->apply_due();
+  ASSERT_TRUE(rule_->waiting_norms());
+  EXPECT_TRUE(rule_->waiting_norms()->of_tensors());
+  EXPECT_EQ(rule_->updates(), 0);
+  wire::NormTotal norm;
+  norm.set_norm(4.0);
+  EXPECT_FALSE(rule_->on_norm_total(norm)) << "it asks for those of tensors";
+  const size_t tensors = shard_->tensors();
+  EXPECT_FALSE(rule_->on_norm_total(trust_total(1, std::vector<double>(tensors, 0.25))))
+      << "another step";
+  EXPECT_THROW(rule_->on_norm_total(trust_total(0, std::vector<double>(tensors + 1, 0.25))), Error);
+  EXPECT_TRUE(rule_->on_norm_total(trust_total(0, std::vector<double>(tensors, 0.25))));
+  EXPECT_FALSE(rule_->waiting_norms());
+  EXPECT_EQ(rule_->updates(), 1);
+  EXPECT_NEAR(weight(), before - 0.5F * 0.25F, 1e-5);
+}
+
+TEST_F(WholeStepsTest, LambMeasuresTheClippedUpdate) {
+  make("optimizer = lamb\nlr = 0.5\nepsilon = 1\nclip-norm = 1\n");
+  const size_t tensors = shard_->tensors();
+  std::vector<double> squares;
+  for (int64_t step = 0; step < 2; ++step) {
+    give(kAnna, step, {0, 2}, 2.0F);
+    give(kBert, step, {2, 4}, 2.0F);
+    rule_->apply_due();
+    ASSERT_TRUE(rule_->waiting_norms());
+    EXPECT_FALSE(rule_->waiting_norms()->of_tensors()) << "first the gradient's norm";
+    wire::NormTotal norm;
+    norm.set_step(step);
+    norm.set_norm(step == 0 ? 1e9 : 1e-9);
+    EXPECT_FALSE(rule_->on_norm_total(norm)) << "then the tensors'";
+    ASSERT_TRUE(rule_->waiting_norms());
+    EXPECT_TRUE(rule_->waiting_norms()->of_tensors());
+    EXPECT_EQ(rule_->waiting_norms()->step(), step);
+    squares.push_back(rule_->waiting_norms()->nodes(0).squares());
+    EXPECT_FALSE(rule_->on_norm_total(norm)) << "repeated";
+    EXPECT_TRUE(rule_->on_norm_total(trust_total(step, std::vector<double>(tensors, 1.0))));
+  }
+  EXPECT_EQ(rule_->updates(), 2);
+  EXPECT_LT(squares[0], 1e-12) << "the gradient is clipped to almost nothing";
+  EXPECT_GT(squares[1], 1e-2);
 }
 
 // Squares are summed slice by slice, as slices become complete.

@@ -34,7 +34,8 @@ enum class Part : uint64_t {
   kForgery = 16,
   kSignals = 17,
   kGroups = 18,
-  kPeerPartitions = 19
+  kPeerPartitions = 19,
+  kOptimizer = 20
 };
 
 Dice dice_for(uint64_t seed, Part part) {
@@ -72,6 +73,10 @@ void draw_optimizer(Scenario& s, Dice& dice) {
   job.schedule.warmup_fraction = job.schedule.warmup_steps == 3 ? 0.3 : 0.0;
   if (job.schedule.warmup_steps == 3) job.schedule.warmup_steps = 0;
   if (dice.chance(0.4)) job.clip_norm = dice.chance(0.5) ? 1.0 : 1000.0;
+  const bool may_scale = job.strategy.traits().step_versions;
+  if (may_scale && dice_for(s.seed, Part::kOptimizer).chance(0.2)) {
+    job.optimizer.kind = OptimizerKind::kLamb;
+  }
 }
 
 // Draws codecs that leave all checks valid: the counts of the counting form survive all of them,
@@ -172,7 +177,13 @@ void divide(Scenario& s) {
   s.workers = static_cast<int>(groups * s.job.stages);
   s.spares = dice.chance(0.2) ? 1 : 0;
   if (dice.chance(0.7)) s.elements += s.counting ? 2048 : 3000;
-  if (s.job.strategy.traits().single_pushes) s.job.clip_norm = 0;  // no worker knows the norm
+  const StrategyTraits& traits = s.job.strategy.traits();
+  if (traits.single_pushes) s.job.clip_norm = 0;  // no worker knows the norm
+  // nor those of whole tensors
+  const bool in_workers = traits.outer_optimizer || traits.workers_update;
+  if (in_workers && s.job.optimizer.kind == OptimizerKind::kLamb) {
+    s.job.optimizer.kind = OptimizerKind::kAdamW;
+  }
 }
 
 }  // namespace
@@ -460,7 +471,8 @@ std::string Scenario::to_string() const {
       std::to_string(job.stop_after) + ") of " + std::to_string(job.micro_batches()) +
       " micro-batches, evaluation every " + std::to_string(job.eval_every) + ", checkpoint every " +
       std::to_string(job.checkpoint_every) + ", copy every " + std::to_string(job.copy_distance()) +
-      ", test samples " + std::to_string(test_samples) + ", clip " + std::to_string(job.clip_norm) +
+      ", test samples " + std::to_string(test_samples) + ", " +
+      pushpull::to_string(job.optimizer.kind) + ", clip " + std::to_string(job.clip_norm) +
       ", codec " + job.codec.to_string() + ", pulls " + job.pull_codec.to_string() +
       ", faults until " + std::to_string(faults.until_ms) + " ms: lose " +
       std::to_string(faults.lose) + " duplicate " + std::to_string(faults.duplicate) + " reorder " +

@@ -28,6 +28,7 @@ void move(const Toy& toy, const OptimizerOptions& optimizer, const UpdateContext
     for (size_t s = 0; s < used; ++s) here[s] = slots[s].data() + t.offset;
     UpdateContext own = context;
     own.learning_rate *= t.lr_scale;
+    own.learning_rate *= trust_ratio(toy, optimizer, t, context, sum, weights, slots);
     update_range(options_for(optimizer, t), own, n, w, g, std::span(here.data(), used), w);
   }
 }

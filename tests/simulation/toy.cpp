@@ -301,6 +301,37 @@ void average(const Toy& toy, const OptimizerOptions& optimizer, FlatState& state
   }
 }
 
+double trust_ratio(const Toy& toy, const OptimizerOptions& optimizer, const TensorInfo& tensor,
+                   const UpdateContext& context, const std::vector<float>& sum,
+                   const std::vector<float>& weights,
+                   const std::vector<std::vector<float>>& slots) {
+  const bool left_out = tensor.name == (optimizer.no_decay.patterns ? "weight" : "bias");
+  const bool scaled = tensor.weight_decay ? *tensor.weight_decay > 0.0 : !left_out;
+  if (optimizer.kind != OptimizerKind::kLamb || !scaled || tensor.size == 0) return 1.0;
+  const Range all{tensor.offset, tensor.offset + tensor.size};
+  const auto n = static_cast<size_t>(tensor.size);
+  std::vector<float> update(n);
+  const std::array<const float*, 2> state{slots[0].data() + all.lo, slots[1].data() + all.lo};
+  lamb_directions(options_for(optimizer, tensor), context, n, weights.data() + all.lo,
+                  sum.data() + all.lo, state, update.data());
+  // Returns the squares of x, which begins at element all.lo, over a node of the tree over blocks.
+  const auto squares = [&](const auto& self, const float* x, Range node) -> double {
+    if (node.size() > 1) {
+      int64_t left = 1;
+      while (left * 2 < node.size()) left *= 2;
+      return self(self, x, Range{node.lo, node.lo + left}) +
+             self(self, x, Range{node.lo + left, node.hi});
+    }
+    const Range here{std::max(all.lo, node.lo * kBlockElements),
+                     std::min(all.hi, node.hi * kBlockElements)};
+    return here.lo < here.hi ? block_squares(x + (here.lo - all.lo), here.size()) : 0.0;
+  };
+  const Range blocks{0, (toy.table().total + kBlockElements - 1) / kBlockElements};
+  const double w = std::sqrt(squares(squares, weights.data() + all.lo, blocks));
+  const double u = std::sqrt(squares(squares, update.data(), blocks));
+  return w == 0.0 || u == 0.0 ? 1.0 : w / u;
+}
+
 Reference::Reference(const Job& job, const Toy& toy, int64_t test_samples)
     : job_(job), toy_(toy), test_samples_(test_samples) {
   states_.push_back(initial(state_names(job_.optimizer).size()));
@@ -403,6 +434,8 @@ void Reference::update(FlatState& state) const {
     for (size_t s = 0; s < used; ++s) slots[s] = state.slots[s].data() + t.offset;
     UpdateContext own = context;
     own.learning_rate *= t.lr_scale;
+    own.learning_rate *=
+        trust_ratio(toy_, job_.optimizer, t, context, sum, state.weights, state.slots);
     update_range(options_for(job_.optimizer, t), own, n, w, g, std::span(slots.data(), used), w);
   }
   ++state.step;

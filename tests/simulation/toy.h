@@ -30,6 +30,10 @@
 #include "datasets/sampler.h"
 #include "ps/members/evaluations.h"
 
+namespace pushpull {
+struct UpdateContext;
+}  // namespace pushpull
+
 namespace pushpull::sim {
 
 // Returns the optimizer's options for a tensor of the toy. The toy declares that its bias has no
@@ -120,6 +124,13 @@ class Toy {
 
 // Updates the averages, the last state vector, by the weights of one more update.
 void average(const Toy& toy, const OptimizerOptions& optimizer, FlatState& state);
+
+// Returns the factor of a tensor's learning rate in the next update; 1 unless the optimizer scales by
+// tensor.
+//   sum, weights, slots: of the whole vector.
+double trust_ratio(const Toy& toy, const OptimizerOptions& optimizer, const TensorInfo& tensor,
+                   const UpdateContext& context, const std::vector<float>& sum,
+                   const std::vector<float>& weights, const std::vector<std::vector<float>>& slots);
 
 // Training without servers and workers.
 class Reference {

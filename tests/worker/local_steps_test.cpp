@@ -100,6 +100,20 @@ TEST_F(LocalStepsTest, MovesACopyByTheMeanGradientAndTheStepsOwnRate) {
   EXPECT_EQ(pushed[0], 3 * 0.75F) << "micro-batches times the way";
 }
 
+// lamb's first direction is the gradient's sign, so each weight moves by the rate times the root mean
+// square of the weights.
+TEST_F(LocalStepsTest, LambScalesByTheNormsOfItsOwnWeights) {
+  make("optimizer = lamb\nlr = 0.5\nepsilon = 1e-12\n");
+  steps_->begin(kShare, all(3.0F));
+  step(0, all(6.0F));
+  EXPECT_NEAR(steps_->weights()[0], 3.0F - 0.5F * 3.0F, 1e-5);
+  EXPECT_NEAR(steps_->weights()[kElements - 101], 3.0F - 0.5F * 3.0F, 1e-5);
+  EXPECT_NEAR(steps_->weights()[kElements - 1], 0.75F * 3.0F + 0.25F * 2.0F, 1e-5)
+      << "running statistics have no ratio";
+  step(1, all(6.0F));
+  EXPECT_NEAR(steps_->weights()[0], 1.5F - 0.5F * 1.5F, 1e-5);
+}
+
 TEST_F(LocalStepsTest, RunningStatisticsMoveLocally) {
   make("optimizer = adam\nlr = 0.5\n");
   const std::vector<float> start = all(1.0F);

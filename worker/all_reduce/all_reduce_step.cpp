@@ -67,7 +67,8 @@ AllReduceStep::AllReduceStep(const JobView& view, Model& model, const StepParts&
       part_(parts.part),
       owned_(map_.elements_of_stage(part_.stage)),
       compute_(parts.compute),
-      update_(model.table(), {0, model.table().total}, job_.optimizer),
+      table_(model.table()),
+      update_(table_, {0, table_.total}, job_.optimizer),
       buckets_(map_, part_.stage, kFirstBucketBytes, kBucketBytes),
       weights_(weights_memory(model)(static_cast<size_t>(map_.total()))),
       sums_(heap_floats(static_cast<size_t>(map_.total()))),
@@ -183,6 +184,8 @@ void AllReduceStep::update(const Task& task, StepHost& host) {
     if (!tickets_.empty()) wait(tickets_.back(), host);
     info.clip = clip(task.step);
   }
+  const std::vector<double> ratios = trust(info, host);
+  info.trust = ratios;
   for (int bucket = 0; bucket < buckets_.count(); ++bucket) {
     wait(tickets_[static_cast<size_t>(bucket)], host);
     apply(buckets_.elements(bucket), info);
@@ -196,6 +199,16 @@ double AllReduceStep::clip(int64_t step) {
   const std::span<const float> sums(sums_.get(), static_cast<size_t>(map_.total()));
   return clip_factor(std::sqrt(compute_.squares(sums, step, {0, job_.micro_batches()})),
                      job_.clip_norm);
+}
+
+// The ratios of tensors need all sums.
+std::vector<double> AllReduceStep::trust(const UpdateInfo& info, StepHost& host) {
+  if (!scales_by_tensor(job_.optimizer.kind)) return {};
+  if (!tickets_.empty()) wait(tickets_.back(), host);
+  std::vector<const float*> slots;
+  for (const auto& slot : slots_) slots.push_back(slot.get());
+  return trust_of_update(table_, job_.optimizer, update_, info, updates_ + 1, weights_.get(),
+                         sums_.get(), slots);
 }
 
 void AllReduceStep::apply(Range elements, const UpdateInfo& info) {

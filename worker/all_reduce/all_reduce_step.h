@@ -92,6 +92,8 @@ class AllReduceStep final : public Step {
   void post_sum(int bucket, const std::vector<SumPart>& parts);
   void update(const Task& task, StepHost& host);
   double clip(int64_t step);
+  // Returns the trust ratios of the update, or an empty vector if the optimizer has none.
+  std::vector<double> trust(const UpdateInfo& info, StepHost& host);
   void apply(Range elements, const UpdateInfo& info);
   // Waits for posted work. Serves the host meanwhile: members of the group may need parts of this
   // worker before they can take part in the sum.
@@ -112,6 +114,7 @@ class AllReduceStep final : public Step {
   const SlicePart part_;
   const Range owned_;  // elements that this worker updates
   Compute& compute_;
+  const TensorTable& table_;
   RangeUpdate update_;
   Buckets buckets_;
   std::shared_ptr<float[]> weights_;  // flat, in memory that the model's device copies from

@@ -37,6 +37,7 @@ LocalSteps::LocalSteps(const Job& job, const TensorTable& table, const SliceMap&
       total_steps_(total_steps),
       part_(std::move(part)),
       owned_(map.elements_of_stage(part_.stage)),
+      table_(table),
       update_(table, owned_, without_average(job.optimizer)),
       weights_(memory.weights(static_cast<size_t>(map.total()))),
       pool_(static_cast<size_t>(std::max<int64_t>(1, owned_.size())), memory.pushed) {}
@@ -66,8 +67,14 @@ void LocalSteps::step(int64_t step, std::span<const float> sum, double squares,
   std::array<float*, kMaxStateVectors> vectors{};
   for (size_t i = 0; i < state.vectors.size(); ++i) vectors[i] = state.vectors[i].data();
   float* const weights = weights_.get() + owned_.lo;
-  update_.apply({0, owned_.size()}, info, ++state.updates, weights, sum.data() + owned_.lo,
-                std::span(vectors.data(), state.vectors.size()), weights);
+  const std::span<float* const> slots(vectors.data(), state.vectors.size());
+  ++state.updates;
+  const std::vector<double> trust =
+      trust_of_update(table_, job_.optimizer, update_, info, state.updates, weights,
+                      sum.data() + owned_.lo, {vectors.data(), state.vectors.size()});
+  info.trust = trust;
+  update_.apply({0, owned_.size()}, info, state.updates, weights, sum.data() + owned_.lo, slots,
+                weights);
 }
 
 void LocalSteps::finish(std::span<const float> start, const SliceReady& ready) {

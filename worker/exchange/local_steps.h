@@ -71,6 +71,7 @@ class LocalSteps {
   int64_t total_steps_;
   const LocalPart part_;
   const Range owned_;  // elements
+  const TensorTable table_;
   RangeUpdate update_;
   std::shared_ptr<float[]> weights_;
   std::map<Range, State> states_;  // by share
