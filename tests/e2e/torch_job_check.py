@@ -54,6 +54,8 @@ JOBS = (  # job, workers, servers
       **SMALL_SLICES}, 3, 2),
     ({**MLP, "optimizer": "adamw", "lr": 0.003, "weight-decay": 0.3, "beta2": 0.95,
       "clip-norm": 0.1, **WARM_COSINE}, 1, 2),
+    ({**MLP, "optimizer": "lamb", "lr": 0.01, "weight-decay": 0.3, "beta2": 0.95, "clip-norm": 0.1, "no-decay": "*.bias,layers.2.*",
+      **WARM_COSINE, **SMALL_SLICES}, 3, 2),
     ({**CONVNET, "optimizer": "sgd", "lr": 0.02, "weight-decay": 0.05, **WARM_COSINE,
       **SMALL_SLICES}, 2, 2),
     ({**CONVNET, "optimizer": "momentum", "lr": 0.005, "weight-decay": 0.05, "clip-norm": 1.0,

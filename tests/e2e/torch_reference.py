@@ -98,6 +98,29 @@ def decay_groups(job, model):
     return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
 
 
+class Lamb(torch.optim.Optimizer):
+    """Algorithm 2 of You et al., arXiv 1904.00962, with the identity as phi. Tensors without weight decay have the ratio 1, as in
+    the authors' code."""
+
+    def __init__(self, groups, lr, betas, eps, weight_decay):
+        super().__init__(groups, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+        self.left_out = self.param_groups[1]
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for x in group["params"]:
+                state = self.state[x]
+                t = state["step"] = state.get("step", 0) + 1
+                m = state["exp_avg"] = beta1 * state.get("exp_avg", 0.0) + (1 - beta1) * x.grad
+                v = state["exp_avg_sq"] = beta2 * state.get("exp_avg_sq", 0.0) + (1 - beta2) * x.grad ** 2
+                u = m / (1 - beta1 ** t) / ((v / (1 - beta2 ** t)).sqrt() + group["eps"]) + group["weight_decay"] * x
+                norms = x.norm(), u.norm()
+                scaled = group is not self.left_out and min(norms) > 0
+                x -= group["lr"] * (norms[0] / norms[1] if scaled else 1.0) * u
+
+
 def make_optimizer(job, parameters):
     kind, rate = job["optimizer"], job["lr"]
     decay = job.get("weight-decay", 0.0)
@@ -105,6 +128,9 @@ def make_optimizer(job, parameters):
         make = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind]
         return make(parameters, lr=rate, betas=(job.get("beta1", 0.9), job.get("beta2", 0.999)),
                     eps=job.get("epsilon", 1e-8), weight_decay=decay)
+    if kind == "lamb":
+        return Lamb(parameters, lr=rate, betas=(job.get("beta1", 0.9), job.get("beta2", 0.999)), eps=job.get("epsilon", 1e-6),
+                    weight_decay=decay)
     momentum = 0.0 if kind == "sgd" else job.get("momentum", 0.9)
     return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=decay,
                            nesterov=kind == "nesterov")
