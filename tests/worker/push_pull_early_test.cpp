@@ -111,6 +111,22 @@ TEST_F(Early, OtherStrategiesWaitForAllWeights) {
   }
 }
 
+// A group's task cannot begin twice. Weights in place may turn out not to be contiguous, and the pull starts anew.
+TEST_F(Early, GroupWaitsForAllWeightsIfTheyAreInPlace) {
+  for (const bool shared : {false, true}) {
+    for (const char* stages : {"1", "2"}) {
+      make(std::string("strategy = sync\nstages = ") + stages + "\n");
+      assign({1});
+      const Task fourth = ready_at(4);
+      worker_->share_memory(0, shared, false);
+      push(fourth);
+      worker_->share_memory(0, true, false);  // what is shared later counts in the next pull
+      hear(0, weights(0, newest_pull().number(), 5, 7.0F, 1));
+      EXPECT_EQ(worker_->early().has_value(), !shared || stages == std::string("1"));
+    }
+  }
+}
+
 TEST_F(Early, RoundOfLocalStepsBeginsEarlyToo) {
   make("strategy = local:2\n");
   setup_.barriers.round = 2;

@@ -185,6 +185,19 @@ TEST(InPlaceWeights, FallBackFromTheDeviceToTheHostToTheSocket) {
   EXPECT_FALSE(weights.asked(0));
 }
 
+TEST(InPlaceWeights, ARepeatedPullAsksAsTheFirstOneOrForCopies) {
+  InPlaceWeights weights(2, true);
+  weights.share(1, true, false);
+  weights.ask(0, false);
+  weights.ask(1, false);
+  weights.share(0, true, false);
+  weights.share(1, false, false);
+  for (const int server : {0, 1}) {
+    weights.ask_again(server);
+    EXPECT_FALSE(weights.asked(server)) << server;
+  }
+}
+
 TEST(InPlaceWeights, NewestWeightsInSeveralPiecesDoNotAffectOthers) {
   InPlaceWeights weights(1, true);
   weights.share(0, true, false);

@@ -32,6 +32,12 @@ void InPlaceWeights::ask(int server, bool newest, bool averages) {
   s.asked_on_device = s.asked && s.on_device;
 }
 
+void InPlaceWeights::ask_again(int server) {
+  Server& s = servers_[static_cast<size_t>(server)];
+  s.asked = s.asked && s.in_place;
+  s.asked_on_device = s.asked && s.asked_on_device && s.on_device;
+}
+
 bool InPlaceWeights::any() const {
   return std::any_of(servers_.begin(), servers_.end(),
                      [](const Server& server) { return server.in_place || server.asked; });
@@ -76,13 +82,16 @@ void Pull::start(const PullAim& aim, int64_t now_ms) {
   running_ = true;
   ++number_;
   aim_ = aim;
+  asks_in_place_ = false;
   if (!aim.leases) state_.begin(aim);
   for (int server = 0; server < connections_.servers(); ++server) {
     repeats_.begin(server);
     // a wait for a lease asks other servers only which pushes have arrived
     const bool asked =
         aim.leases ? server == 0 || !delivery_.arrived(server) : state_.missing(server) > 0;
-    if (asked) send(server, false, now_ms);
+    if (!asked) continue;
+    send(server, false, now_ms);
+    asks_in_place_ = asks_in_place_ || in_place_.asked(server);
   }
 }
 
@@ -92,7 +101,11 @@ int Pull::connections_asked(int server) const {
 
 void Pull::send(int server, bool repeat, int64_t now_ms) {
   repeat ? repeats_.ask_again(server, now_ms) : repeats_.ask(server, now_ms);
-  in_place_.ask(server, aim_.is_newest(), aim_.at_barrier && averages_);
+  if (repeat) {
+    in_place_.ask_again(server);
+  } else {
+    in_place_.ask(server, aim_.is_newest(), aim_.at_barrier && averages_);
+  }
   for (int i = 0; i < connections_asked(server); ++i) {
     wire::Pull pull = pull_on(server, i, repeat);
     if (delivery_.take_along(server, i, pull)) continue;

@@ -35,6 +35,8 @@ class InPlaceWeights {
   //   newest: the pull takes any version.
   //   averages: of the weights, which are in no memory that servers share.
   void ask(int server, bool newest, bool averages = false);
+  // Decides how a repetition of the pull asks: as the pull did, or not in place if memory is no longer shared.
+  void ask_again(int server);
   // Return the last decision.
   bool asked(int server) const { return at(server).asked; }
   bool asked_on_device(int server) const { return at(server).asked_on_device; }
@@ -82,6 +84,9 @@ class Pull {
   void share_memory(int server, bool shared, bool on_device);
   bool shares_memory(int server) const { return in_place_.shares(server); }
   bool any_in_place() const { return in_place_.any(); }
+  // Returns whether the pull that runs may start anew, with its weights in other memory: those that it asks for in
+  // place may not be contiguous.
+  bool may_start_anew() const { return asks_in_place_; }
 
   // Starts a pull; an earlier one ends.
   void start(const PullAim& aim, int64_t now_ms);
@@ -143,6 +148,7 @@ class Pull {
   std::vector<int> absent_;
   int64_t number_ = 0;
   bool running_ = false;
+  bool asks_in_place_ = false;  // some server
 };
 
 }  // namespace pushpull

@@ -135,8 +135,10 @@ bool PushPull::arrives_for(const Task& task) const {
          !aim.at_barrier && task.kind == Task::kCompute && aim.clock == task.step;
 }
 
+// A task of a group that has begun must be computed: each of its parts is sent and taken once.
 std::optional<Task> PushPull::early() const {
   if (!pull_.brings_weights() || !weights_.has_any()) return std::nullopt;
+  if (setup_.job.stages > 1 && pull_.may_start_anew()) return std::nullopt;
   std::optional<Task> task = schedule_->wanted();
   if (!task || !arrives_for(*task) || !may_begin(setup_, *task, evaluated_)) return std::nullopt;
   return task;
