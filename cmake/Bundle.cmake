@@ -42,7 +42,7 @@ execute_process(COMMAND ${PUSHPULL_BUNDLE_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/
   COMMAND_ERROR_IS_FATAL ANY)
 
 # Archives by their paths: the targets would bring Debian's shared libraries. The group lets them need each other.
-set(ours common datasets device io keys launch net record_proto shm wire worker)
+set(ours common datasets device direct io keys launch net record_proto shm wire worker)
 list(TRANSFORM ours REPLACE "(.+)" "$<TARGET_FILE:pushpull_\\1>" OUTPUT_VARIABLE archives)
 foreach(library protobuf boost_program_options crypto sodium)
   find_library(PUSHPULL_BUNDLE_${library} lib${library}.a REQUIRED)

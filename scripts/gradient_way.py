@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "gradient-way"
 PROGRAMS = ("pushpull-server", "pushpull-worker")
 FLAGS = "-O0 -g1 -finstrument-functions -finstrument-functions-exclude-file-list=/usr/,.pb."
-JOB = ["--job", "docs/examples/digits.ini", "--epochs", "1", "--strategy", "sync", "--transport", "tcp", "--workers", "2", "--insecure"]
+JOB = ["--job", "docs/examples/digits.ini", "--epochs", "1", "--strategy", "sync", "--transport", "zmq", "--workers", "2", "--insecure"]
 LAPS = range(4, 9)  # the first steps fill buffers and caches
 HEADING = "## The way of one gradient"
 

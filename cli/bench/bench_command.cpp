@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 floors::LinkKind link_of(Transport transport) {
-  return transport == Transport::kTcp ? floors::LinkKind::kTcp : floors::LinkKind::kUnix;
+  return transport == Transport::kIpc ? floors::LinkKind::kUnix : floors::LinkKind::kTcp;
 }
 
 class Bench {
@@ -43,7 +43,7 @@ class Bench {
   void measure_joined();
   // Returns false if a signal interrupted the exchange.
   bool exchange(BenchRow& row, const ExchangePlan& plan);
-  bool one_worker_alone(BenchRow& row);
+  bool one_worker_alone(BenchRow& row, Transport transport);
   // Measures the bare link, without pushpull, in at most --steps rounds.
   LinkFloor bare_link(Transport transport, int64_t bytes, int64_t workers) const;
   // Returns the lower bound for a whole exchange, in microseconds.
@@ -118,7 +118,7 @@ void Bench::measure(int64_t bytes, Transport transport) {
   const double before = floor_us(row, transport, options_.optimizer);
   if (!exchange(row, plan_exchange(options_, bytes, transport, options_.workers))) return;
   row.floor_us = (before + floor_us(row, transport, options_.optimizer)) / 2;
-  if (transport != Transport::kShm && (stopped() || !one_worker_alone(row))) return;
+  if (transport != Transport::kShm && (stopped() || !one_worker_alone(row, transport))) return;
   show(std::move(row));
 }
 
@@ -128,7 +128,7 @@ LinkFloor Bench::bare_link(Transport transport, int64_t bytes, int64_t workers) 
 }
 
 double Bench::floor_us(const BenchRow& row, Transport transport, OptimizerKind optimizer) const {
-  if (transport == Transport::kTcp || transport == Transport::kIpc) {
+  if (transport != Transport::kShm) {
     return bare_link(transport, row.bytes, row.workers).exchange.p50;
   }
   return update_floor_us(row.bytes, row.workers, optimizer);
@@ -146,8 +146,7 @@ bool Bench::exchange(BenchRow& row, const ExchangePlan& plan) {
   return true;
 }
 
-bool Bench::one_worker_alone(BenchRow& row) {
-  const Transport transport = row.transport == "tcp" ? Transport::kTcp : Transport::kIpc;
+bool Bench::one_worker_alone(BenchRow& row, Transport transport) {
   ExchangePlan plan = plan_exchange(options_, row.bytes, transport, 1);
   plan.apart = true;
   const OneWay before = bare_link(transport, row.bytes, 1).way;
@@ -181,7 +180,7 @@ void Bench::measure_joined() {
   result_.optimizer = record.setting.optimizer;
   if (parse_address(options_.join, "join").is_loopback()) {
     Transport transport = Transport::kShm;
-    for (const Transport sockets : {Transport::kTcp, Transport::kIpc}) {
+    for (const Transport sockets : {Transport::kTcp, Transport::kIpc, Transport::kZmq}) {
       if (row.transport == transport_name(sockets)) transport = sockets;
     }
     row.floor_us = floor_us(row, transport, parse_optimizer(result_.optimizer));

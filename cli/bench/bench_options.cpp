@@ -113,10 +113,11 @@ std::vector<Transport> parse_transports(const std::string& text) {
   std::vector<Transport> transports;
   for (const std::string& word : split(text)) {
     std::optional<Transport> found;
-    for (const Transport known : {Transport::kShm, Transport::kTcp, Transport::kIpc}) {
+    for (const Transport known :
+         {Transport::kShm, Transport::kTcp, Transport::kIpc, Transport::kZmq}) {
       if (word == transport_name(known)) found = known;
     }
-    if (!found) refuse_bench("--transport: '" + printable(word) + "' must be shm, tcp or ipc");
+    if (!found) refuse_bench("--transport: '" + printable(word) + "' must be shm, tcp, ipc or zmq");
     if (std::ranges::count(transports, *found) > 0) {
       refuse_bench("--transport: " + word + " is given twice: remove one");
     }
@@ -162,7 +163,8 @@ void check_join(const CommandLine& line, const BenchOptions& options) {
 std::vector<KeyHelp> options_with_keys() {
   std::vector<KeyHelp> all = bench_options();
   const std::vector<KeyHelp> of_the_job = {
-      takes("shm|tcp|ipc,...", {"transport", kTransports, "transports to measure, between commas"}),
+      takes("shm|tcp|ipc|zmq,...",
+            {"transport", kTransports, "transports to measure, between commas"}),
       takes("sgd|momentum|nesterov|adam|adamw|rmsprop|adagrad|lion",
             {"optimizer", "momentum",
              "update rule: sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad or lion"}),
@@ -211,6 +213,8 @@ std::string transport_name(Transport transport) {
       return "tcp";
     case Transport::kIpc:
       return "ipc";
+    case Transport::kZmq:
+      return "zmq";
     default:
       return "auto";
   }

@@ -99,10 +99,11 @@ enum class Transport {
   kAuto,  // shared memory between processes of one host, else tcp
   kShm,   // as kAuto, with a warning if memory cannot be shared
   kIpc,   // unix sockets between processes of one host, else tcp
-  kTcp,
+  kTcp,   // small messages over sockets of their own (common/direct), large ones over ZeroMQ
+  kZmq,   // tcp over ZeroMQ alone
 };
 
-// How a thread waits for messages in shared memory.
+// How a thread waits for messages in shared memory or on direct connections.
 enum class Wait {
   kAuto,   // spins while that is of use and nobody else wants the core
   kSpin,   // spins for a millisecond

@@ -404,19 +404,20 @@ Keys strategy_keys() {
 }
 
 Keys transfer_keys() {
-  constexpr std::array<std::pair<const char*, Transport>, 4> kTransports = {
+  constexpr std::array<std::pair<const char*, Transport>, 5> kTransports = {
       {{"auto", Transport::kAuto},
        {"shm", Transport::kShm},
        {"ipc", Transport::kIpc},
-       {"tcp", Transport::kTcp}}};
+       {"tcp", Transport::kTcp},
+       {"zmq", Transport::kZmq}}};
   return {
       integer(
           {"slice-bytes", "largest unit of transfer and update, in bytes", AtResume::kMayChange},
           field(&Job::slice_bytes), 256, int64_t{1} << 30),
-      word({"transport", "how workers and servers communicate: auto, shm, ipc or tcp",
+      word({"transport", "how workers and servers communicate: auto, shm, ipc, tcp or zmq",
             AtResume::kMayChange},
-           field(&Job::transport), "auto, shm, ipc or tcp", kTransports),
-      word({"wait", "how a thread waits for messages in shared memory: auto, spin or sleep",
+           field(&Job::transport), "auto, shm, ipc, tcp or zmq", kTransports),
+      word({"wait", "how a thread waits for messages that come without ZeroMQ: auto, spin or sleep",
             AtResume::kMayChange},
            field(&Job::wait), "auto, spin or sleep",
            std::array<std::pair<const char*, Wait>, 3>{

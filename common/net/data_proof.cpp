@@ -52,6 +52,8 @@ constexpr size_t kNonceBytes = kNonceDigits / 2;
 constexpr const char* kListener = "pushpull v2 listener of incarnation ";
 constexpr const char* kMemberProves = "pushpull v2 member to listener";
 constexpr const char* kListenerProves = "pushpull v2 listener to member";
+constexpr const char* kMemberProvesDirect = "pushpull v2 direct member to listener";
+constexpr const char* kListenerProvesDirect = "pushpull v2 direct listener to member";
 
 std::string hex(std::span<const unsigned char> bytes) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -100,6 +102,16 @@ std::string member_proof(const KeyNumber& data_key, const std::string& listener,
 std::string listener_proof(const KeyNumber& data_key, const std::string& listener,
                            const std::string& nonce) {
   return proof(data_key, kListenerProves, listener, nonce);
+}
+
+std::string direct_member_proof(const KeyNumber& data_key, const std::string& listener,
+                                const std::string& nonce) {
+  return proof(data_key, kMemberProvesDirect, listener, nonce);
+}
+
+std::string direct_listener_proof(const KeyNumber& data_key, const std::string& listener,
+                                  const std::string& nonce) {
+  return proof(data_key, kListenerProvesDirect, listener, nonce);
 }
 
 bool same_proof(const std::string& a, const std::string& b) {

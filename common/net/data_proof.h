@@ -84,6 +84,7 @@ class ServerProof {
 };
 
 inline constexpr size_t kNonceDigits = 32;
+inline constexpr size_t kProofDigits = 64;
 
 // Returns the name of the listener of the process with this incarnation: 32 hexadecimal digits. The
 // name is no secret. The incarnation does not follow from it.
@@ -98,6 +99,12 @@ std::string member_proof(const KeyNumber& data_key, const std::string& listener,
                          const std::string& nonce);
 std::string listener_proof(const KeyNumber& data_key, const std::string& listener,
                            const std::string& nonce);
+
+// The same for a direct connection (common/direct), whose nonce the listener has chosen.
+std::string direct_member_proof(const KeyNumber& data_key, const std::string& listener,
+                                const std::string& nonce);
+std::string direct_listener_proof(const KeyNumber& data_key, const std::string& listener,
+                                  const std::string& nonce);
 
 // Compares in constant time, so that the duration tells a stranger nothing.
 bool same_proof(const std::string& a, const std::string& b);

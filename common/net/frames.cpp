@@ -59,6 +59,15 @@ void free_owner(void* /*data*/, void* hint) {
   delete static_cast<std::shared_ptr<const void>*>(hint);
 }
 
+// Writes the preamble and the header, whose size has been computed.
+void put_head(const wire::Header& header, std::byte* out) {
+  auto* bytes = reinterpret_cast<unsigned char*>(out);
+  std::memcpy(bytes, kMagic, sizeof kMagic);
+  bytes[6] = kProtocolVersion >> 8;
+  bytes[7] = kProtocolVersion & 0xff;
+  header.SerializeWithCachedSizesToArray(bytes + kPreambleBytes);
+}
+
 Decoded refuse(std::string why, uint16_t version = 0) {
   Decoded out;
   out.why = std::move(why);
@@ -84,10 +93,11 @@ Payload payload_of(zmq::message_t frame) {
   return {std::move(owner), bytes};
 }
 
-Decoded decode(std::vector<zmq::message_t> frames) {
-  if (frames.empty()) return refuse("no frame");
-  const zmq::message_t& head = frames[0];
-  const auto* bytes = static_cast<const unsigned char*>(head.data());
+namespace {
+
+// Decodes the header of a message with so many payloads.
+Decoded decode_head(std::span<const std::byte> head, size_t payloads) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(head.data());
   if (head.size() < kPreambleBytes || std::memcmp(bytes, kMagic, sizeof kMagic) != 0) {
     return refuse("not a pushpull message");
   }
@@ -108,18 +118,45 @@ Decoded decode(std::vector<zmq::message_t> frames) {
   if (message.header.body_case() == wire::Header::BODY_NOT_SET) {
     return refuse("header without a body", version);
   }
-  const size_t payloads = frames.size() - 1;
   if (payloads > kMaxParts || payloads < expected_payloads_min(message.header) ||
       payloads > expected_payloads_max(message.header)) {
     return refuse("number of payloads does not fit the header", version);
   }
   message.payloads.reserve(payloads);
-  for (size_t i = 1; i < frames.size(); ++i) {
-    if (frames[i].size() % sizeof(float) != 0)
-      return refuse("payload is not a whole number of floats", version);
-    message.payloads.push_back(payload_of(std::move(frames[i])));
-  }
   out.message = std::move(message);
+  return out;
+}
+
+}  // namespace
+
+Decoded decode(std::vector<zmq::message_t> frames) {
+  if (frames.empty()) return refuse("no frame");
+  const std::span head(static_cast<const std::byte*>(frames[0].data()), frames[0].size());
+  Decoded out = decode_head(head, frames.size() - 1);
+  for (size_t i = 1; i < frames.size() && out.message; ++i) {
+    if (frames[i].size() % sizeof(float) != 0)
+      return refuse("payload is not a whole number of floats", out.version);
+    out.message->payloads.push_back(payload_of(std::move(frames[i])));
+  }
+  return out;
+}
+
+Decoded decode(std::span<const std::byte> head, std::vector<Payload> payloads) {
+  Decoded out = decode_head(head, payloads.size());
+  for (Payload& payload : payloads) {
+    if (!out.message) break;
+    if (payload.bytes.size() % sizeof(float) != 0)
+      return refuse("payload is not a whole number of floats", out.version);
+    out.message->payloads.push_back(std::move(payload));
+  }
+  return out;
+}
+
+std::vector<std::byte> encode_head(const wire::Header& header) {
+  const size_t body = header.ByteSizeLong();
+  PP_ASSERT(body + kPreambleBytes <= kMaxHeaderBytes);
+  std::vector<std::byte> out(kPreambleBytes + body);
+  put_head(header, out.data());
   return out;
 }
 
@@ -129,11 +166,7 @@ std::vector<zmq::message_t> encode(const Message& message) {
   std::vector<zmq::message_t> frames;
   frames.reserve(1 + message.payloads.size());
   zmq::message_t head(kPreambleBytes + body);
-  auto* bytes = static_cast<unsigned char*>(head.data());
-  std::memcpy(bytes, kMagic, sizeof kMagic);
-  bytes[6] = kProtocolVersion >> 8;
-  bytes[7] = kProtocolVersion & 0xff;
-  message.header.SerializeWithCachedSizesToArray(bytes + kPreambleBytes);
+  put_head(message.header, static_cast<std::byte*>(head.data()));
   frames.push_back(std::move(head));
   for (const Payload& payload : message.payloads) {
     PP_ASSERT(!payload.on_device);
@@ -158,6 +191,11 @@ std::atomic<int64_t> bytes_received = 0;
 Traffic traffic_of_this_process() {
   return {bytes_sent.load(std::memory_order_relaxed),
           bytes_received.load(std::memory_order_relaxed)};
+}
+
+void count_traffic(int64_t sent, int64_t received) {
+  bytes_sent.fetch_add(sent, std::memory_order_relaxed);
+  bytes_received.fetch_add(received, std::memory_order_relaxed);
 }
 
 void put_traffic(wire::Stats& stats) {

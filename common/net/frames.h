@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 #include <zmq.hpp>
@@ -13,7 +14,7 @@
 
 namespace pushpull {
 
-constexpr uint16_t kProtocolVersion = 17;  // raised whenever wire.proto changes its meaning
+constexpr uint16_t kProtocolVersion = 18;  // raised whenever wire.proto changes its meaning
 constexpr size_t kMaxHeaderBytes = size_t{16} << 20;
 constexpr size_t kMaxParts = 65'536;
 
@@ -27,6 +28,12 @@ struct Decoded {
 // header says, each a whole number of floats.
 //   frames: without the routing id.
 Decoded decode(std::vector<zmq::message_t> frames);
+
+// The same for a header with its preamble and payloads that have been received already.
+Decoded decode(std::span<const std::byte> head, std::vector<Payload> payloads);
+
+// Returns the first frame of a message: the preamble and the header.
+std::vector<std::byte> encode_head(const wire::Header& header);
 
 // Returns the frames of a message. Payloads of a page or more are sent without a copy.
 std::vector<zmq::message_t> encode(const Message& message);
@@ -59,6 +66,9 @@ struct Traffic {
 };
 
 Traffic traffic_of_this_process();
+
+// Counts bytes that did not pass a socket of ZeroMQ.
+void count_traffic(int64_t sent, int64_t received);
 
 // Puts it into a report to the coordinator.
 void put_traffic(wire::Stats& stats);

@@ -39,6 +39,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 constexpr size_t kHeadBytes = 256;
 constexpr uint64_t kClosed = uint64_t{1} << 63;  // of `taken`: more than is ever written
 constexpr int kLooksPerYield = 32;               // about a microsecond
+constexpr int kLooksPerSource = 8;               // a source takes a system call
 constexpr int kYieldsPerPoll = 8;
 constexpr uint32_t kMaxFrames = 4096;
 constexpr int64_t kMaxSegmentBytes = int64_t{1} << 20;
@@ -90,15 +91,23 @@ Rings::Rings(Wait wait, std::chrono::milliseconds look) : look_(look), spinning_
   if (fstat(to_bell_.get(), &file) == 0) inode_ = file.st_ino;
 }
 
-bool Rings::has_message() const {
+bool Rings::pairs_have_message() const {
   return std::ranges::any_of(pairs_, [](const RingPair* pair) { return pair->has_message(); });
 }
+
+bool Rings::sources_have_message() {
+  bool found = false;
+  for (MessageSource* const source : sources_) found = source->look() || found;
+  return found;
+}
+
+bool Rings::has_message() { return pairs_have_message() || sources_have_message(); }
 
 void Rings::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
   const auto clear = [&items] {
     for (zmq::pollitem_t& item : items) item.revents = 0;
   };
-  if (pairs_.empty()) {
+  if (pairs_.empty() && sources_.empty()) {
     idle_ = false;
     return poll_sockets(items, timeout_ms);
   }
@@ -107,8 +116,9 @@ void Rings::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
     return !idle_ || timeout_ms == 0 || std::chrono::steady_clock::now() - looked_ >= look_;
   };
   bool look = must_look();
-  if (!look && has_message()) return clear();
-  if (timeout_ms != 0 && !has_message() && spin(items, look, timeout_ms)) return;
+  const bool here = has_message();
+  if (!look && here) return clear();
+  if (timeout_ms != 0 && !here && spin(items, look, timeout_ms)) return;
   look = must_look();
   count_sleep();
   // a message that was written before the sleep began has rung no bell
@@ -141,7 +151,7 @@ bool Rings::spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms)
   int turn = 0;
   for (auto now = Clock::now(); now < until;) {
     for (int i = 0; i < kLooksPerYield; ++i) {
-      if (has_message()) {
+      if (pairs_have_message() || (i % kLooksPerSource == 0 && sources_have_message())) {
         spinning_.ended(true);
         return true;
       }
@@ -161,14 +171,22 @@ bool Rings::spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms)
 // takes a system call for each, and its descriptor misses one that an earlier call has noticed: therefore
 // not for long. Returns whether the bell was rung.
 bool Rings::wait_briefly(const std::vector<zmq::pollitem_t>& items) {
-  list_descriptors(items);
-  descriptors_have_event(static_cast<int>(look_.count()));
+  // a source that has moved a part of a message waits for the rest
+  const auto until = looked_ + look_;
+  do {
+    list_descriptors(items);
+    if (descriptors_have_event(static_cast<int>(look_.count()))) break;
+    const auto has_event = [](const pollfd& one) { return one.revents != 0; };
+    if (std::none_of(polled_.begin() + 1, polled_.end(), has_event)) break;
+  } while (polled_.front().revents == 0 && !sources_have_message() &&
+           std::chrono::steady_clock::now() < until);
   return polled_.front().revents != 0;
 }
 
 void Rings::list_descriptors(const std::vector<zmq::pollitem_t>& items) {
   polled_.clear();
   polled_.push_back({bell_.get(), POLLIN, 0});
+  for (const MessageSource* const source : sources_) polled_.push_back(source->poll_item());
   for (const zmq::pollitem_t& item : items) {
     int fd = item.fd;
     size_t size = sizeof fd;
@@ -177,23 +195,31 @@ void Rings::list_descriptors(const std::vector<zmq::pollitem_t>& items) {
   }
 }
 
-// Waits for the bell or one of the others. Returns true if one of the others has an event; then the sockets
-// are not idle.
+// Waits for the bell, a source or one of the items. Returns true if one of the items has an event; then the
+// sockets are not idle.
 bool Rings::descriptors_have_event(int timeout_ms) {
   poll(polled_.data(), polled_.size(), timeout_ms);
   const auto has_event = [](const pollfd& one) { return one.revents != 0; };
-  const bool found = std::any_of(polled_.begin() + 1, polled_.end(), has_event);
+  const bool found =
+      std::any_of(polled_.begin() + 1 + std::ssize(sources_), polled_.end(), has_event);
   if (found) idle_ = false;
   return found;
 }
 
-// Waits for the bell, or for events of `items`. Returns whether the bell was rung.
+// Waits for the bell, a source, or events of `items`. Returns whether the bell was rung.
 bool Rings::wait_for(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
+  const size_t own = items.size();
   items.push_back({nullptr, bell_.get(), ZMQ_POLLIN, 0});
+  for (const MessageSource* const source : sources_) {
+    const pollfd item = source->poll_item();
+    const bool writes = (item.events & POLLOUT) != 0;
+    items.push_back(
+        {nullptr, item.fd, static_cast<short>(writes ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN), 0});
+  }
   poll_sockets(items, timeout_ms);
   looked_ = std::chrono::steady_clock::now();
-  const bool rung = items.back().revents != 0;
-  items.pop_back();
+  const bool rung = items[own].revents != 0;
+  items.resize(own);
   idle_ =
       std::ranges::none_of(items, [](const zmq::pollitem_t& item) { return item.revents != 0; });
   if (looked_ - read_ >= kRead) idle_ = false;

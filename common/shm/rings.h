@@ -27,6 +27,18 @@ namespace pushpull {
 
 class RingPair;
 
+// What else brings messages to the thread of Rings: a connection that this thread reads by itself
+// (common/direct). One thread.
+class MessageSource {
+ public:
+  virtual ~MessageSource() = default;
+  // Moves what can be moved without waiting. Returns whether `wait` is over for this source: a message
+  // waits, or the source has ended.
+  virtual bool look() = 0;
+  // Returns the descriptor and the events after which `look` may find more.
+  virtual pollfd poll_item() const = 0;
+};
+
 // The ring pairs of one thread, with the bell that other processes ring when it sleeps: a pipe, since
 // that can be waited for together with sockets, unlike a futex. The pairs must not outlive it.
 class Rings {
@@ -35,8 +47,12 @@ class Rings {
   // process may have no more descriptors.
   explicit Rings(Wait wait, std::chrono::milliseconds look = kLook);
 
-  // Returns whether a message waits in some pair.
-  bool has_message() const;
+  // Adds or removes a source, which must not outlive this.
+  void add(MessageSource& source) { sources_.push_back(&source); }
+  void remove(MessageSource& source) { std::erase(sources_, &source); }
+
+  // Returns whether a message waits in some pair or source.
+  bool has_message();
   // Waits at most `timeout_ms` until a message has arrived in a pair, or one of `items` is ready. May
   // not look at `items` if a message is there, or waits, for at most `look`. Spins before it sleeps, as
   // long as Spinning says.
@@ -57,6 +73,8 @@ class Rings {
   static constexpr std::chrono::milliseconds kLook{1};
   static constexpr std::chrono::milliseconds kRead{20};
 
+  bool pairs_have_message() const;
+  bool sources_have_message();
   bool spin(std::vector<zmq::pollitem_t>& items, bool look, int timeout_ms);
   bool wait_briefly(const std::vector<zmq::pollitem_t>& items);
   void list_descriptors(const std::vector<zmq::pollitem_t>& items);
@@ -76,6 +94,7 @@ class Rings {
   std::chrono::steady_clock::time_point read_ = std::chrono::steady_clock::now();
   std::vector<pollfd> polled_;  // kept for its memory
   std::vector<RingPair*> pairs_;
+  std::vector<MessageSource*> sources_;
 };
 
 class RingPair {

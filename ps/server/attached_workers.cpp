@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/direct/direct_door.h"
 
 namespace pushpull {
 
@@ -66,7 +67,7 @@ AttachedWorkers::AttachedWorkers(const Job& job, uint64_t term_id, const SliceMa
       pool_(failed),
       device_(std::move(device)) {
   try {
-    if (allowed_) rings_ = std::make_unique<Rings>(job.wait);
+    if (allowed_ || allows_direct(job)) rings_ = std::make_unique<Rings>(job.wait);
   } catch (const Error& e) {
     failed(e.what());  // sockets remain
   }

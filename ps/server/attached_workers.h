@@ -50,7 +50,7 @@ class AttachedWorkers {
   // Sends the message if its receiver has a ring and the ring has room. Otherwise names the worker's
   // socket as the receiver and returns false.
   bool send(Outgoing& out);
-  // For waiting; null if memory is not shared.
+  // For waiting, also for direct connections; null if the job allows neither.
   Rings* rings() const { return rings_.get(); }
   // Prepares an outgoing message: payloads on a device are copied to the host unless the worker
   // reads them on the device, and weights become references if the worker reads them in place.

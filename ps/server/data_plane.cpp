@@ -105,8 +105,9 @@ std::string advertised(const std::string& bound, const std::string& advertise) {
 DataPlane::DataPlane(const std::string& address, int64_t slice_bytes,
                      std::shared_ptr<device::Device> device, Demand demand)
     : device_(std::move(device)),
+      demand_(std::move(demand)),
       context_(data_io_threads()),
-      handler_(context_, std::move(demand)),
+      handler_(context_, demand_),
       router_(handler_, address, data_limits(slice_bytes)) {}
 
 void DataPlane::listen_locally(const Job& job, uint64_t term_id, const Log& log) {
@@ -136,6 +137,12 @@ std::unique_ptr<Server> DataPlane::make_server(const JobView& view, ServerSetup 
   }
   const auto warn = [log = log_](const std::string& why) { log.warn(why); };
   memory_ = std::make_unique<AttachedWorkers>(job, view.term_id, map, warn, device, setup.rank);
+  direct_ = std::make_unique<DirectWorkers>(
+      job, view.term_id, router_.address(), demand_, memory_->rings(),
+      [this](const PeerId& from, const Refusal& refusal) { refuse(from, refusal); },
+      [this](const std::string& address, const Refusal& refusal) {
+        handler_.count_refused(address, refusal);
+      });
   if (device) {
     DeviceEngineSetup engine;
     engine.device = device;
@@ -153,7 +160,13 @@ std::unique_ptr<Server> DataPlane::make_server(const JobView& view, ServerSetup 
 
 void DataPlane::on_term_end() {
   threads_.reset();
+  direct_.reset();  // before the rings
   memory_.reset();
+}
+
+void DataPlane::on_state(const wire::State& state) {
+  memory_->on_state(state);
+  direct_->on_state(state);
 }
 
 void DataPlane::wait(std::vector<zmq::pollitem_t>& items, int timeout_ms) {
@@ -170,13 +183,19 @@ bool DataPlane::sockets_are_idle() const {
   return memory_ && memory_->rings() != nullptr && memory_->rings()->sockets_are_idle();
 }
 
+// Returns the next message of a ring or of a direct connection.
+std::optional<std::pair<PeerId, Message>> DataPlane::beside_socket() {
+  if (auto received = memory_->receive(false)) return received;
+  return direct_->receive();
+}
+
 // A message of a socket follows those that its sender has written to its ring before: those that are in
 // the rings once it is here. Rings that are never empty do not hold up the socket.
 std::optional<std::pair<PeerId, Message>> DataPlane::next() {
   if (!memory_)
     return behind_rings_ ? std::exchange(behind_rings_, std::nullopt) : router_.receive();
   if (!behind_rings_ && of_rings_ < kOfRings) {
-    if (auto received = memory_->receive(false)) {
+    if (auto received = beside_socket()) {
       ++of_rings_;
       return received;
     }
@@ -184,7 +203,7 @@ std::optional<std::pair<PeerId, Message>> DataPlane::next() {
   if (!behind_rings_) {
     of_rings_ = 0;
     if (!sockets_are_idle()) behind_rings_ = router_.receive();
-    if (!behind_rings_) return memory_->receive(false);
+    if (!behind_rings_) return beside_socket();
     if (memory_->rings() != nullptr) memory_->rings()->mark();
   }
   if (auto received = memory_->receive(true)) return received;
@@ -192,6 +211,7 @@ std::optional<std::pair<PeerId, Message>> DataPlane::next() {
 }
 
 void DataPlane::receive() {
+  if (direct_) direct_->turn(now_ms());
   const int64_t due = memory_ && memory_->attached() ? kDueSharedBytes : kDueBytes;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     auto received = next();
@@ -215,6 +235,9 @@ void DataPlane::take(const PeerId& peer, Message message) {
       return refuse(peer, *refusal);
     }
     return this->answer(peer, std::move(answer));
+  }
+  if (direct_ && message.header.has_ask_direct()) {
+    return answer(peer, direct_->on_ask(peer, message.header.ask_direct(), now_ms()));
   }
   if (memory_ && message.header.has_attach()) {
     // after the answer, the worker's memory must no longer be read for its earlier messages
@@ -243,7 +266,7 @@ void DataPlane::refuse(const PeerId& peer, const Refusal& refusal) {
 
 void DataPlane::answer(const PeerId& peer, Message message) {
   Outgoing out{peer, std::move(message)};
-  if (memory_ && memory_->send(out)) return;
+  if (memory_ && (memory_->send(out) || direct_->send(out))) return;
   router_.send(out.to, out.message);
   if (memory_ && memory_->rings() != nullptr) memory_->rings()->socket_used();
 }

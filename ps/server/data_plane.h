@@ -21,6 +21,7 @@
 #include "common/net/refusals.h"
 #include "common/net/zap_handler.h"
 #include "ps/server/attached_workers.h"
+#include "ps/server/direct_workers.h"
 #include "ps/server/pings.h"
 #include "ps/server/server.h"
 
@@ -104,16 +105,18 @@ class DataPlane : private ServerParts {
  private:
   std::unique_ptr<Server> make_server(const JobView& job, ServerSetup setup,
                                       TrainingObserver* observer) override;
-  void on_state(const wire::State& state) override { memory_->on_state(state); }
+  void on_state(const wire::State& state) override;
   void on_term_end() override;
   void add_stats(wire::Stats* stats) const override;
   std::optional<std::pair<PeerId, Message>> next();
+  std::optional<std::pair<PeerId, Message>> beside_socket();
   void take(const PeerId& peer, Message message);
   void refuse(const PeerId& peer, const Refusal& refusal);
   void answer(const PeerId& peer, Message message);
   void work();
 
   const std::shared_ptr<device::Device> device_;
+  const Demand demand_;
   zmq::context_t context_;
   ZapHandler handler_;
   Router router_;
@@ -122,6 +125,7 @@ class DataPlane : private ServerParts {
   Log log_{"server"};
   std::unique_ptr<LocalSocketName> local_;   // transport = ipc
   std::unique_ptr<AttachedWorkers> memory_;  // of the server; made with it
+  std::unique_ptr<DirectWorkers> direct_;    // the same
   std::unique_ptr<ThreadPool> threads_;
   ServedData data_{*this};
   std::optional<std::pair<PeerId, Message>> behind_rings_;  // of the socket

@@ -57,8 +57,8 @@ TEST(BenchOptions, WrongValuesAreNamed) {
     EXPECT_THAT(refusal({"--bytes", bytes}), HasSubstr("a multiple of 4")) << bytes;
   }
   EXPECT_THAT(refusal({"--bytes", "4096,4KiB"}), HasSubstr("given twice"));
-  EXPECT_THAT(refusal({"--transport", "udp"}), HasSubstr("'udp' must be shm, tcp or ipc"));
-  EXPECT_THAT(refusal({"--transport", "auto"}), HasSubstr("must be shm, tcp or ipc"));
+  EXPECT_THAT(refusal({"--transport", "udp"}), HasSubstr("'udp' must be shm, tcp, ipc or zmq"));
+  EXPECT_THAT(refusal({"--transport", "auto"}), HasSubstr("must be shm, tcp, ipc or zmq"));
   EXPECT_THAT(refusal({"--transport", "tcp,tcp"}), HasSubstr("given twice"));
   EXPECT_THAT(refusal({"--optimizer", "sdg"}), HasSubstr("'sdg' must be sgd"));
   EXPECT_THAT(refusal({"--workers", "0"}), HasSubstr("--workers: '0' must be"));

@@ -97,7 +97,7 @@ def admits(port, shown):
 
 
 def at_a_killed_servers_port(lab, more, answer):
-    keys = lab.in_parts({**MLP, "checkpoint-every": lab.at(100, STEPS), "transport": "tcp", "slice-bytes": 4096, **more},
+    keys = lab.in_parts({**MLP, "checkpoint-every": lab.at(100, STEPS), "transport": "zmq", "slice-bytes": 4096, **more},
                         STEPS)
     calm = lab.train(lab.job(keys), 2, 2)["weights_sha256"]
     cluster = lab.cluster(lab.job(keys), 2, 2)

@@ -23,10 +23,10 @@ def mapped(pid, rights):
 def every_transport_gives_the_same_bits(lab):
     job = lab.job({**CLIPPED, "slice-bytes": 4096})
     hashes = {}
-    for servers, workers, transport in ((1, 1, "shm"), (1, 1, "tcp"), (1, 3, "auto"), (3, 4, "shm"), (2, 3, "tcp")):
+    for servers, workers, transport in ((1, 1, "shm"), (1, 1, "tcp"), (1, 3, "auto"), (3, 4, "shm"), (2, 3, "tcp"), (2, 3, "zmq")):
         run = lab.run_with_answers(job, servers, workers, transport=transport)
         shares = run.text.count(SHARED)
-        expect(shares == (0 if transport == "tcp" else workers),
+        expect(shares == (0 if transport in ("tcp", "zmq") else workers),
                f"{transport}: {shares} of {workers} workers share memory: {run.text[-800:]}")
         hashes[servers, workers, transport] = run.summary()["weights_sha256"]
     expect(len(set(hashes.values())) == 1, f"hashes differ: {hashes}")

@@ -74,7 +74,7 @@ def preamble(version):
     return b"PUSHPL" + struct.pack(">H", version)
 
 
-VERSION = 17  # kProtocolVersion
+VERSION = 18  # kProtocolVersion
 
 
 def hello(role, incarnation, endpoint=b"", version=VERSION):

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/process.h"
+#include "common/direct/direct_connection.h"
+#include "common/direct/direct_door.h"
+#include "common/net/address.h"
 #include "common/net/model_wire.h"
 #include "common/shm/rings.h"
 #include "tests/ps/cluster_parts.h"
@@ -230,6 +235,159 @@ TEST_F(RingedDataPlane, ARefusalOfARingsMessageIsItsWorkers) {
   EXPECT_TRUE(serve_until([&] { return !in_ring_.empty(); }));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("from worker 0"));
   EXPECT_THAT(in_ring_.front().header.status().refused(), HasSubstr("[push-share]"));
+}
+
+// ---- direct connections ----
+
+class DirectDataPlane : public DataPlaneTest {
+ protected:
+  explicit DirectDataPlane(const std::string& transport = "tcp") : DataPlaneTest(transport) {}
+
+  wire::DirectOffer offer_for(int32_t port, uint64_t incarnation = kAnna) {
+    Message ask;
+    ask.header.mutable_ask_direct()->mutable_sender()->set_term_id(kTermId);
+    ask.header.mutable_ask_direct()->mutable_sender()->set_incarnation(incarnation);
+    ask.header.mutable_ask_direct()->set_port(port);
+    peer_.send(ask);
+    EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+    const Message answer = heard_.front();
+    heard_.clear();
+    return answer.header.direct_offer();
+  }
+  int32_t data_port() { return std::stoi(parse_address(plane_.router().address(), "listen").port); }
+  void connect() {
+    const wire::DirectOffer offer = offer_for(data_port());
+    ASSERT_GT(offer.port(), 0) << offer.text();
+    DirectOpening opening(plane_.router().address(), offer.port(), offer.nonce(), Credentials{},
+                          now_ms());
+    std::optional<UniqueFd> socket;
+    ASSERT_TRUE(serve_until([&] {
+      if (!socket) socket = opening.turn(now_ms());
+      return socket.has_value();
+    }));
+    raw_ = socket->get();
+    direct_ = std::make_unique<DirectConnection>(rings_, std::move(*socket));
+  }
+  // As a server's loop serves.
+  bool serve_until(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::vector<zmq::pollitem_t> items{{peer_.socket().handle(), 0, ZMQ_POLLIN, 0}};
+      plane_.wait(items, 20);
+      plane_.receive();
+      while (auto message = peer_.receive()) heard_.push_back(std::move(*message));
+      while (direct_) {
+        auto received = direct_->receive();
+        if (!received) break;
+        EXPECT_EQ(received->connection, 3);
+        in_direct_.push_back(std::move(received->message));
+      }
+    }
+    return true;
+  }
+
+  Rings rings_{Wait::kSleep};
+  int raw_ = -1;
+  std::unique_ptr<DirectConnection> direct_;
+  std::vector<Message> in_direct_;
+};
+
+TEST_F(DirectDataPlane, AnAnswerTakesTheWayOfItsQuestion) {
+  connect();
+  EXPECT_TRUE(direct_->send(3, question()));
+  EXPECT_TRUE(serve_until([&] { return !in_direct_.empty(); }));
+  EXPECT_TRUE(is_answer(in_direct_.front()));
+  EXPECT_TRUE(heard_.empty());
+  peer_.send(question());
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+  EXPECT_TRUE(is_answer(heard_.front()));
+  EXPECT_EQ(in_direct_.size(), 1U);
+}
+
+TEST_F(DirectDataPlane, APushCountsAsOverTheSocket) {
+  connect();
+  EXPECT_TRUE(
+      direct_->send(3, push_message(server_setup(job_, kElements), kAnna, 1, 0, {0, 2}, 1.0F)));
+  EXPECT_TRUE(serve_until([&] { return plane_.data().server()->stats().bytes_pushed() > 0; }));
+}
+
+TEST_F(DirectDataPlane, AConnectionThatIsNeverIdleDoesNotHoldUpTheSocket) {
+  connect();
+  constexpr int64_t kOutstanding = 200;  // more than a turn takes
+  for (int64_t i = 0; i < kOutstanding; ++i) EXPECT_TRUE(direct_->send(3, question()));
+  peer_.send(question());
+  size_t refilled = 0;
+  EXPECT_TRUE(serve_until([&] {
+    for (; refilled < in_direct_.size(); ++refilled) EXPECT_TRUE(direct_->send(3, question()));
+    return !heard_.empty() || refilled > 100 * kOutstanding;
+  }));
+  EXPECT_FALSE(heard_.empty());
+}
+
+TEST_F(DirectDataPlane, BytesThatAreNoMessageEndTheConnectionInOneLine) {
+  connect();
+  testing::internal::CaptureStderr();
+  const std::string strange(4000, 'x');
+  EXPECT_EQ(::send(raw_, strange.data(), strange.size(), MSG_NOSIGNAL), std::ssize(strange));
+  EXPECT_TRUE(serve_until([&] { return direct_->is_over(); }));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("warning: dropped a message: [direct] a direct connection has "
+                             "2021161080 frames on connection 2021161080\n"));
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
+  EXPECT_THAT(counts(), UnorderedElementsAre(Pair("direct", 1)));
+  peer_.send(question());
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); })) << "the socket remains";
+}
+
+// Here the worker asks over the same data connection, so the answer goes there.
+TEST_F(DirectDataPlane, AnAnswerToAConnectionThatIsLostTakesTheSocket) {
+  connect();
+  EXPECT_TRUE(direct_->send(3, question()));
+  direct_.reset();
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+  EXPECT_TRUE(is_answer(heard_.front()));
+  heard_.clear();
+  connect();
+  EXPECT_TRUE(direct_->send(3, question()));
+  EXPECT_TRUE(serve_until([&] { return !in_direct_.empty(); })) << "a new one serves";
+}
+
+TEST_F(DirectDataPlane, AnAnswerThatDoesNotFitTakesTheSocket) {
+  connect();
+  EXPECT_TRUE(direct_->send(3, question()));
+  // the worker writes no more, so the server does not either
+  Message huge = push({0, 2});
+  huge.payloads[0] = constant_payload(DirectConnection::kMaxMessageBytes, 1.0F);
+  EXPECT_FALSE(direct_->send(3, huge));
+  EXPECT_TRUE(serve_until([&] { return in_direct_.size() + heard_.size() == 1; }));
+  EXPECT_TRUE(serve_until([&] { return direct_->is_over(); }));
+  EXPECT_FALSE(direct_->is_lost());
+}
+
+TEST_F(DirectDataPlane, AProxysPortGetsNoOffer) {
+  const wire::DirectOffer offer = offer_for(data_port() == 1 ? 2 : 1);
+  EXPECT_EQ(offer.port(), 0);
+  EXPECT_THAT(offer.text(), HasSubstr("proxy"));
+}
+
+TEST_F(DirectDataPlane, AStrangerIsToldToWait) {
+  Message ask;
+  ask.header.mutable_ask_direct()->mutable_sender()->set_term_id(kTermId);
+  ask.header.mutable_ask_direct()->mutable_sender()->set_incarnation(999);
+  peer_.send(ask);
+  EXPECT_TRUE(serve_until([&] { return !heard_.empty(); }));
+  EXPECT_TRUE(is_answer(heard_.front()));
+}
+
+struct ZmqDataPlane : DirectDataPlane {
+  ZmqDataPlane() : DirectDataPlane("zmq") {}
+};
+
+TEST_F(ZmqDataPlane, OffersNone) {
+  const wire::DirectOffer offer = offer_for(data_port());
+  EXPECT_EQ(offer.port(), 0);
+  EXPECT_FALSE(offer.text().empty());
 }
 
 }  // namespace

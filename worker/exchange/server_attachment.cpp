@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/direct/direct_door.h"
 #include "worker/compute/device_memory.h"
 
 namespace pushpull {
@@ -40,16 +41,17 @@ ServerAttachment::ServerAttachment(PushPull& push_pull, int rank, PagesMapped ma
       mapped_(std::move(mapped)),
       pool_([this](const std::string& why) { log_.warn(why); }),
       servers_(static_cast<size_t>(push_pull.setup().servers)) {
+  try {
+    const Job& job = push_pull.setup().job;
+    if (allowed_ || allows_direct(job)) rings_ = std::make_unique<Rings>(job.wait);
+  } catch (const Error& e) {
+    log_.warn(e.what());  // sockets remain
+  }
   if (!allowed_) {
     for (Server& server : servers_) server.path = Path::kSocket;
     may_share_ = false;
     logged_ = true;
     return;
-  }
-  try {
-    rings_ = std::make_unique<Rings>(push_pull.setup().job.wait);
-  } catch (const Error& e) {
-    log_.warn(e.what());  // sockets remain
   }
   probe_ = pool_.get(1);
   if (pool_.find(bytes_of(probe_)).segment) {

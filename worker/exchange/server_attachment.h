@@ -54,7 +54,11 @@ class ServerAttachment {
   bool send(const ToServer& message);
   // Returns the next message on the server's ring.
   std::optional<Message> receive(int server);
-  // For waiting; null if no memory is shared.
+  // Returns whether the server's messages carry their data.
+  bool uses_socket(int server) const {
+    return servers_[static_cast<size_t>(server)].path == Path::kSocket;
+  }
+  // For waiting, also for direct connections; null if the job allows neither.
   Rings* rings() const { return rings_.get(); }
   // The number of messages that were refused.
   int64_t rejected() const { return rejected_; }

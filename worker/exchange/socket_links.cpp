@@ -69,6 +69,7 @@ SocketLinks::SocketLinks(const JobView& view, PushPull& push_pull, Control& cont
       state_(view.state),
       log_("worker " + std::to_string(view.state.rank())),
       memory_(push_pull, view.state.rank(), std::move(mapped), std::move(device)),
+      direct_(push_pull.setup(), memory_.rings(), view.state.rank()),
       servers_(static_cast<size_t>(view.state.data_endpoints_size())) {
   std::this_thread::sleep_for(kConnectApart * (view.state.rank() % kConnectTurns));
   for (size_t server = 0; server < servers_.size(); ++server) connect(static_cast<int>(server));
@@ -79,9 +80,9 @@ SocketLinks::~SocketLinks() {
   const Rings* const rings = memory_.rings();
   if (rings == nullptr || rings->spinning().waits() == 0) return;
   const auto percent = 100 * rings->spinning().in_time() / rings->spinning().waits();
-  log_.info(std::to_string(percent) + " % of its " + std::to_string(rings->spinning().waits()) +
-            " waits for messages in shared memory ended before it slept, with wait = " +
-            find_job_key("wait")->get(job_));
+  log_.info(
+      std::to_string(percent) + " % of its " + std::to_string(rings->spinning().waits()) +
+      " waits for messages ended before it slept, with wait = " + find_job_key("wait")->get(job_));
 }
 
 void SocketLinks::connect(int server) {
@@ -95,6 +96,7 @@ void SocketLinks::connect(int server) {
     limits.io_thread = connected_++ % data_io_threads();
     connections.push_back(std::make_unique<Dealer>(context_, address, limits, credentials));
   }
+  direct_.connect(server, address, credentials);
 }
 
 // Returns whether there is news of the coordinator. A connection that has ended is another socket
@@ -167,7 +169,7 @@ void SocketLinks::send() {
 
 void SocketLinks::send(ToServer message) {
   memory_.on_send(message);
-  if (!memory_.send(message)) send_over_socket(message);
+  if (!memory_.send(message) && !direct_.send(message)) send_over_socket(message);
 }
 
 // For what is sent again after a time without an answer: should nobody read the ring, this still arrives.
@@ -188,6 +190,7 @@ Dealer& SocketLinks::connection_of(const ToServer& message) {
 
 std::optional<Message> SocketLinks::receive(int server, Dealer& connection) {
   if (auto message = memory_.receive(server)) return message;
+  if (auto message = direct_.receive(server, now_ms())) return message;
   const Rings* const rings = memory_.rings();
   return rings != nullptr && rings->sockets_are_idle() ? std::nullopt : connection.receive();
 }
@@ -199,6 +202,7 @@ void SocketLinks::exchange(const Taken& taken) {
     for (const auto& connection : servers_[server]) {
       while (auto message = receive(static_cast<int>(server), *connection)) {
         if (!memory_.on_message(static_cast<int>(server), *message, now)) continue;
+        if (!direct_.on_message(static_cast<int>(server), *message, now)) continue;
         push_pull_.on_message(static_cast<int>(server), *message, now);
         for (const std::string& warning : push_pull_.take_warnings()) log_.warn(warning);
         taken(static_cast<int>(server), *message);
@@ -209,6 +213,9 @@ void SocketLinks::exchange(const Taken& taken) {
   take_news();
   for (const ToServer& ask : memory_.due(now)) {
     send_over_socket(ask);
+  }
+  for (const ToServer& ask : direct_.due(now)) {
+    if (memory_.uses_socket(ask.server)) send_over_socket(ask);
   }
   send();
   push_pull_.on_tick(now);

@@ -13,6 +13,7 @@
 #include "common/base/process.h"
 #include "common/net/endpoint.h"
 #include "common/net/join.h"
+#include "worker/exchange/direct_links.h"
 #include "worker/exchange/links.h"
 #include "worker/exchange/push_pull.h"
 #include "worker/exchange/server_attachment.h"
@@ -79,6 +80,7 @@ class SocketLinks final : public Links {
   int connected_ = 0;  // connections so far
   Log log_;
   ServerAttachment memory_;
+  DirectLinks direct_;
   std::vector<std::vector<std::unique_ptr<Dealer>>> servers_;  // by server and connection
   std::vector<zmq::pollitem_t> poll_items_;                    // kept for its memory
 };

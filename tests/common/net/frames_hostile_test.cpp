@@ -88,20 +88,20 @@ TEST(HostileFrames, ATruncatedHeaderIsRefusedOrIsAnotherHeader) {
 }
 
 TEST(HostileFrames, AHeaderBeyondTheLimitIsRefused) {
-  std::string head("PUSHPL\0\21", 8);
+  std::string head("PUSHPL\0\22", 8);
   head.resize(kMaxHeaderBytes + 1, 'x');
   EXPECT_EQ(refusal({head}), "header too large");
 }
 
 TEST(HostileFrames, AHeaderWithoutABodyIsRefused) {
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\21", 8)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\22", 8)}), "header without a body");
   // field 999, which this version does not know
-  EXPECT_EQ(refusal({std::string("PUSHPL\0\21\xba\x3e\x00", 11)}), "header without a body");
+  EXPECT_EQ(refusal({std::string("PUSHPL\0\22\xba\x3e\x00", 11)}), "header without a body");
 }
 
 TEST(HostileFrames, TextNeedNotBeUtf8) {
   // Hello.host = "\xff\xfe"
-  const Bytes hello{std::string("PUSHPL\0\21\x0a\x04\x12\x02\xff\xfe", 14)};
+  const Bytes hello{std::string("PUSHPL\0\22\x0a\x04\x12\x02\xff\xfe", 14)};
   EXPECT_TRUE(decode(frames_of(hello)).message.has_value());
 }
 
@@ -170,7 +170,7 @@ TEST(HostileFrames, RandomHeadersBehindAGoodPreambleDoNoHarm) {
     Bytes bytes(1 + random() % 3);
     bytes[0].resize(random() % 80);
     for (char& c : bytes[0]) c = static_cast<char>(random());
-    bytes[0].insert(0, "PUSHPL\0\21", 8);
+    bytes[0].insert(0, "PUSHPL\0\22", 8);
     for (size_t f = 1; f < bytes.size(); ++f) bytes[f].resize(random() % 12);
     check_decoding(frames_of(bytes));
   }
