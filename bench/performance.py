@@ -22,7 +22,8 @@ LINK_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
 LINKS = {"tcp": "raw TCP", "unix": "unix socket", "shm": "shared memory, one copy",
          "zmq_tcp": "bare ZeroMQ, tcp", "zmq_ipc": "bare ZeroMQ, ipc"}
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw"]
-COSTS = {"tcp": ["--transport", "tcp"], **{f"shm, `wait = {wait}`": ["--transport", "shm", "--wait", wait] for wait in ("sleep", "auto", "spin")}}
+COSTS = {"zmq": ["--transport", "zmq"], **{f"{transport}, `wait = {wait}`": ["--transport", transport, "--wait", wait]
+                                         for transport in ("tcp", "shm") for wait in ("sleep", "auto", "spin")}}
 FEW_STEPS, MANY_STEPS = 2000, 22000
 WAITS = ["sleep", "auto", "spin"]
 SLICE, LARGE = MIB, 64 * MIB

@@ -24,8 +24,9 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr int64_t kLookMs = 100;  // while no connection is expected
 constexpr int kUnacknowledgedMs = 5000;
-// As for a data connection within one host (common/net/endpoint.cpp).
-constexpr int kLocalBufferBytes = 1 << 18;
+// Send buffer within one host: the kernel would let it grow to megabytes, which leave the cache between
+// write and read.
+constexpr int kLocalBufferBytes = 1 << 19;
 
 // The key and the listener's name that both sides use: none with --insecure.
 struct Proofs {

@@ -97,7 +97,7 @@ TEST(GroupSimulation, KeepTheirBitsWhenMembersAreReplaced) {
 }
 
 TEST(GroupSimulation, KeepTheirBitsWhenOtherGroupsContinue) {
-  for (const uint64_t seed : seeds(1500, {kBeganTwice})) {
+  for (const uint64_t seed : seeds(1500)) {
     Scenario scenario = draw_groups(seed, "sync");
     if (seed % 2 == 0) add_faults(scenario);
     add_accidents(scenario, OnWorkerLoss::kContinue);

@@ -20,7 +20,7 @@ namespace pushpull {
 class DirectLinks {
  public:
   // Most bytes of weights of a server.
-  static constexpr int64_t kMaxBytes = int64_t{2} << 20;
+  static constexpr int64_t kMaxBytes = int64_t{1} << 20;
 
   // rings: waits for the connections; null if there are none. rank: of this worker, for messages.
   DirectLinks(const PushPullSetup& setup, Rings* rings, int rank);
