@@ -26,6 +26,7 @@ COSTS = {"zmq": ["--transport", "zmq"], **{f"{transport}, `wait = {wait}`": ["--
                                          for transport in ("tcp", "shm") for wait in ("sleep", "auto", "spin")}}
 FEW_STEPS, MANY_STEPS = 2000, 22000
 WAITS = ["sleep", "auto", "spin"]
+SMALL_SIZES = [4 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, MIB]
 SLICE, LARGE = MIB, 64 * MIB
 
 
@@ -129,6 +130,18 @@ def waits(arguments):
         "pushpull bench --bytes 4096 --transport shm --optimizer momentum --workers W --wait WAIT"
 
 
+def direct(arguments):
+    """Exchanges over direct connections and over ZeroMQ alone, in turns."""
+    rounds = [{(workers, row["transport"], row["bytes"]): row["exchange_us_p50"]
+               for workers in (1, 2) for row in bench_rows(arguments.bin, SMALL_SIZES, workers, 1, ["tcp", "zmq"])}
+              for _ in range(arguments.rounds)]
+    rows = [[f"{workers} worker{'s'[:workers != 1]}, `{transport}`",
+             *(cell(spread([r[workers, transport, size] for r in rounds])) for size in SMALL_SIZES)]
+            for workers in (1, 2) for transport in ("tcp", "zmq")]
+    return markdown(["exchange with 1 server, µs", *map(size_text, SMALL_SIZES)], rows), \
+        f"pushpull bench --bytes {','.join(map(str, SMALL_SIZES))} --transport tcp,zmq --optimizer momentum --workers W"
+
+
 def exchanges(bin_dir, steps, flags):
     """Runs exchanges of 4 KiB between one worker and one server. Returns their times in µs, and what the kernel counted for each process."""
     with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +190,7 @@ def script(arguments, *words):
     return done.stdout.strip(), None
 
 
-TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames, "waits": waits, "costs": costs,
+TABLES = {"memory": memory, "links": links, "optimizer": optimizer, "frames": frames, "waits": waits, "costs": costs, "direct": direct,
           "exchange": lambda a: script(a, "bench/exchange.py"),
           "speed": lambda a: script(a, "bench/peers/run_speed.sh", "--only", "exchange", "--rounds", a.rounds),
           "ps-lite": lambda a: script(a, "bench/peers/ps_lite_compare.py", "--rounds", a.rounds),

@@ -164,7 +164,8 @@ TEST_F(DirectLinksTest, AnAttemptThatFailsIsMadeAgain) {
 TEST_F(DirectLinksTest, LargeExchangesAreZmqs) {
   PushPullSetup large = setup_of(Transport::kTcp);
   large.servers = 2;
-  large.total_elements = DirectLinks::kMaxBytes / 2;
+  large.shares = 4;
+  large.total_elements = DirectLinks::kMaxBytes / 8;
   DirectLinks small_enough(large, &rings_, 0);
   large.total_elements += 2;
   DirectLinks too_large(large, &rings_, 0);

@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kMinWaitMs = 50;
 constexpr int64_t kMaxWaitMs = 10'000;
 
-// Larger exchanges are ZeroMQ's: its threads send slices while the worker computes others.
+// Larger exchanges are ZeroMQ's: its threads receive from one worker while the server adds what others have sent.
 bool is_small(const PushPullSetup& setup) {
-  const int64_t elements = setup.total_elements / setup.servers;
+  const int64_t elements = setup.total_elements / setup.servers * setup.shares;
   return elements * static_cast<int64_t>(sizeof(float)) <= DirectLinks::kMaxBytes;
 }
 

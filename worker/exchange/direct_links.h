@@ -19,7 +19,7 @@ namespace pushpull {
 
 class DirectLinks {
  public:
-  // Most bytes of weights of a server.
+  // Most bytes of gradients that a server receives in a step, from all workers.
   static constexpr int64_t kMaxBytes = int64_t{1} << 20;
 
   // rings: waits for the connections; null if there are none. rank: of this worker, for messages.
