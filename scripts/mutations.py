@@ -101,16 +101,34 @@ def build(tree, program):
     return built.returncode == 0, built.stdout[-1500:]
 
 
+def keep_unchanged(tree, programs):
+    """Builds the programs without a mutation, and keeps them."""
+    for program in programs:
+        built, text = build(tree, program)
+        if not built:
+            sys.exit(f"{program} does not build without a mutation:\n{text}")
+        shutil.copy(tree / "build" / PRESET / "tests" / program, tree / "build" / f"unchanged_{program}")
+
+
+def run_tests(program, tests, variables):
+    return subprocess.run([program, f"--gtest_filter={tests}", "--gtest_fail_fast"], env={**os.environ, **variables},
+                          capture_output=True, text=True, timeout=3000)
+
+
 def catch(tree, program, tests, seeds):
-    """Returns the first test that fails and its message, or None. Raises an exception if the tests do not finish."""
-    environment = {**os.environ, "PUSHPULL_SIM_MOST": str(seeds)}
-    done = subprocess.run([tree / "build" / PRESET / "tests" / program, f"--gtest_filter={tests}",
-                           "--gtest_fail_fast"], env=environment, capture_output=True, text=True, timeout=3000)
+    """Returns the first test that fails and its message, or None. Raises an exception if the tests do not finish. Ends if the
+    test fails without the mutation, too: then it shows nothing."""
+    done = run_tests(tree / "build" / PRESET / "tests" / program, tests, {"PUSHPULL_SIM_MOST": str(seeds)})
     if done.returncode == 0:
         return None
     test = re.search(r"^\[  FAILED  \] ([\w.]+)", done.stdout, re.M)
     seed = re.search(r"^  seed (\d+)", done.stdout, re.M)
     failure = re.search(r"^Failed\n(.*)", done.stdout, re.M)
+    same = run_tests(tree / "build" / f"unchanged_{program}", test.group(1) if test else tests,
+                     {"PUSHPULL_SIM_SEED": seed.group(1)} if seed else {})
+    if same.returncode != 0:
+        sys.exit(f"{test.group(1) if test else tests}, seed {seed.group(1) if seed else '?'}, fails without a mutation, too: mend "
+                 f"that first")
     return (test.group(1) if test else f"ended with {done.returncode}", seed.group(1) if seed else "?",
             failure.group(1) if failure else "")
 
@@ -132,6 +150,7 @@ def main():
     tree = options.build.resolve()
     copy_tree(tree)
     subprocess.run(["cmake", "--preset", PRESET], cwd=tree, check=True, capture_output=True)
+    keep_unchanged(tree, sorted({test_of(path, options.filter)[0] for path in files}))
     missed = 0
     for path in files:
         try:
