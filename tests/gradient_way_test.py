@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import gradient_way as way  # noqa: E402
 
-MOST_FILES = 20
+MOST_FILES = 22
 
 
 class Functions(unittest.TestCase):
