@@ -13,9 +13,9 @@
 
 #include "cli/doctor/checks.h"
 #include "cli/doctor/within.h"
-#include "cli/link/tcp_socket.h"
 #include "common/base/process.h"
 #include "common/base/unique_fd.h"
+#include "common/net/tcp_socket.h"
 
 namespace pushpull {
 

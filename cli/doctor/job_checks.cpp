@@ -12,13 +12,13 @@
 
 #include "cli/doctor/checks.h"
 #include "cli/doctor/within.h"
-#include "cli/link/tcp_socket.h"
 #include "cli/status/ask_status.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/net/address.h"
 #include "common/net/frames.h"
 #include "common/net/join.h"
+#include "common/net/tcp_socket.h"
 
 namespace pushpull {
 namespace {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
 #include "common/base/text.h"
+#include "common/net/tcp_socket.h"
 
 namespace pushpull {
 namespace {

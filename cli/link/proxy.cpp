@@ -19,10 +19,10 @@
 #include <utility>
 
 #include "cli/link/proxy_connection.h"
-#include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/net/tcp_socket.h"
 
 namespace pushpull {
 

@@ -13,13 +13,13 @@
 
 #include "cli/link/link_measure.h"
 #include "cli/link/proxy.h"
-#include "cli/link/tcp_socket.h"
 #include "common/base/error.h"
 #include "common/base/process.h"
 #include "common/base/text.h"
 #include "common/job/command_line.h"
 #include "common/job/job_keys.h"
 #include "common/job/program_help.h"
+#include "common/net/tcp_socket.h"
 
 namespace pushpull {
 namespace {

@@ -1,6 +1,5 @@
 #include "common/direct/direct_door.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -9,19 +8,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "common/net/address.h"
 #include "common/net/frames.h"
+#include "common/net/tcp_socket.h"
 
 namespace pushpull {
 
 namespace {
 
-constexpr int kBacklog = 64;
 constexpr int64_t kLookMs = 100;  // while no connection is expected
 constexpr int kUnacknowledgedMs = 5000;
 // Send buffer within one host: the kernel would let it grow to megabytes, which leave the cache between
@@ -41,66 +39,19 @@ Proofs proofs_of(const Shown& shown, const std::string& nonce) {
           direct_listener_proof(shown.data_key, name, nonce)};
 }
 
+// Returns what each message begins with, too: the mark of the protocol, and its version.
 std::string preamble() {
-  return {'P',
-          'U',
-          'S',
-          'H',
-          'P',
-          'L',
-          static_cast<char>(kProtocolVersion >> 8),
-          static_cast<char>(kProtocolVersion & 0xff)};
+  const std::vector<std::byte> head = encode_head({});
+  return {reinterpret_cast<const char*>(head.data()), head.size()};
 }
 
-void set_options(int fd, bool within_host) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+//   fd: connected.
+void set_options(int fd) {
+  send_at_once(fd);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs, sizeof kUnacknowledgedMs);
+  const bool within_host = local_name(fd).host() == peer_name(fd).host();
   if (within_host) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes, sizeof(int));
 }
-
-// An address of a socket, with its length.
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof storage;
-
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  std::string host() {
-    std::array<char, NI_MAXHOST> text{};
-    const int rc = getnameinfo(get(), length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-    return rc == 0 ? text.data() : "";
-  }
-  int port() {
-    return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
-                                               : reinterpret_cast<sockaddr_in&>(storage).sin_port);
-  }
-};
-
-// Returns the address of a host and a port. Throws Error(kUnreachable).
-SocketAddress socket_address(const std::string& host, int port) {
-  const HostLookUp found = look_up_host(host == "*" ? "0.0.0.0" : host);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  if (found.addresses.empty() || getaddrinfo(found.addresses.front().c_str(),
-                                             std::to_string(port).c_str(), &hints, &list) != 0) {
-    throw Error(ErrorCode::kUnreachable, "[direct] cannot resolve " + host);
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
-  SocketAddress out;
-  std::memcpy(&out.storage, list->ai_addr, list->ai_addrlen);
-  out.length = list->ai_addrlen;
-  return out;
-}
-
-// A socket that is closed so does not wait for its peer.
-void reset(const UniqueFd& socket) {
-  const linger at_once{1, 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-}
-
-std::string text_of_errno() { return std::strerror(errno); }
 
 }  // namespace
 
@@ -114,16 +65,10 @@ bool allows_direct(const Job& job) {
 DirectDoor::DirectDoor(const std::string& address, const Demand& demand, Refused refused)
     : demand_(demand), refused_(std::move(refused)) {
   PP_ASSERT(demand.proof != Proof::kCurve);
-  SocketAddress at = socket_address(parse_address(address, "listen").host, 0);
-  listening_ =
-      UniqueFd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (listening_.get() < 0 || bind(listening_.get(), at.get(), at.length) != 0 ||
-      listen(listening_.get(), kBacklog) != 0 ||
-      getsockname(listening_.get(), at.get(), &at.length) != 0) {
-    throw Error(ErrorCode::kIo,
-                "[direct] cannot listen beside " + address + ": " + text_of_errno());
-  }
-  port_ = at.port();
+  Address at = parse_address(address, "listen");
+  at.port = "0";
+  listening_ = listen_on(at, "direct");
+  port_ = local_name(listening_.get()).port();
 }
 
 std::string DirectDoor::offer(uint64_t incarnation, int64_t now_ms) {
@@ -143,7 +88,7 @@ std::vector<DirectDoor::Opened> DirectDoor::turn(int64_t now_ms) {
   accept_all(now_ms);
   std::erase_if(unproven_, [&](Unproven& peer) {
     const Step step = read(peer, now_ms, opened);
-    if (step == Step::kRefused) reset(peer.socket);
+    if (step == Step::kRefused) close_with_reset(peer.socket);
     return step != Step::kWaits;
   });
   std::erase_if(offers_, [&](const auto& offer) { return offer.second.until_ms < now_ms; });
@@ -153,20 +98,19 @@ std::vector<DirectDoor::Opened> DirectDoor::turn(int64_t now_ms) {
 void DirectDoor::accept_all(int64_t now_ms) {
   for (;;) {
     SocketAddress from;
-    UniqueFd socket(
-        accept4(listening_.get(), from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    from.length = sizeof from.storage;
+    UniqueFd socket(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&from.storage),
+                            &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.get() < 0 && errno == EINTR) continue;
     if (socket.get() < 0) return;
-    const std::string address = from.host() + ":" + std::to_string(from.port());
+    const std::string address = from.to_string();
     if (unproven_.size() >= kMaxUnproven) {
-      reset(socket);
+      close_with_reset(socket);
       refused_(address, {"unfinished", std::to_string(kMaxUnproven) +
                                            " connections have not finished their handshake"});
       continue;
     }
-    SocketAddress own;
-    getsockname(socket.get(), own.get(), &own.length);
-    set_options(socket.get(), own.host() == from.host());
+    set_options(socket.get());
     unproven_.push_back({std::move(socket), address, now_ms + kOfferMs});
   }
 }
@@ -219,12 +163,13 @@ DirectOpening::DirectOpening(const std::string& address, int port, const std::st
     : hello_(preamble() + nonce + proofs_of(credentials, nonce).member),
       expected_(proofs_of(credentials, nonce).listener),
       until_ms_(now_ms + DirectDoor::kOfferMs) {
-  SocketAddress to = socket_address(parse_address(address, "advertise").host, port);
-  socket_ = UniqueFd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket_.get() < 0 ||
-      (connect(socket_.get(), to.get(), to.length) != 0 && errno != EINPROGRESS)) {
-    throw Error(ErrorCode::kUnreachable, "[direct] no connection to port " + std::to_string(port) +
-                                             " of " + to.host() + ": " + text_of_errno());
+  Address at = parse_address(address, "advertise");
+  at.port = std::to_string(port);
+  const SocketAddress to = resolve(at, "direct");
+  socket_ = start_connect(to);
+  if (socket_.get() < 0) {
+    throw Error(ErrorCode::kUnreachable,
+                "[direct] no connection to " + to.to_string() + ": " + errno_text());
   }
 }
 
@@ -237,17 +182,13 @@ std::optional<UniqueFd> DirectOpening::turn(int64_t now_ms) {
   if (!sent_) {
     pollfd writable{socket_.get(), POLLOUT, 0};
     if (poll(&writable, 1, 0) <= 0) return std::nullopt;
-    SocketAddress peer;
-    SocketAddress own;
-    getpeername(socket_.get(), peer.get(), &peer.length);
-    getsockname(socket_.get(), own.get(), &own.length);
-    set_options(socket_.get(), own.host() == peer.host());
+    set_options(socket_.get());
     const ssize_t sent =
         ::send(socket_.get(), hello_.data(), hello_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent != std::ssize(hello_)) {
       throw Error(
           ErrorCode::kUnreachable,
-          "[direct] the server's port for direct connections does not answer: " + text_of_errno());
+          "[direct] the server's port for direct connections does not answer: " + errno_text());
     }
     sent_ = true;
   }

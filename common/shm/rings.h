@@ -27,8 +27,7 @@ namespace pushpull {
 
 class RingPair;
 
-// What else brings messages to the thread of Rings: a connection that this thread reads by itself
-// (common/direct). One thread.
+// A connection that the thread of Rings reads by itself, beside the rings (common/direct). One thread.
 class MessageSource {
  public:
   virtual ~MessageSource() = default;

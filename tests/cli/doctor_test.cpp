@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/doctor/checks.h"
 #include "cli/doctor/within.h"
-#include "cli/link/tcp_socket.h"
+#include "common/net/tcp_socket.h"
 #include "tests/common/scratch_folder.h"
 
 namespace pushpull {

@@ -12,7 +12,7 @@
 namespace pushpull::sim {
 namespace {
 
-// Of these a checkpoint was written after later evaluations, and held their results.
+// A checkpoint that was written after later evaluations held their results.
 constexpr Seeds kWrittenLate = {610470};
 
 Scenario job_of(uint64_t seed) {

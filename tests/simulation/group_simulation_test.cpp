@@ -21,11 +21,11 @@ constexpr Seeds kEarlierAttempt = {248};
 constexpr Seeds kLostLosses = {323};
 constexpr Seeds kLostLossesOfServers = {944};
 constexpr Seeds kLostLossesAtTheEnd = {1796};
-// Of these, a group began at a version that a server had which caught up, and the others no longer had.
+// A group began at an old version, which only a server that was catching up still had.
 constexpr Seeds kBeganTooEarly = {610881};
-// Of these, a group began a task on weights in place that turned out not to be contiguous.
+// A group began a task on weights in place, and the pull had to start anew: they were not contiguous.
 constexpr Seeds kBeganTwice = {620626};
-// Of these, a pull for the step after an evaluation kept a group from the evaluation.
+// A group that had to evaluate waited for the weights of the step after the evaluation.
 constexpr Seeds kPullKeptFromEvaluation = {610837};
 // A stage named version 0 of a server of which it had read nothing.
 constexpr Seeds kNothingRead = {44};

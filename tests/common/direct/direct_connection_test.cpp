@@ -15,39 +15,13 @@
 
 #include "common/base/error.h"
 #include "common/net/frames.h"
+#include "tests/common/numbered_messages.h"
 #include "tests/common/thrown.h"
 
 namespace pushpull {
 namespace {
 
 using testing::HasSubstr;
-
-Message message_of(int64_t number, size_t floats = 0) {
-  Message message;
-  wire::Exchange* exchange = message.header.mutable_exchange();
-  exchange->mutable_push()->set_number(number);
-  if (floats == 0) return message;
-  exchange->mutable_push()->add_parts()->set_slice(1);
-  auto owner = std::make_shared<std::vector<float>>(floats);
-  std::iota(owner->begin(), owner->end(), static_cast<float>(number));
-  const auto bytes = std::as_bytes(std::span<const float>(*owner));
-  message.payloads.push_back({std::move(owner), bytes});
-  return message;
-}
-
-int64_t number_of(const Message& message) { return message.header.exchange().push().number(); }
-
-void expect_equal(const Message& got, const Message& sent) {
-  EXPECT_EQ(got.header.SerializeAsString(), sent.header.SerializeAsString());
-  ASSERT_EQ(got.payloads.size(), sent.payloads.size());
-  for (size_t i = 0; i < got.payloads.size(); ++i) {
-    ASSERT_EQ(got.payloads[i].bytes.size(), sent.payloads[i].bytes.size());
-    EXPECT_EQ(std::memcmp(got.payloads[i].bytes.data(), sent.payloads[i].bytes.data(),
-                          got.payloads[i].bytes.size()),
-              0);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(got.payloads[i].address()) % alignof(float), 0U);
-  }
-}
 
 // Returns the bytes of a message on the wire, as docs/protocol.md describes them: an implementation
 // of its own.

@@ -1,4 +1,4 @@
-// Non-blocking TCP sockets for the proxy and for measuring links. Any thread.
+// Non-blocking TCP sockets: of direct connections, of the proxy, and for measuring links. Any thread.
 #pragma once
 
 #include <netinet/in.h>
@@ -19,6 +19,8 @@ struct SocketAddress {
   socklen_t length = 0;
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  std::string host() const;  // as a number
+  int port() const;
   std::string to_string() const;  // HOST:PORT
   bool operator==(const SocketAddress& other) const;
 };
@@ -27,12 +29,13 @@ struct SocketAddress {
 // Error(kUsage) with `flag` and the text.
 Address parse_host_port(const std::string& text, const std::string& flag);
 
-// Throws Error(kUnreachable) with the host.
-SocketAddress resolve(const Address& address);
+// Throws Error(kUnreachable) with the tag and the host.
+SocketAddress resolve(const Address& address, const std::string& tag = "link");
 
-// Throws Error(kFailed) with address and reason.
-UniqueFd listen_on(const Address& address);
+// Throws Error(kFailed) with the tag, address and reason.
+UniqueFd listen_on(const Address& address, const std::string& tag = "link");
 SocketAddress local_name(int fd);
+SocketAddress peer_name(int fd);
 
 // Does not wait: EPOLLOUT and connect_error() report the result. Returns -1 with errno set if
 // connecting fails at once.

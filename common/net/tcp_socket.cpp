@@ -1,4 +1,4 @@
-#include "cli/link/tcp_socket.h"
+#include "common/net/tcp_socket.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -37,6 +37,18 @@ std::string SocketAddress::to_string() const {
   return (storage.ss_family == AF_INET6 ? "[" + name + "]" : name) + ":" + port.data();
 }
 
+std::string SocketAddress::host() const {
+  std::array<char, NI_MAXHOST> name{};
+  const int rc = getnameinfo(get(), length, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST);
+  return rc == 0 ? name.data() : "";
+}
+
+int SocketAddress::port() const {
+  return ntohs(storage.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(storage).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
 bool SocketAddress::operator==(const SocketAddress& other) const {
   return to_string() == other.to_string();
 }
@@ -54,7 +66,7 @@ Address parse_host_port(const std::string& text, const std::string& flag) {
   }
 }
 
-SocketAddress resolve(const Address& address) {
+SocketAddress resolve(const Address& address, const std::string& tag) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = address.is_everywhere() ? AI_PASSIVE : 0;
@@ -62,8 +74,8 @@ SocketAddress resolve(const Address& address) {
   const int rc = getaddrinfo(address.host == "*" ? "0.0.0.0" : address.host.c_str(),
                              address.port.c_str(), &hints, &found);
   if (rc != 0) {
-    throw Error(ErrorCode::kUnreachable,
-                "[link] cannot resolve " + printable(address.host) + ": " + gai_strerror(rc));
+    throw Error(ErrorCode::kUnreachable, "[" + tag + "] cannot resolve " + printable(address.host) +
+                                             ": " + gai_strerror(rc));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
   SocketAddress out;
@@ -72,8 +84,8 @@ SocketAddress resolve(const Address& address) {
   return out;
 }
 
-UniqueFd listen_on(const Address& address) {
-  const SocketAddress at = resolve(address);
+UniqueFd listen_on(const Address& address, const std::string& tag) {
+  const SocketAddress at = resolve(address, tag);
   UniqueFd fd(socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() >= 0) {
     set(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -81,7 +93,7 @@ UniqueFd listen_on(const Address& address) {
   if (fd.get() < 0 || bind(fd.get(), at.get(), at.length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
     throw Error(ErrorCode::kFailed,
-                "[link] cannot listen on " + at.to_string() + ": " + errno_text());
+                "[" + tag + "] cannot listen on " + at.to_string() + ": " + errno_text());
   }
   return fd;
 }
@@ -90,6 +102,13 @@ SocketAddress local_name(int fd) {
   SocketAddress out;
   out.length = sizeof out.storage;
   getsockname(fd, reinterpret_cast<sockaddr*>(&out.storage), &out.length);
+  return out;
+}
+
+SocketAddress peer_name(int fd) {
+  SocketAddress out;
+  out.length = sizeof out.storage;
+  getpeername(fd, reinterpret_cast<sockaddr*>(&out.storage), &out.length);
   return out;
 }
 
