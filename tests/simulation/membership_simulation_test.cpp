@@ -244,5 +244,71 @@ TEST(MembershipSimulation, StepsAreSplitAnewWithTheSameBits) {
   }
 }
 
+// Members hear of a new division at different times, and a server may be behind. Weights of its steps wait
+// for the last member, and the earlier shares end after the last server.
+TEST(MembershipSimulation, StepsAreSplitAnewThoughOneMemberIsBehind) {
+  int cuts = 0;
+  for (const uint64_t seed : seeds(1000)) {
+    Scenario scenario = draw(seed, "sync");
+    Dice dice(seed);
+    Job& job = scenario.job;
+    job.on_worker_loss = OnWorkerLoss::kContinue;
+    job.heartbeat_timeout_s = 10.0;
+    job.stop_after = 0;
+    job.steps += 40;
+    job.min_workers = 1;
+    scenario.servers = static_cast<int>(dice.between(2, 3));
+    scenario.elements = 4096;
+    job.slice_bytes = 4096;
+    scenario.workers = static_cast<int>(dice.between(1, 3));
+    scenario.compute_us = dice.chance(0.5) ? 20'000 : 100'000;
+    scenario.write_us = std::min<int64_t>(scenario.write_us, 500'000);
+    const int64_t joins_ms = dice.between(300, 1500);
+    scenario.newcomers.push_back({joins_ms});
+    const int64_t behind_ms = joins_ms + dice.between(-100, 300);
+    const int64_t ms = dice.between(500, 3000);
+    const int behind = static_cast<int>(dice.between(0, 2));
+    if (behind == 0) scenario.silences.push_back({false, 0, behind_ms, ms});
+    if (behind == 1) scenario.silences.push_back({true, 0, behind_ms, ms});
+    if (behind == 2) scenario.partitions.push_back({1, 0, behind_ms, ms});
+    if (dice.chance(0.5)) {
+      scenario.accidents.push_back({behind_ms + dice.between(0, ms), 0, 0, dice.between(0, 500)});
+    }
+    sim::Run run(scenario);
+    run.go();
+    run.check();
+    if (::testing::Test::HasFailure()) return;
+    cuts += run.cluster().coordinator().state_for_self().cuts_size();
+  }
+  const auto runs = static_cast<int>(seeds(1000).size());
+  if (runs > 100) {
+    EXPECT_GT(cuts, runs / 4);
+  }
+}
+
+// A worker that gave a share to another one dies before a server has its last push of that share.
+TEST(MembershipSimulation, PushOfAMovedShareReachesTheServerThatLacksIt) {
+  for (const uint64_t seed : seeds(500)) {
+    Scenario scenario = draw(seed, seed % 2 == 0 ? "sync" : strategy_of(seed / 2));
+    Dice dice(seed);
+    Job& job = scenario.job;
+    job.on_worker_loss = OnWorkerLoss::kContinue;
+    job.stop_after = 0;
+    job.steps += 40;
+    job.min_workers = 1;
+    scenario.servers = 2;
+    scenario.workers = 2;
+    scenario.elements = 4096;
+    job.slice_bytes = 4096;
+    scenario.compute_us = 100'000;
+    scenario.accidents.push_back({dice.between(300, 600), 1, 0, -1});
+    const int64_t joins_ms = dice.between(2700, 3500);
+    scenario.newcomers.push_back({joins_ms});
+    scenario.partitions.push_back({1, 0, joins_ms - dice.between(0, 300), 60'000});
+    scenario.accidents.push_back({joins_ms + dice.between(50, 1000), 0, 0, -1});
+    if (!passes(scenario)) return;
+  }
+}
+
 }  // namespace
 }  // namespace pushpull::sim
