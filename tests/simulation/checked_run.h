@@ -26,6 +26,13 @@ inline std::vector<uint64_t> seeds(uint64_t count, std::initializer_list<Seeds> 
   return seeds_to_run(count, std::move(found));
 }
 
+// Expects that the runs of a test have shown something. A single seed need not.
+inline void expect_some(int64_t count, const std::string& what) {
+  if (seeds(1000).size() > 1) {
+    EXPECT_GT(count, 0) << what;
+  }
+}
+
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }

@@ -55,7 +55,7 @@ TEST(HostileSimulation, ForgedMessagesChangeNoWeights) {
     add_forgery(scenario);
     if (!withstands(scenario, refused)) return;
   }
-  EXPECT_GT(refused, 0);
+  expect_some(refused, "refused");
 }
 
 TEST(HostileSimulation, ForgedMessagesChangeNoWeightsWhenMembersDie) {
@@ -78,7 +78,7 @@ TEST(HostileSimulation, ForgedMessagesChangeNoWeightsWhenMembersDie) {
     scenario.compute_us = compute_us;
     if (!withstands(scenario, refused)) return;
   }
-  EXPECT_GT(refused, 0);
+  expect_some(refused, "refused");
 }
 
 // ---- a worker with other data ----
@@ -112,7 +112,7 @@ TEST(HostileSimulation, OtherDataInALaterTermLockNoWorkerOut) {
       if (run.cluster().exit_code(i) == kProtocol) ++refused;
     }
   }
-  EXPECT_GT(refused, 0);
+  expect_some(refused, "refused");
 }
 
 // ---- partitions ----
@@ -151,7 +151,7 @@ TEST(HostileSimulation, LongPartitionOfDataConnectionsCostsWorkersNotTheJob) {
     lost += run.cluster().lost_members;
     if (!ended_with(scenario, run.cluster(), {0, kUnreachable, kPeerLost})) return;
   }
-  EXPECT_GT(lost, 0);
+  expect_some(lost, "lost");
 }
 
 // A job did not end: no worker drew the lease that one server lacked.

@@ -165,9 +165,7 @@ TEST(MembershipSimulation, WorkerFrozenTooLongLearnsThatItWasGivenUp) {
     if (::testing::Test::HasFailure()) return;
     if (run.cluster().exit_code(0) == static_cast<int>(ErrorCode::kPeerLost)) ++given_up;
   }
-  if (seeds(300).size() > 20) {
-    EXPECT_GT(given_up, 0);
-  }
+  expect_some(given_up, "given_up");
 }
 
 // Returns a job of two to six workers that continues without lost ones. Others join later.
@@ -211,7 +209,7 @@ TEST(MembershipSimulation, UnderContinueLaterWorkersCompute) {
       late += worker >= scenario.workers ? 1 : 0;
     }
   }
-  EXPECT_GT(late, 0);
+  expect_some(late, "late");
 }
 
 // Under sync steps are split anew when workers join, and the bits do not change, even if workers
