@@ -222,6 +222,16 @@ TEST_F(ServerMemberTest, OwnFailureIsReported) {
   EXPECT_EQ(member_.end()->exit_code(), 9);
 }
 
+TEST_F(ServerMemberTest, RestOfTheLogGoesBeforeItLeaves) {
+  join();
+  send_state(2, wire::PHASE_TRAINING);
+  sent();
+  for (int i = 0; i < 3; ++i) data_.server()->log().add(wire::Applied());
+  member_.fail(ErrorCode::kDevice, "[device] gone");
+  EXPECT_EQ(sent(), (Kinds{"record", "leave 9"}));
+  EXPECT_EQ(sent_[0].header.record_part().applied_size(), 3);
+}
+
 TEST_F(ServerMemberTest, NormsAreRepeatedUntilTheTotalArrives) {
   join();
   send_state(2, wire::PHASE_TRAINING);
