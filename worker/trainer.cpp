@@ -85,7 +85,7 @@ PushPullSetup trainer_setup(const JobView& view, const Dataset& dataset, Model& 
   }
   setup.memory = weights_memory(model);
   // a device copies directly from pages that are registered with it, and only `memory` is
-  setup.side_by_side = model.device_step() == nullptr;
+  setup.anywhere = model.device_step() == nullptr;
   return setup;
 }
 

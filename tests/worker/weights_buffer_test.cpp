@@ -105,6 +105,64 @@ std::vector<Payload> generation(int server, float value) {
   return out;
 }
 
+const SliceMap kOneSlice(1024, 4096, 1);
+
+// Returns a slice as a message brings it. Counts in `alive` how many of them are held.
+Payload message_with(float value, int& alive) {
+  const auto release = [&alive](const std::vector<float>* floats) {
+    --alive;
+    delete floats;
+  };
+  ++alive;
+  const std::shared_ptr<const std::vector<float>> owner(new std::vector<float>(1024, value),
+                                                        release);
+  return {owner, std::as_bytes(std::span<const float>(*owner))};
+}
+
+TEST(WeightsBuffer, SliceThatIsTheWholeVectorStaysInItsMessage) {
+  int alive = 0;
+  WeightsBuffer buffer(kOneSlice, false, heap_floats, true);
+  for (int step = 0; step < 4; ++step) {
+    const auto value = static_cast<float>(step);
+    const std::vector<float> in_use = floats(buffer.current().first(step > 0 ? 1024 : 0));
+    buffer.expect();
+    const float* address = nullptr;
+    {
+      const Payload message = message_with(value, alive);
+      address = message.floats();
+      ASSERT_TRUE(buffer.place(0, step, message));
+    }
+    EXPECT_EQ(floats(buffer.current().first(step > 0 ? 1024 : 0)), in_use);
+    buffer.take_over();
+    EXPECT_EQ(buffer.current().data(), address);
+    EXPECT_EQ(floats(buffer.current()), std::vector<float>(1024, value));
+    EXPECT_FALSE(buffer.current_in_place());
+    EXPECT_EQ(alive, std::min(step + 1, 2));  // in use, and before that
+  }
+}
+
+TEST(WeightsBuffer, SliceThatArrivesAgainTakesThePlaceOfTheFirst) {
+  int alive = 0;
+  WeightsBuffer buffer(kOneSlice, false, heap_floats, true);
+  buffer.expect();
+  ASSERT_TRUE(buffer.place(0, 5, message_with(1.0F, alive)));
+  buffer.forget(0);
+  ASSERT_TRUE(buffer.place(0, 6, message_with(2.0F, alive)));
+  buffer.take_over();
+  EXPECT_EQ(floats(buffer.current()), std::vector<float>(1024, 2.0F));
+  EXPECT_EQ(alive, 1);
+}
+
+TEST(WeightsBuffer, WeightsThatADeviceReadsLeaveTheirMessage) {
+  int alive = 0;
+  WeightsBuffer buffer(kOneSlice, false, heap_floats, false);
+  buffer.expect();
+  ASSERT_TRUE(buffer.place(0, 5, message_with(1.0F, alive)));
+  buffer.take_over();
+  EXPECT_EQ(alive, 0);
+  EXPECT_EQ(floats(buffer.current()), std::vector<float>(1024, 1.0F));
+}
+
 // Slices 0 and 2 are `even`, slice 1 is `odd`.
 std::vector<float> mixed(float even, float odd) {
   std::vector<float> out(kElements, even);

@@ -52,7 +52,7 @@ PushPull::PushPull(PushPullSetup setup)
       schedule_(make_schedule(setup_.job.strategy, {setup_.barriers, setup_.shares, setup_.chunks,
                                                     setup_.job.micro_batches()})),
       weights_(connections_.map(), setup_.job.pull_codec.kind == CodecKind::kBf16, setup_.memory,
-               setup_.side_by_side, setup_.part.pulled),
+               setup_.anywhere, setup_.part.pulled),
       delivery_({setup_.term_id, setup_.incarnation}, connections_,
                 {setup_.flush_bytes, setup_.acknowledge, schedule_->acknowledged_is_applied(),
                  setup_.job.copy_distance() > 0, setup_.job.strategy.traits().workers_update},

@@ -49,8 +49,8 @@ struct PushPullSetup {
   // the socket buffers of a loopback connection. PullWindows lowers it over a slow link.
   int64_t window_bytes = int64_t{8} << 20;
   FloatAllocator memory = heap_floats;  // for weights that are copied from servers
-  // Shared weights of several servers are mapped side by side, not copied to `memory`.
-  bool side_by_side = true;
+  // Weights need not be in `memory`: see WeightsBuffer.
+  bool anywhere = true;
   // Servers acknowledge each push, and the next pull starts with the next call of `next`. Otherwise
   // it rides on the push.
   bool acknowledge = false;

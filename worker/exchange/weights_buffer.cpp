@@ -25,11 +25,12 @@ bool can_map(const SliceMap& map) {
 }  // namespace
 
 WeightsBuffer::WeightsBuffer(const SliceMap& map, bool encoded, FloatAllocator memory,
-                             bool side_by_side, const std::vector<Range>& pulled)
+                             bool anywhere, const std::vector<Range>& pulled)
     : map_(map),
       encoded_(encoded),
       memory_(std::move(memory)),
-      side_by_side_(side_by_side && can_map(map)),
+      maps_(anywhere && can_map(map)),
+      keeps_(anywhere && !encoded && map.slices() == 1),
       pulled_(pulled.empty() ? std::vector<Range>{{0, map.slices()}} : pulled),
       version_(static_cast<size_t>(map.slices()), kNone) {}
 
@@ -67,15 +68,20 @@ bool WeightsBuffer::place(int slice, int64_t version, const Payload& payload, bo
 }
 
 void WeightsBuffer::begin(const float* base, const Payload& payload, bool in_place) {
-  arriving_.location = Location::kOwn;
+  arriving_.location = keeps_ && !in_place ? Location::kReceived : Location::kOwn;
   if (in_place && map_.servers() == 1) arriving_.location = Location::kInPlace;
-  if (in_place && side_by_side_) arriving_.location = Location::kInView;
+  if (in_place && maps_) arriving_.location = Location::kInView;
   const bool there = arriving_.location == Location::kInPlace;
   arriving_.in_place = there ? base : nullptr;
   arriving_.owner = there ? payload.owner : nullptr;
 }
 
 void WeightsBuffer::put(int slice, const Payload& payload, bool in_place) {
+  if (arriving_.location == Location::kReceived) {
+    arriving_.in_place = payload.floats();
+    arriving_.owner = payload.owner;
+    return;
+  }
   if (arriving_.location == Location::kOwn) {
     if (!arriving_.own) arriving_.own = memory_(static_cast<size_t>(map_.total()));
     return copy(slice, payload, arriving_.own.get() + map_.elements(slice).lo);
@@ -109,7 +115,7 @@ void WeightsBuffer::forget(int slice) {
 }
 
 std::span<const float> WeightsBuffer::flat(const Flat& weights) const {
-  const float* first = weights.in_place;
+  const float* first = weights.in_place;  // kInPlace, kReceived
   if (weights.location == Location::kOwn) first = weights.own.get();
   if (weights.location == Location::kInView)
     first = weights.view ? weights.view->floats() : nullptr;

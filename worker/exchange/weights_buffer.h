@@ -21,17 +21,19 @@
 namespace pushpull {
 
 // Either vector is in memory of this process or, with shared memory, in the memory where the server
-// wrote it, possibly on a device. Shared slices of several servers are mapped side by side.
+// wrote it, possibly on a device. Shared slices of several servers are mapped side by side. A slice
+// that is the whole vector stays in the message that brought it.
 class WeightsBuffer {
  public:
   // encoded: `pull-codec` is bf16, so slices may arrive encoded. Gradients are then computed on
   // rounded weights even where all bits have arrived for an evaluation, so that the times of
   // evaluations do not change the result.
   //   memory: allocates the vectors of this process.
-  //   side_by_side: shared weights of several servers are mapped, not copied.
+  //   anywhere: weights need not be in `memory`: shared ones of several servers are mapped, and those of
+  //   one slice stay in their message.
   //   pulled: slices that arrive; empty: all.
   explicit WeightsBuffer(const SliceMap& map, bool encoded = false,
-                         FloatAllocator memory = heap_floats, bool side_by_side = false,
+                         FloatAllocator memory = heap_floats, bool anywhere = false,
                          const std::vector<Range>& pulled = {});
 
   // Starts a new arriving vector; all its slices are missing.
@@ -70,11 +72,11 @@ class WeightsBuffer {
   static constexpr int64_t kNone = -1;
 
  private:
-  enum class Location { kOwn, kInPlace, kInView };
+  enum class Location { kOwn, kReceived, kInPlace, kInView };
   // The last three are allocated when they are first needed.
   struct Flat {
     Location location = Location::kOwn;
-    const float* in_place = nullptr;    // element 0 in the server's memory
+    const float* in_place = nullptr;    // element 0 in the server's memory, or in a message
     std::shared_ptr<const void> owner;  // of in_place
     std::unique_ptr<PageView> view;
     std::shared_ptr<float[]> own;
@@ -93,7 +95,8 @@ class WeightsBuffer {
   SliceMap map_;
   bool encoded_;
   FloatAllocator memory_;
-  bool side_by_side_;
+  bool maps_;   // shared slices of several servers
+  bool keeps_;  // the only slice, in its message
   Flat current_;
   Flat arriving_;
   std::vector<Range> pulled_;     // slices
