@@ -10,6 +10,8 @@ namespace pushpull {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(30);
+constexpr auto kSoon = std::chrono::microseconds(100);  // to sleep and wake up takes some of it
+constexpr int64_t kManyTasks = 4;  // for each thread: one of them takes little of the time
 
 void pause() {
 #if defined(__x86_64__)
@@ -17,10 +19,10 @@ void pause() {
 #endif
 }
 
-// Waits until `value` is no longer `old`: spins briefly, then sleeps.
+// Waits until `value` is no longer `old`: spins for a while, then sleeps.
 template <class T>
-void wait_for_change(const std::atomic<T>& value, T old) {
-  const auto until = std::chrono::steady_clock::now() + kSpin;
+void wait_for_change(const std::atomic<T>& value, T old, std::chrono::microseconds spin) {
+  const auto until = std::chrono::steady_clock::now() + spin;
   while (value.load(std::memory_order_acquire) == old) {
     for (int i = 0; i < 32; ++i) pause();
     if (std::chrono::steady_clock::now() < until) continue;
@@ -52,19 +54,26 @@ void ThreadPool::run(int64_t n, TaskRef task) {
   next_.store(0, std::memory_order_relaxed);
   at_work_.store(0, std::memory_order_release);
   batch_.fetch_add(1, std::memory_order_release);
+  // The thread that has brought the work is often still on its core. Helpers that are woken before it
+  // sleeps are put on the caller's core, and wait there while the other one idles.
+  if (n >= kManyTasks * threads()) work(0, 1);
   batch_.notify_all();
-  work(0);
+  work(0, n);
   uint32_t at_work = at_work_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
   while (at_work != kClosed) {
-    wait_for_change(at_work_, at_work);
+    wait_for_change(at_work_, at_work, kSpin);
     at_work = at_work_.load(std::memory_order_acquire);
   }
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void ThreadPool::work(int thread) {
+void ThreadPool::work(int thread, int64_t most) {
   try {
-    for (int64_t i = next_++; i < tasks_; i = next_++) (*task_)(i, thread);
+    for (; most > 0; --most) {
+      const int64_t i = next_++;
+      if (i >= tasks_) return;
+      (*task_)(i, thread);
+    }
   } catch (...) {
     if (!failed_.exchange(true)) error_ = std::current_exception();
   }
@@ -72,8 +81,11 @@ void ThreadPool::work(int thread) {
 
 void ThreadPool::help(int thread) {
   uint32_t seen = 0;
+  bool soon = true;
   while (true) {
-    wait_for_change(batch_, seen);
+    const auto idle = std::chrono::steady_clock::now();
+    wait_for_change(batch_, seen, soon ? kSpin : std::chrono::microseconds(0));
+    soon = std::chrono::steady_clock::now() - idle < kSoon;
     seen = batch_.load(std::memory_order_acquire);
     if (stop_) return;
     uint32_t at_work = at_work_.load(std::memory_order_relaxed);
@@ -82,7 +94,7 @@ void ThreadPool::help(int thread) {
                                            std::memory_order_relaxed)) {
     }
     if ((at_work & kClosed) != 0) continue;
-    work(thread);
+    work(thread, tasks_);
     if (at_work_.fetch_sub(1, std::memory_order_release) == (kClosed | 1U)) at_work_.notify_one();
   }
 }

@@ -1,6 +1,6 @@
 // Work in parallel: the interface Parallel, and threads that share the tasks of one caller, which works
-// too. Between two batches they spin briefly, since the next batch usually follows at once, then
-// sleep. One caller at a time.
+// too. After a batch that came soon after the one before they spin briefly, since the next may, too;
+// then they sleep. One caller at a time.
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,8 @@ class ThreadPool : public Parallel {
 
  private:
   void help(int thread);
-  void work(int thread);
+  // Takes tasks until there are none, or `most` of them.
+  void work(int thread, int64_t most);
 
   // Written by the caller while the batch is closed and no helper is at work.
   const TaskRef* task_ = nullptr;

@@ -16,7 +16,7 @@ namespace {
 
 // Smaller work is done before another thread has woken up.
 constexpr int64_t kInlineElements = int64_t{64} << 10;
-constexpr int64_t kPieceElements = 64 * kBlockElements;
+constexpr int64_t kPieceElements = 16 * kBlockElements;
 // In larger batches the first weights have left the caches by the time the last ones are written.
 constexpr int64_t kStreamElements = int64_t{2} << 20;
 
