@@ -22,8 +22,11 @@ LINK_SIZES = [4 * KIB, MIB, 25 * MIB, 100 * MIB]
 LINKS = {"tcp": "raw TCP", "unix": "unix socket", "shm": "shared memory, one copy",
          "zmq_tcp": "bare ZeroMQ, tcp", "zmq_ipc": "bare ZeroMQ, ipc"}
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw"]
-COSTS = {"zmq": ["--transport", "zmq"], **{f"{transport}, `wait = {wait}`": ["--transport", transport, "--wait", wait]
-                                         for transport in ("tcp", "shm") for wait in ("sleep", "auto", "spin")}}
+# rows: bytes, workers, options
+COSTS = {"zmq": (4 * KIB, 1, ["--transport", "zmq"]),
+         **{f"{transport}, `wait = {wait}`": (4 * KIB, 1, ["--transport", transport, "--wait", wait])
+            for transport in ("tcp", "shm") for wait in ("sleep", "auto", "spin")},
+         **{f"{transport}, 1 MiB, 2 workers": (MIB, 2, ["--transport", transport]) for transport in ("tcp", "shm")}}
 FEW_STEPS, MANY_STEPS = 2000, 22000
 WAITS = ["sleep", "auto", "spin"]
 SMALL_SIZES = [4 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, MIB]
@@ -142,32 +145,34 @@ def direct(arguments):
         f"pushpull bench --bytes {','.join(map(str, SMALL_SIZES))} --transport tcp,zmq --optimizer momentum --workers W"
 
 
-def exchanges(bin_dir, steps, flags):
-    """Runs exchanges of 4 KiB between one worker and one server. Returns their times in µs, and what the kernel counted for each process."""
+def exchanges(bin_dir, steps, size, workers, flags):
+    """Runs exchanges between workers and one server. Returns the times of the first worker in µs, and what the kernel counted for it and
+    for the server."""
     with tempfile.TemporaryDirectory() as folder:
-        times = pathlib.Path(folder) / "times"
         address = f"tcp://127.0.0.1:{free_port()}"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         server = subprocess.Popen([bin_dir / "pushpull-server", "--listen", address, "--insecure", "--out", f"{folder}/out", "--strategy", "sync",
-                                   "--model", "mlp", "--dataset", "dummy", "--global-batch", "1", "--micro-batch", "1", "--epochs", "0", "--steps",
-                                   str(steps), "--optimizer", "momentum", "--lr", "0.1", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        worker = subprocess.Popen([bin_dir / "pushpull-worker", "--join", address, "--insecure", "--exchange-bytes", str(4 * KIB), "--exchange-times",
-                                   times], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                   "--model", "mlp", "--dataset", "dummy", "--workers", str(workers), "--global-batch", str(workers),
+                                   "--micro-batch", "1", "--epochs", "0", "--steps", str(steps), "--optimizer", "momentum", "--lr", "0.1",
+                                   *flags], **quiet)
+        all_workers = [subprocess.Popen([bin_dir / "pushpull-worker", "--join", address, "--insecure", "--exchange-bytes", str(size),
+                                         "--exchange-times", f"{folder}/times{i}"], **quiet) for i in range(workers)]
         used = {}
-        for name, process in (("worker", worker), ("server", server)):
+        for name, process in (*(("worker", worker) for worker in reversed(all_workers)), ("server", server)):
             _, status, used[name] = os.wait4(process.pid, 0)
             if status != 0:
                 raise Failed(f"[bench] the {name} of an exchange ended with {os.waitstatus_to_exitcode(status)}")
-        rows = [line.split() for line in times.read_text().splitlines() if line[:1].isdigit()]
+        rows = [line.split() for line in pathlib.Path(f"{folder}/times0").read_text().splitlines() if line[:1].isdigit()]
         return [(int(row[-1]) - int(row[0])) / 1e3 for row in rows], used
 
 
 def costs(arguments):
-    """What an exchange of 4 KiB costs each process: what many steps take more than few, so that the start does not count."""
+    """What an exchange costs each process: what many steps take more than few, so that the start does not count."""
     rounds = []
     for _ in range(arguments.rounds):
         found = {}
-        for name, flags in COSTS.items():
-            (_, few), (times, many) = (exchanges(arguments.bin, steps, flags) for steps in (FEW_STEPS, MANY_STEPS))
+        for name, shape in COSTS.items():
+            (_, few), (times, many) = (exchanges(arguments.bin, steps, *shape) for steps in (FEW_STEPS, MANY_STEPS))
             found[name] = {"time": statistics.median(times)}
             for process, (before, after) in {p: (few[p], many[p]) for p in few}.items():
                 extra = {"cpu": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6,
@@ -176,8 +181,9 @@ def costs(arguments):
         rounds.append(found)
     columns = ["time", *((process, what) for what in ("sleeps", "cpu") for process in ("worker", "server"))]
     rows = [[name, *(cell(spread([r[name][column] for r in rounds])) for column in columns)] for name in COSTS]
-    return markdown(["one worker, one server", "µs", "worker sleeps", "server sleeps", "worker computes, µs", "server computes, µs"], rows), \
-        f"pushpull-worker --exchange-bytes 4096 --exchange-times FILE` and `pushpull-server --steps {MANY_STEPS}"
+    return markdown(["one server; 4 KiB, one worker", "µs", "a worker sleeps", "server sleeps", "a worker computes, µs",
+                     "server computes, µs"], rows), \
+        f"pushpull-worker --exchange-bytes BYTES --exchange-times FILE` and `pushpull-server --steps {MANY_STEPS}"
 
 
 def script(arguments, *words):
