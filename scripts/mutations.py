@@ -136,7 +136,7 @@ def catch(tree, program, tests, seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mutations", nargs="*", help="names of files; default: all")
-    parser.add_argument("--seeds", type=int, default=10_000, help="limit for each test")
+    parser.add_argument("--seeds", type=int, default=400, help="limit for each test")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/mutations", help="folder for the copy")
     parser.add_argument("--filter", default="MembershipSimulation.*:OwnWeightsSimulation.*:"
                         "HostileSimulation.ForgedMessagesChangeNoWeights",

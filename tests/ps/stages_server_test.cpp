@@ -132,6 +132,20 @@ TEST_F(StagesServerTest, InSspTheLastPushesOfStagesBelongTogether) {
   EXPECT_EQ(server_->stats().updates(), 1) << "one update of all stages";
 }
 
+// The worker writes other gradients there once its push is acknowledged. In sync that is after the update.
+TEST_F(StagesServerTest, NoMemoryOfAnAcknowledgedPushIsHeldForOtherStages) {
+  for (const auto& [strategy, held] : {std::pair{"async", false}, std::pair{"sync", true}}) {
+    make(strategy);
+    Message message = push(kBert, 1, 1, 0);
+    ASSERT_EQ(message.payloads.size(), 1U);
+    const std::weak_ptr<const void> memory = message.payloads.front().owner;
+    EXPECT_TRUE(taken(take(std::move(message))));
+    EXPECT_EQ(!memory.expired(), held) << strategy;
+    EXPECT_TRUE(taken(take(push(kAnna, 0, 1, 0))));
+    EXPECT_EQ(server_->stats().updates(), 1) << strategy;
+  }
+}
+
 TEST_F(StagesServerTest, PushesOfTwoAttemptsAreNotOneUpdate) {
   make("async");
   EXPECT_TRUE(taken(take(push(kBert, 1, 1, 0, 5.0F, 3))));
